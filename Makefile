@@ -1,0 +1,44 @@
+# Everything a developer runs. `make up` and `make test` need nothing but Debian, Python and Go.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PROTOS := $(wildcard protos/embereye/v1/*.proto)
+
+.PHONY: help install up test lint format bench image requirements crds clean
+
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+install: $(VENV)/.installed ## Install into .venv (done by the others when needed)
+
+$(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py $(PROTOS)
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or later is needed: install python3 and python3-venv" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $(PYTHON) is older: make PYTHON=python3.11 …" >&2; exit 2; }
+	@echo "installing into $(VENV) (about a minute the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+test: install ## Run all fast tests, the operator against a real kube-apiserver among them
+	$(BIN)/pytest
+
+lint: install ## Check style, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install ## Put the code into the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+requirements: install ## Compile the pinned requirements anew from pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --all-build-deps --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
+
+clean: ## Remove what was built here (.cache stays)
+	rm -rf $(VENV) build dist *.egg-info service/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""EmberEye's data plane: shards that detect, the hub that raises alarms, and what they share."""

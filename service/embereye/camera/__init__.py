@@ -1,0 +1,1 @@
+"""The camera shard: sources, mailboxes, scheduler, workers."""

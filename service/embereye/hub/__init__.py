@@ -1,0 +1,1 @@
+"""The hub: durable evidence, zones, alarm feeds, history, console."""

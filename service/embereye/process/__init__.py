@@ -1,0 +1,1 @@
+"""What every EmberEye process shares: its life, its gRPC server, its metrics page, its retries."""

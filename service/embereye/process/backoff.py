@@ -1,0 +1,29 @@
+"""Waiting times between attempts at something that keeps failing."""
+
+import random
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Backoff:
+    """Exponential back-off with full jitter: seconds to wait before the next attempt.
+
+    Jitter spreads the reconnects of many clients that lost the same server at the same moment (AWS Architecture
+    Blog, "Exponential Backoff And Jitter"). `floor` keeps a first retry from being immediate.
+    """
+
+    floor: float = 0.1  # seconds
+    cap: float = 10.0  # seconds
+    factor: float = 2.0
+    random: random.Random = field(default_factory=random.Random)
+    failures: int = field(default=0, init=False)
+
+    def next(self) -> float:
+        """Count a failure and return how many seconds to wait."""
+        ceiling = min(self.cap, self.floor * self.factor**self.failures)
+        self.failures = min(self.failures + 1, 64)
+        return self.random.uniform(self.floor, max(self.floor, ceiling))
+
+    def reset(self) -> None:
+        """Start over after a success."""
+        self.failures = 0

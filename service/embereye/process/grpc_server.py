@@ -1,0 +1,83 @@
+"""A gRPC server as every EmberEye process runs it: health service, reflection, sane limits."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from embereye.process.lifecycle import UserError
+
+MAX_MESSAGE = 16 * 1024 * 1024  # bytes; the default of 4 MB is less than a large camera still
+# A client that pings more often than the server allows is sent away (too_many_pings): both ends use these.
+KEEPALIVE_MS = 20_000
+OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+SERVER_OPTIONS = (
+    *OPTIONS,
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+# Identical channels would otherwise share one connection, and one flow-control window.
+CHANNEL_OPTIONS = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.keepalive_permit_without_calls", 1))
+
+
+@dataclass(frozen=True)
+class Service:
+    """One gRPC service: the generated `add_…Servicer_to_server`, its implementation, its full name."""
+
+    add: Callable[[Any, Any], None]
+    servicer: Any
+    name: str  # for example "embereye.v1.Shard"
+
+
+class GrpcServer:
+    """Serves `services` with health and reflection; SERVING only after `set_serving(True)`."""
+
+    def __init__(self, services: Iterable[Service], *, share_port: bool = False) -> None:
+        # SO_REUSEPORT is grpc's default and would let a second process silently take half of the connections.
+        self._server = grpc.aio.server(options=[*SERVER_OPTIONS, ("grpc.so_reuseport", int(share_port))])
+        self._health = health.aio.HealthServicer()
+        self._names: list[str] = []
+        for service in services:
+            service.add(service.servicer, self._server)
+            self._names.append(service.name)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection([*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+
+    def listen(self, address: str) -> int:
+        """Bind `address` ("host:port", port 0 for any) and return the port."""
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise UserError(f"cannot listen for gRPC on {address}: the port is taken or the address is not this host's")
+        return int(port)
+
+    async def start(self) -> None:
+        """Start to answer; health is NOT_SERVING until told otherwise."""
+        await self.set_serving(False)
+        await self._server.start()
+
+    async def set_serving(self, serving: bool) -> None:
+        """Set the health of the process and of each service."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", *self._names):
+            await self._health.set(name, status)
+
+    async def stop(self, grace: float = 0.5) -> None:
+        """Refuse new calls, give running ones `grace` seconds, then cancel them."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace)
+
+
+def channel(target: str, options: Sequence[tuple[str, int]] = ()) -> grpc.aio.Channel:
+    """An insecure channel to `target` ("host:port") with the limits the servers expect."""
+    return grpc.aio.insecure_channel(target, options=[*CHANNEL_OPTIONS, *options])

@@ -1,0 +1,109 @@
+"""The life of a process: an event loop, a request to stop, an exit code."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class UserError(Exception):
+    """What a person can mend: printed as one sentence, without a traceback, with exit code 2."""
+
+
+def configure_logging(level: str = "INFO") -> None:
+    """Log to standard error, one line a record, times in UTC."""
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        level=level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+        force=True,
+    )
+    for noisy in ("grpc", "grpc._cython", "aiohttp.access", "httpx2", "httpcore2"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
+    """Run `main(stop)` on a uvloop event loop; SIGTERM and SIGINT set `stop`; return the exit code.
+
+    A second signal while stopping ends the process at once, as people expect of Ctrl-C pressed twice.
+    """
+    import uvloop
+
+    async def guarded() -> int:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def request_stop() -> None:
+            if stop.is_set():
+                raise SystemExit(130)
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, request_stop)
+        return await main(stop) or 0
+
+    try:
+        return uvloop.run(guarded())
+    except UserError as error:
+        print(f"embereye: {error}", file=sys.stderr)
+        return 2
+
+
+class Tasks:
+    """The named background tasks of one owner: none is forgotten, a crash of one is the owner's crash.
+
+    `async with Tasks() as tasks:` cancels and awaits what is left on the way out; `failed` is set, and logged, when a
+    task ends with an exception that nobody else would see.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.failed = asyncio.Event()
+
+    def start(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        """Run `coroutine` as a task that this owner looks after."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("task %s failed", task.get_name(), exc_info=error)
+            self.failed.set()
+
+    async def stop(self) -> None:
+        """Cancel what still runs and wait for it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+    async def __aenter__(self) -> "Tasks":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any], timeout: float | None = None) -> bool:
+    """Wait until one of `waits` is over, and cancel the others; False if `timeout` seconds passed first."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""The sensor shard: listeners, sessions, tick, thresholds."""

@@ -1,0 +1,95 @@
+"""From signs to evidence: one episode per uninterrupted sign, told when it starts, grows, goes on and ends."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.types_pb2 import Kind, Level, Sense, Term
+
+REPEAT_NS = 1_000_000_000  # a sign that goes on is told again this often
+HOLD_NS = 3_000_000_000  # a flickering sign is one episode as long as its gaps are shorter
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What a detector says of one kind at one device at one moment; Level.LEVEL_CLEAR says "nothing"."""
+
+    device: str
+    zone: str
+    kind: Kind.ValueType
+    sense: Sense.ValueType
+    level: Level.ValueType
+    score: float  # 0..1
+    why: Sequence[Term] = ()
+    relative: bool = False
+    note: str = ""
+    snapshot: bytes = b""  # JPEG
+
+
+@dataclass(slots=True)
+class _Episode:
+    id: str
+    since_ns: int
+    until_ns: int
+    told_ns: int
+    level: Level.ValueType
+    zone: str
+    reports: int
+
+
+class Episodes:
+    """Decides which signs become evidence reports. Feed it every sign, the clear ones too."""
+
+    def __init__(self, fleet: str) -> None:
+        self.fleet = fleet
+        self._open: dict[tuple[str, Kind.ValueType], _Episode] = {}
+
+    def observe(self, sign: Sign, now_ns: int) -> EvidenceItem | None:
+        """The report to send for `sign` at `now_ns`, or None where it tells the hub nothing new."""
+        key = (sign.device, sign.kind)
+        episode = self._open.get(key)
+        if sign.level <= Level.LEVEL_CLEAR:
+            if episode is None or now_ns - episode.until_ns < HOLD_NS:
+                return None
+            del self._open[key]
+            return self._report(sign, episode, Level.LEVEL_CLEAR)
+        if episode is None:
+            episode = _Episode(uuid.uuid4().hex, now_ns, now_ns, 0, Level.LEVEL_UNSPECIFIED, sign.zone, 0)
+            self._open[key] = episode
+        episode.until_ns = now_ns
+        if sign.level <= episode.level and now_ns - episode.told_ns < REPEAT_NS:
+            return None
+        episode.told_ns = now_ns
+        # A level once reached is kept while the sign lasts: a fire that flickers below it has not become smaller.
+        episode.level = max(episode.level, sign.level)
+        return self._report(sign, episode, episode.level)
+
+    def active(self, device: str) -> bool:
+        """Whether any sign is open at `device`: its baselines must not learn now."""
+        return any(key[0] == device for key in self._open)
+
+    def forget(self, devices: set[str]) -> None:
+        """Drop the episodes of `devices`, which another shard owns now. Nothing is told: the new owner goes on."""
+        for key in [key for key in self._open if key[0] in devices]:
+            del self._open[key]
+
+    def _report(self, sign: Sign, episode: _Episode, level: Level.ValueType) -> EvidenceItem:
+        episode.reports += 1
+        return EvidenceItem(
+            id=f"{episode.id}-{episode.reports}",
+            episode=episode.id,
+            fleet=self.fleet,
+            device=sign.device,
+            zone=sign.zone or episode.zone,
+            kind=sign.kind,
+            sense=sign.sense,
+            level=level,
+            score=sign.score,
+            since_ns=episode.since_ns,
+            until_ns=episode.until_ns,
+            why=sign.why,
+            snapshot=sign.snapshot,
+            relative=sign.relative,
+            note=sign.note,
+        )

@@ -1,0 +1,33 @@
+"""The conservation ledger: what became of everything a device offered."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from embereye.v1 import evidence_pb2
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Per device: offered = analysed + shed(reason) + duplicate + rejected(reason) + waiting."""
+
+    offered: int = 0
+    analysed: int = 0
+    duplicate: int = 0
+    shed: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def waiting(self) -> int:
+        """What was offered and is neither done with nor given up."""
+        return self.offered - self.analysed - self.duplicate - self.shed.total() - self.rejected.total()
+
+    def message(self) -> evidence_pb2.Ledger:
+        """The ledger as it travels."""
+        return evidence_pb2.Ledger(
+            offered=self.offered,
+            analysed=self.analysed,
+            duplicate=self.duplicate,
+            shed=self.shed,
+            rejected=self.rejected,
+            waiting=max(0, self.waiting),
+        )

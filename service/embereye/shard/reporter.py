@@ -1,0 +1,117 @@
+"""The shard's line to the hub: spooled evidence and coverage up, acknowledgements down."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+
+from embereye.process.backoff import Backoff
+from embereye.process.grpc_server import channel
+from embereye.shard.spool import Spool
+from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub
+
+logger = logging.getLogger(__name__)
+COVERAGE_PERIOD = 1.0  # seconds between coverage reports
+
+
+class Reporter:
+    """Keeps one stream to the hub open; evidence that could not be delivered waits in the spool.
+
+    `hello` and `coverage` are asked whenever the stream needs them, so they always tell what is true now.
+    """
+
+    def __init__(
+        self, hub: str, spool: Spool, *, hello: Callable[[], ShardHello], coverage: Callable[[], Coverage]
+    ) -> None:
+        self._hub = hub
+        self._spool = spool
+        self._hello = hello
+        self._coverage = coverage
+        self._wake = asyncio.Event()
+        self._coverage_due = 0.0
+        self.connected = False
+        self.delivered = 0  # reports acknowledged since the start
+
+    def report(self, evidence: EvidenceItem) -> None:
+        """Spool `evidence` and send it as soon as the hub is there."""
+        self._spool.put(evidence)
+        self._wake.set()
+
+    def coverage_changed(self) -> None:
+        """Send coverage now rather than when it is next due."""
+        self._coverage_due = 0.0
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        backoff = Backoff(floor=0.1, cap=3.0)
+        failing = ""
+        while True:
+            link = channel(self._hub)
+            try:
+                async for _ in self._converse(link):
+                    if not self.connected:
+                        self.connected = True
+                        backoff.reset()
+                        logger.info("hub %s: connected, %d reports spooled", self._hub, len(self._spool))
+                        failing = ""
+                reason = "the hub closed the stream"
+            except grpc.aio.AioRpcError as error:
+                reason = f"{error.code().name}: {error.details()}"
+            finally:
+                self.connected = False
+                await link.close(None)
+            if reason != failing:
+                logger.warning("hub %s: %s; trying again, %d reports spooled", self._hub, reason, len(self._spool))
+                failing = reason
+            await asyncio.sleep(backoff.next())
+
+    async def _converse(self, link: grpc.aio.Channel) -> AsyncIterator[ReportResponse]:
+        call = EvidenceStub(link).Report()
+        sender = asyncio.get_running_loop().create_task(self._send(call), name="report-send")
+        try:
+            async for response in call:
+                self._spool.acknowledge(list(response.acknowledged))
+                self.delivered += len(response.acknowledged)
+                yield response
+        finally:
+            sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await sender
+            call.cancel()
+
+    async def _send(self, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]") -> None:
+        try:
+            await call.write(ReportRequest(hello=self._hello()))
+            self._coverage_due = 0.0
+            sent = 0
+            while True:
+                self._wake.clear()
+                while batch := self._spool.after(sent):
+                    for number, evidence in batch:
+                        await call.write(ReportRequest(evidence=evidence))
+                        sent = number
+                now = time.monotonic()
+                if now >= self._coverage_due:
+                    self._coverage_due = now + COVERAGE_PERIOD
+                    await call.write(ReportRequest(coverage=self._coverage()))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            call.cancel()  # the reading side tells why
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            logger.exception("the report stream failed")
+            call.cancel()
+
+    async def flush(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until everything spooled is acknowledged; True if it is."""
+        deadline = time.monotonic() + timeout
+        while len(self._spool) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        return not len(self._spool)

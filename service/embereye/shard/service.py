@@ -1,0 +1,260 @@
+"""The process around a shard's core: its servers, its assignment, its line to the hub, its end."""
+
+import asyncio
+import logging
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.http_server import metrics_app, serve_http
+from embereye.process.lifecycle import Tasks, first_of
+from embereye.shard.assignment import Assignments, follow_file
+from embereye.shard.reporter import Reporter
+from embereye.shard.spool import Spool
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, ShardHello
+from embereye.v1.shard_pb2 import Assignment, AssignResponse, DrainRequest, Load, ShardStatus, StatusRequest
+from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
+
+logger = logging.getLogger(__name__)
+DRAIN_SECONDS = 2.0  # for handing senders over and delivering what is spooled
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """How a shard process was started; every option has an environment variable for manifests."""
+
+    shard: str
+    assignment: Path
+    hub: str  # host:port
+    data: Path | None  # None: the spool is in memory
+    host: str
+    grpc_port: int
+    tcp_port: int
+    metrics_port: int
+    shared_grpc_port: int  # 0: none
+    shared_tcp_port: int  # 0: none
+
+    @staticmethod
+    def add_arguments(parser: ArgumentParser) -> None:
+        """Declare the options on `parser`; defaults come from EMBEREYE_* variables."""
+
+        def env(name: str, default: str = "") -> str:
+            return os.environ.get(f"EMBEREYE_{name}", default)
+
+        parser.add_argument("--shard", default=env("SHARD", "shard-0"), help="this shard's name [EMBEREYE_SHARD]")
+        parser.add_argument("--assignment", type=Path, default=Path(env("ASSIGNMENT", "assignment.json")),
+                            help="file with the assignment, followed as it changes [EMBEREYE_ASSIGNMENT]")  # fmt: skip
+        parser.add_argument("--hub", default=env("HUB", "127.0.0.1:50052"), help="host:port [EMBEREYE_HUB]")
+        parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
+                            help="folder of the evidence spool; none: in memory [EMBEREYE_DATA]")  # fmt: skip
+        parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
+        for name, port, text in (
+            ("grpc", 50051, "gRPC port"),
+            ("tcp", 9001, "port of the text listener (sensors)"),
+            ("metrics", 9100, "port of /metrics and /healthz"),
+            ("shared-grpc", 0, "a second gRPC port, shared with other shards on this machine; 0: none"),
+            ("shared-tcp", 0, "a second text port, shared with other shards on this machine; 0: none"),
+        ):
+            variable = f"{name.upper().replace('-', '_')}_PORT"
+            parser.add_argument(f"--{name}-port", type=int, default=int(env(variable, str(port))),
+                                help=f"{text} [EMBEREYE_{variable}]")  # fmt: skip
+
+    @classmethod
+    def parse(cls, arguments: Namespace) -> "ShardOptions":
+        """The options from parsed arguments."""
+        return cls(**{name: getattr(arguments, name) for name in cls.__dataclass_fields__})
+
+
+class ShardCore(Protocol):
+    """What a kind of shard does; the process around it does the rest. All methods run on the event loop."""
+
+    def services(self) -> Iterable[Service]:
+        """Its own gRPC services."""
+        ...
+
+    async def start(self, context: "ShardContext") -> None:
+        """Open listeners and start background work."""
+        ...
+
+    def apply(self, assignment: Assignment) -> None:
+        """Own exactly the assignment's devices from now on, under its settings."""
+        ...
+
+    def devices(self, now_ns: int) -> list[DeviceStatus]:
+        """The status of every owned device."""
+        ...
+
+    def load(self) -> Load:
+        """What was measured over the last seconds."""
+        ...
+
+    def metrics(self) -> Iterator[Metric]:
+        """Its own metric families, read at scrape time."""
+        ...
+
+    async def drain(self) -> None:
+        """Hand senders over and finish what is in flight."""
+        ...
+
+    async def stop(self) -> None:
+        """Close everything."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShardContext:
+    """What the process lends to its core."""
+
+    options: ShardOptions
+    tasks: Tasks
+    report: Callable[[EvidenceItem], None]
+    coverage_changed: Callable[[], None]
+
+
+class ShardProcess(ShardServicer, Collector):
+    """Runs one core: `await ShardProcess(core, options).run(stop)`."""
+
+    def __init__(self, core: ShardCore, options: ShardOptions) -> None:
+        self._core = core
+        self._options = options
+        self._assignments = Assignments()
+        self._assignments.subscribe(self._apply)
+        self._spool = Spool(options.data / f"{options.shard}.spool" if options.data else None)
+        self._reporter = Reporter(options.hub, self._spool, hello=self._hello, coverage=self._coverage)
+        self._drained = asyncio.Event()
+        self._draining = False
+        self._started_ns = time.time_ns()
+        services = [Service(add_ShardServicer_to_server, self, "embereye.v1.Shard"), *core.services()]
+        self._grpc = GrpcServer(services, share_port=bool(options.shared_grpc_port))
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Serve until `stop` is set or the operator has drained the shard; returns the exit code."""
+        options = self._options
+        registry = CollectorRegistry()
+        registry.register(self)
+        for part in (ProcessCollector, PlatformCollector, GCCollector):
+            part(registry=registry)
+        self._grpc.listen(f"{options.host}:{options.grpc_port}")
+        if options.shared_grpc_port:
+            self._grpc.listen(f"{options.host}:{options.shared_grpc_port}")
+        web_host = "::" if options.host == "[::]" else options.host
+        web = await serve_http(metrics_app(registry), web_host, options.metrics_port)
+        async with Tasks() as tasks:
+            context = ShardContext(options, tasks, self._reporter.report, self._reporter.coverage_changed)
+            await self._core.start(context)
+            await self._grpc.start()
+            tasks.start(follow_file(options.assignment, self._assignments), name="follow-assignment")
+            tasks.start(self._reporter.run(), name="report-to-hub")
+            await self._grpc.set_serving(True)
+            logger.info("shard %s ready: gRPC %d, metrics %d", options.shard, options.grpc_port, options.metrics_port)
+            await first_of(stop.wait(), self._drained.wait(), tasks.failed.wait())
+            failed = tasks.failed.is_set()
+            await self._grpc.set_serving(False)
+            await self._begin_drain()
+            if not await self._reporter.flush(0.5):
+                logger.warning("%d reports stay in the spool until this shard is started again", len(self._spool))
+            await self._grpc.stop()
+            await self._core.stop()
+            await web.cleanup()
+        self._spool.close()
+        return int(failed)
+
+    def _apply(self, assignment: Assignment) -> None:
+        self._core.apply(assignment)
+        self._reporter.coverage_changed()
+
+    def _hello(self) -> ShardHello:
+        current = self._assignments.current
+        return ShardHello(fleet=current.fleet, shard=self._options.shard, epoch=current.epoch)
+
+    def _coverage(self) -> Coverage:
+        current, now = self._assignments.current, time.time_ns()
+        return Coverage(
+            fleet=current.fleet,
+            shard=self._options.shard,
+            epoch=current.epoch,
+            time_ns=now,
+            devices=self._core.devices(now),
+        )
+
+    def _status(self, *, devices: bool) -> ShardStatus:
+        current = self._assignments.current
+        statuses = self._core.devices(time.time_ns())
+        return ShardStatus(
+            fleet=current.fleet,
+            shard=self._options.shard,
+            epoch=current.epoch,
+            ready=bool(current.epoch) and not self._draining,
+            draining=self._draining,
+            devices=statuses if devices else (),
+            declared=len(statuses),
+            covered=sum(status.covered for status in statuses),
+            load=self._core.load(),
+            started_ns=self._started_ns,
+            evidence_spooled=len(self._spool),
+        )
+
+    async def _begin_drain(self) -> None:
+        if not self._draining:
+            self._draining = True
+            await self._core.drain()
+
+    async def Assign(self, request: Assignment, context: object) -> AssignResponse:
+        """Take an assignment from the operator."""
+        reason = self._assignments.offer(request)
+        return AssignResponse(accepted=not reason, epoch=self._assignments.current.epoch, reason=reason)
+
+    async def Status(self, request: StatusRequest, context: object) -> ShardStatus:
+        """Tell the operator how this shard is."""
+        return self._status(devices=request.devices)
+
+    async def Drain(
+        self, request: DrainRequest, context: "grpc.aio.ServicerContext[DrainRequest, ShardStatus]"
+    ) -> ShardStatus:
+        """Hand every sender over; the process ends once the answer is on its way."""
+        seconds = request.deadline_ns / 1e9 or DRAIN_SECONDS
+        await asyncio.wait_for(self._begin_drain(), seconds)
+        asyncio.get_running_loop().call_later(0.05, self._drained.set)
+        return self._status(devices=False)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: prometheus_client would otherwise collect at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics every shard has, then the core's own."""
+        status = self._status(devices=False)
+        yield GaugeMetricFamily("embereye_shard_devices", "Devices this shard owns.", value=status.declared)
+        yield GaugeMetricFamily(
+            "embereye_shard_devices_covered", "Owned devices that are covered.", value=status.covered
+        )
+        yield GaugeMetricFamily("embereye_shard_epoch", "Epoch of the assignment in force.", value=status.epoch)
+        yield GaugeMetricFamily(
+            "embereye_shard_utilization_ratio", "Share of one core in use.", value=status.load.utilization
+        )
+        yield GaugeMetricFamily(
+            "embereye_shard_queue_depth", "Items waiting for analysis.", value=status.load.queue_depth
+        )
+        yield GaugeMetricFamily(
+            "embereye_shard_hub_connected", "1 while the hub is reachable.", value=self._reporter.connected
+        )
+        yield GaugeMetricFamily(
+            "embereye_shard_evidence_spooled", "Reports not acknowledged yet.", value=len(self._spool)
+        )
+        yield CounterMetricFamily(
+            "embereye_shard_evidence_delivered", "Reports the hub made durable.", value=self._reporter.delivered
+        )
+        yield CounterMetricFamily(
+            "embereye_shard_evidence_dropped", "Reports lost to a full spool.", value=self._spool.dropped
+        )
+        yield from self._core.metrics()

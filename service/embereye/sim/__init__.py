@@ -1,0 +1,1 @@
+"""Simulated devices and cameras that speak the real protocols."""

@@ -1,0 +1,1 @@
+"""Raw MLX90640 words to °C to heat evidence. Pure."""
