@@ -1,1 +1,67 @@
 """What a decision is applied to: a Kubernetes API server, or processes on this machine."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
+from embereye_operator.model import Fleet
+from embereye_operator.schema import Manifest
+
+
+class UnavailableError(Exception):
+    """What was asked cannot be reached now: a shard that starts, a hub that restarts. Says what and why."""
+
+
+class Runtime(Protocol):
+    """Everything `reconcile` reads and does. All methods run on the event loop and may be called concurrently.
+
+    Manifests are plain dictionaries in the form that Kubernetes stores them, for all runtimes.
+    """
+
+    async def children(self, fleet: Fleet) -> Sequence[Manifest]:
+        """What exists of the fleet's children: Deployments, Services, the placement ConfigMap, the disruption budget.
+
+        A Deployment's `status.availableReplicas` is 0 or absent only where its shard surely does not run.
+        """
+        ...
+
+    async def apply(self, manifest: Manifest) -> None:
+        """Make the object exist with at least the fields of `manifest`."""
+        ...
+
+    async def delete(self, manifest: Manifest) -> None:
+        """Delete a child that `children` returned; no error where it is gone. Its shard drains first."""
+        ...
+
+    async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
+        """The data of the ConfigMaps that `sensorsFrom` or `camerasFrom` name, by name; missing ones are left out."""
+        ...
+
+    def address(self, fleet: Fleet, shard: str) -> Peer:
+        """Where other shards and devices reach `shard`: goes into assignments, so it must not change without need."""
+        ...
+
+    async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
+        """The shard's own word, with each device; None where it cannot be had within about a second."""
+        ...
+
+    async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
+        """Give a shard its assignment without waiting for its file; None where it cannot be reached."""
+        ...
+
+    async def write_status(self, fleet: Fleet, status: Manifest) -> None:
+        """Replace the fleet's status."""
+        ...
+
+    async def set_roster(self, roster: FleetRoster) -> None:
+        """Tell the hub which devices ought to be watched; UnavailableError where it cannot be told."""
+        ...
+
+    async def retain(self, fleets: Sequence[str]) -> None:
+        """Make the hub forget every fleet whose key is not named; UnavailableError where it cannot be told."""
+        ...
+
+    async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Tell people that something about the fleet changed."""
+        ...

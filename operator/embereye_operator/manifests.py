@@ -1,0 +1,311 @@
+"""Spec in, Kubernetes manifests out, nothing else: the children of a fleet."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from embereye.v1.shard_pb2 import Assignment, Peer
+from embereye_operator.assignments import encode
+from embereye_operator.model import API_VERSION, GRPC_PORT, METRICS_PORT, Fleet, SensorFleetSpec, TopologySpread
+from embereye_operator.schema import Manifest, to_manifest
+
+MANAGED_BY = "embereye-operator"  # also the field manager
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_FLEET = "embereye.dev/fleet"  # value: see fleet_label
+LABEL_SHARD = "embereye.dev/shard"
+PLACEMENT_FOLDER = "/etc/embereye/placement"
+CREDENTIALS_FOLDER = "/etc/embereye/credentials"
+DATA_FOLDER = "/var/lib/embereye"
+PLACEMENT_KEY = "placement.json"
+PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
+GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what gRPC and the spool need after it
+USER = 65532
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator was started with and every shard needs."""
+
+    image: str
+    hub: str  # host:port, as shards reach it
+    image_pull_policy: str = ""  # empty: Kubernetes' own default
+    # Python binds [::] for IPv6 alone; a cluster without IPv4 sets "[::]".
+    host: str = "0.0.0.0"
+
+
+def fleet_name(fleet: Fleet) -> str:
+    """Name of what a fleet has one of: `hall-sensors`."""
+    return f"{fleet.name}-{fleet.kind}"
+
+
+def shard_name(fleet: Fleet, index: int) -> str:
+    """Name of a shard, its Deployment and its Service: `hall-sensors-0`."""
+    return f"{fleet_name(fleet)}-{index}"
+
+
+def shard_index(fleet: Fleet, name: str) -> int | None:
+    """The index in a shard's name, or None where it is not one of this fleet's."""
+    suffix = name.removeprefix(f"{fleet_name(fleet)}-")
+    return int(suffix) if suffix != name and suffix.isdecimal() else None
+
+
+def placement_name(fleet: Fleet) -> str:
+    """Name of the placement ConfigMap."""
+    return f"{fleet_name(fleet)}-placement"
+
+
+def fleet_label(fleet: Fleet) -> str:
+    """Value of LABEL_FLEET; the namespace is the object's own."""
+    return f"{fleet.kind}.{fleet.name}"
+
+
+def selector(fleet: Fleet) -> dict[str, str]:
+    """The labels that all of a fleet's children and pods carry, and nothing else does."""
+    return {LABEL_FLEET: fleet_label(fleet), LABEL_MANAGED_BY: MANAGED_BY}
+
+
+def selector_text(fleet: Fleet) -> str:
+    """The same as `kubectl --selector` and the scale subresource want it."""
+    return ",".join(f"{key}={value}" for key, value in sorted(selector(fleet).items()))
+
+
+def peer_address(fleet: Fleet, shard: str) -> Peer:
+    """In-cluster addresses of a shard, by its Service."""
+    host = f"{shard}.{fleet.namespace}.svc"
+    tcp = f"{host}:{fleet.spec.listen.tcp}" if isinstance(fleet.spec, SensorFleetSpec) else ""
+    return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", tcp=tcp)
+
+
+def build_children(
+    fleet: Fleet, settings: Settings, *, shards: Mapping[str, Assignment], placement: Mapping[str, str], epoch: int
+) -> list[Manifest]:
+    """All children, in the order they are to be applied: assignments before the shards that read them."""
+    return [
+        build_placement(fleet, assignments=shards, placement=placement, epoch=epoch),
+        *(build_service(fleet, shard) for shard in sorted(shards)),
+        build_fleet_service(fleet),
+        build_disruption_budget(fleet),
+        *(build_deployment(fleet, shard, settings) for shard in sorted(shards)),
+    ]
+
+
+def _labels(fleet: Fleet, shard: str = "") -> dict[str, str]:
+    labels = {
+        "app.kubernetes.io/name": "embereye",
+        "app.kubernetes.io/instance": fleet.name,
+        "app.kubernetes.io/component": f"{fleet.type.component}-shard",
+        "app.kubernetes.io/part-of": "embereye",
+        **selector(fleet),
+    }
+    return labels | ({LABEL_SHARD: shard} if shard else {})
+
+
+def _metadata(fleet: Fleet, name: str, shard: str = "") -> Manifest:
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": fleet.type.resource,
+        "name": fleet.name,
+        "uid": fleet.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "name": name,
+        "namespace": fleet.namespace,
+        "labels": _labels(fleet, shard),
+        "ownerReferences": [owner],
+    }
+
+
+def build_placement(
+    fleet: Fleet, *, assignments: Mapping[str, Assignment], placement: Mapping[str, str], epoch: int
+) -> Manifest:
+    """The ConfigMap that shards follow as files and that a new leader reads before it decides anything."""
+    record = {"epoch": epoch, "devices": dict(placement)}
+    data = {f"{shard}.json": encode(assignment) for shard, assignment in assignments.items()}
+    data[PLACEMENT_KEY] = json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(fleet, placement_name(fleet)),
+        "data": dict(sorted(data.items())),
+    }
+
+
+def _ports(fleet: Fleet) -> list[Manifest]:
+    ports = [{"name": "grpc", "port": fleet.spec.listen.grpc, "targetPort": "grpc", "protocol": "TCP"}]
+    if isinstance(fleet.spec, SensorFleetSpec):
+        ports.append({"name": "tcp", "port": fleet.spec.listen.tcp, "targetPort": "tcp", "protocol": "TCP"})
+    for port in ports:
+        if port["name"] == "grpc":
+            port["appProtocol"] = "kubernetes.io/h2c"
+    return ports
+
+
+def build_service(fleet: Fleet, shard: str) -> Manifest:
+    """A shard's own Service: where its peers send devices, and where the operator and Prometheus find it."""
+    metrics = {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(fleet, shard, shard),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {**selector(fleet), LABEL_SHARD: shard},
+            "ports": [*_ports(fleet), metrics],
+        },
+    }
+
+
+def build_fleet_service(fleet: Fleet) -> Manifest:
+    """The fleet's Service: the one address that devices need to know."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(fleet, fleet_name(fleet)),
+        "spec": {"type": "ClusterIP", "selector": selector(fleet), "ports": _ports(fleet)},
+    }
+
+
+def build_disruption_budget(fleet: Fleet) -> Manifest:
+    """Node drains take one shard at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(fleet, fleet_name(fleet)),
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": selector(fleet)},
+        },
+    }
+
+
+def build_deployment(fleet: Fleet, shard: str, settings: Settings) -> Manifest:
+    """One shard. Nothing in it depends on the placement: a device that moves must not restart a pod."""
+    labels = {**selector(fleet), LABEL_SHARD: shard}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(fleet, shard, shard),
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 2,
+            "progressDeadlineSeconds": 120,
+            "selector": {"matchLabels": labels},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": {"metadata": {"labels": _labels(fleet, shard)}, "spec": _pod(fleet, shard, settings)},
+        },
+    }
+
+
+def _pod(fleet: Fleet, shard: str, settings: Settings) -> Manifest:
+    template = fleet.spec.template
+    volumes: list[Manifest] = [
+        {"name": "placement", "configMap": {"name": placement_name(fleet)}},
+        {"name": "data", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    pod: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [
+            {
+                "topologyKey": spread.topology_key,
+                "maxSkew": spread.max_skew,
+                "whenUnsatisfiable": spread.when_unsatisfiable,
+                "labelSelector": {"matchLabels": selector(fleet)},
+            }
+            for spread in template.topology_spread or (TopologySpread("kubernetes.io/hostname"),)
+        ],
+        "containers": [_container(fleet, shard, settings)],
+        "volumes": [*volumes, *({"name": _volume(name), "secret": _secret(name)} for name in _secrets(fleet))],
+    }
+    if template.node_selector:
+        pod["nodeSelector"] = dict(template.node_selector)
+    if template.tolerations:
+        pod["tolerations"] = [
+            {key: value for key, value in to_manifest(toleration).items() if value != ""}
+            for toleration in template.tolerations
+        ]
+    if template.priority_class_name:
+        pod["priorityClassName"] = template.priority_class_name
+    if template.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": secret.name} for secret in template.image_pull_secrets]
+    return pod
+
+
+def _secrets(fleet: Fleet) -> list[str]:
+    """Secrets of cameras that the manifest itself declares."""
+    references = (getattr(device, "credentials_ref", None) for device in fleet.devices)
+    return sorted({reference.name for reference in references if reference})
+
+
+def _volume(secret: str) -> str:
+    return f"credentials-{secret.replace('.', '-')}"[:63].rstrip("-")
+
+
+def _secret(name: str) -> Manifest:
+    # A Secret that is missing darkens its cameras; it must not keep the shard from watching the others.
+    return {"secretName": name, "optional": True, "defaultMode": 0o440}
+
+
+def _container(fleet: Fleet, shard: str, settings: Settings) -> Manifest:
+    environment = {
+        "EMBEREYE_SHARD": shard,
+        "EMBEREYE_FLEET": fleet.key,
+        "EMBEREYE_ASSIGNMENT": f"{PLACEMENT_FOLDER}/{shard}.json",
+        "EMBEREYE_HUB": settings.hub,
+        "EMBEREYE_DATA": DATA_FOLDER,
+        "EMBEREYE_HOST": settings.host,
+        "EMBEREYE_GRPC_PORT": str(GRPC_PORT),
+        "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
+        "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
+    }
+    ports = [("grpc", GRPC_PORT), ("metrics", METRICS_PORT)]
+    if isinstance(fleet.spec, SensorFleetSpec):
+        environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
+        ports.insert(1, ("tcp", fleet.spec.listen.tcp))
+        del environment["EMBEREYE_CREDENTIALS"]
+    probe = {"grpc": {"port": GRPC_PORT, "service": ""}, "timeoutSeconds": 2}
+    mounts: list[Manifest] = [
+        {"name": "placement", "mountPath": PLACEMENT_FOLDER, "readOnly": True},
+        {"name": "data", "mountPath": DATA_FOLDER},
+        {"name": "tmp", "mountPath": "/tmp"},
+    ]
+    mounts.extend(
+        {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True}
+        for name in _secrets(fleet)
+    )
+    container: Manifest = {
+        "name": "shard",
+        "image": settings.image,
+        "args": ["shard", fleet.type.component],
+        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
+        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": 60},
+        "readinessProbe": {**probe, "periodSeconds": 2, "failureThreshold": 2},
+        "livenessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 3},
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+    }
+    if settings.image_pull_policy:
+        container["imagePullPolicy"] = settings.image_pull_policy
+    resources = {key: value for key, value in to_manifest(fleet.spec.template.resources).items() if value}
+    if resources:
+        container["resources"] = resources
+    return container
