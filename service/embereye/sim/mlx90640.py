@@ -26,7 +26,7 @@ from embereye.thermal.mlx90640 import (
 
 CHESS_18_BIT = 0x1901  # control register: chess pattern, 18 bit, 2 Hz
 VBE_WORD = 0x4CF0
-HOTTEST = 550.0  # °C; the converter is full before that
+HOTTEST = 550.0  # °C; the device is specified to 300, and much beyond its calibration cannot be inverted
 Floats = NDArray[np.float64]
 
 
@@ -133,7 +133,7 @@ def measure(
     gain: float = 1.0,
     subpage: int = 0,
 ) -> NDArray[np.uint16]:
-    """The 834 words of a frame that shows `celsius` (24, 32); what is too hot for the converter saturates."""
+    """The 834 words of a frame that shows `celsius` (24, 32), from -40 °C to `HOTTEST`."""
     words = np.zeros(FRAME_WORDS, np.int64)
     words[FRAME_WORDS - 2 :] = CHESS_18_BIT, subpage
     art = (1 + calibration.kv_ptat * (vdd - 3.3)) * ((ambient - 25) * calibration.kt_ptat + calibration.v_ptat_25)
