@@ -23,7 +23,7 @@ def build_crd(fleet: FleetType) -> Manifest:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": openapi(fleet.spec),
-            "status": openapi(FleetStatus),
+            "status": _without_defaults(openapi(FleetStatus)),
         },
         "x-kubernetes-validations": [rule.to_manifest() for rule in ROOT_RULES],
     }
@@ -66,6 +66,15 @@ def build_crd(fleet: FleetType) -> Manifest:
             },
             "versions": [version],
         },
+    }
+
+
+def _without_defaults(schema: Manifest) -> Manifest:
+    """A status says what was found; nothing is filled in."""
+    return {
+        key: _without_defaults(value) if isinstance(value, dict) else value
+        for key, value in schema.items()
+        if key != "default"
     }
 
 

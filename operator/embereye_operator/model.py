@@ -83,10 +83,10 @@ class Sensor(Resource):
 
 @dataclass(frozen=True)
 class Point(Resource):
-    """A point of a picture."""
+    """A point of a picture. (Not x and y: YAML 1.1 reads a bare y as true.)"""
 
-    x: float = described("From the left edge, as a share of the width.", minimum=0, maximum=1)
-    y: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
+    left: float = described("From the left edge, as a share of the width.", minimum=0, maximum=1)
+    top: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
 
 
 @dataclass(frozen=True)
