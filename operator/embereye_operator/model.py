@@ -83,7 +83,7 @@ class Sensor(Resource):
 
 @dataclass(frozen=True)
 class Point(Resource):
-    """A point of a picture. (Not x and y: YAML 1.1 reads a bare y as true.)"""
+    """A point of a picture. Not x and y: YAML 1.1 reads a bare y as true."""
 
     left: float = described("From the left edge, as a share of the width.", minimum=0, maximum=1)
     top: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
