@@ -299,7 +299,7 @@ class KubernetesRuntime:
             "reportingComponent": MANAGED_BY,
         }
         try:
-            await self._client.create(EVENTS(**body), namespace=fleet.namespace)
+            await self._client.create(EVENTS.from_dict(body))
         except ApiError as error:
             logger.warning("no event for %s: %s", fleet.key, error.status.message)
 
