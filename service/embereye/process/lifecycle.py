@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 import time
@@ -10,6 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 logger = logging.getLogger(__name__)
+
+
+# Set to "1" by a parent whose death is to end this process: nothing is left running behind a killed `embereye up`.
+PARENT_VARIABLE = "EMBEREYE_FOLLOW_PARENT"
 
 
 class UserError(Exception):
@@ -48,13 +53,24 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, request_stop)
-        return await main(stop) or 0
+        async with Tasks() as tasks:
+            if os.environ.get(PARENT_VARIABLE) == "1":
+                tasks.start(_follow_parent(stop), name="follow-parent")
+            return await main(stop) or 0
 
     try:
         return uvloop.run(guarded())
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2
+
+
+async def _follow_parent(stop: asyncio.Event) -> None:
+    parent = os.getppid()
+    while os.getppid() == parent:
+        await asyncio.sleep(0.5)
+    logger.warning("the process that started this one is gone: stopping")
+    stop.set()
 
 
 class Tasks:

@@ -1,0 +1,427 @@
+"""Turns what an MLX90640 measured (raw words) into °C with the device's own calibration EEPROM.
+
+Follows the Melexis MLX90640 datasheet (3901090640, revision 12), section 11, "Calculating object temperature"; numbers
+in brackets are its subsections. The work per pixel is a matrix product and two fourth roots, for a whole batch at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROWS, COLUMNS = 24, 32
+PIXELS = ROWS * COLUMNS
+EEPROM_WORDS = 832
+FRAME_WORDS = 834  # 768 pixels, 64 auxiliary words, the control register, the subpage number
+KELVIN = 273.15
+EMISSIVITY = 0.95
+REFLECTED_BELOW_AMBIENT = 8.0  # K; the maker's recommendation for a sensor in the open [9.4]
+
+# Where the auxiliary words stand in a frame (RAM address less 0x0400).
+VBE, CP_0, GAIN, PTAT, CP_1, VDD, CONTROL, SUBPAGE = 768, 776, 778, 800, 808, 810, 832, 833
+NOT_MEASURED = 0x7FFF  # what RAM holds before the first conversion
+
+# Outside of these a frame's auxiliary words are damaged: the temperatures would be inventions.
+VDD_RANGE = (2.5, 4.2)  # V; 3.0 to 3.6 is specified
+AMBIENT_RANGE = (-50.0, 150.0)  # °C; -40 to 85 is specified, a burning room is hotter
+MARKED_PIXELS_LIMIT = PIXELS // 10
+CHUNK = 64  # frames calculated at a time, so that intermediate results stay in the processor's cache
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+_ROW, _COLUMN = np.divmod(np.arange(PIXELS), COLUMNS)
+_INTERLEAVED = _ROW % 2  # the subpage of each pixel in interleaved mode
+_CHESS = (_ROW + _COLUMN) % 2  # and in chess mode
+# +1, 0 or -1 for the pixels that interleaved mode shifts [11.2.2.5.2], "conversion pattern".
+_PIXEL = np.arange(PIXELS)
+_CONVERSION = ((_PIXEL + 2) // 4 - (_PIXEL + 3) // 4 + (_PIXEL + 1) // 4 - _PIXEL // 4) * (1 - 2 * _INTERLEAVED)
+
+
+def words_of(data: bytes | bytearray | memoryview) -> NDArray[np.uint16]:
+    """The big-endian 16-bit words in `data` as native ones."""
+    return np.frombuffer(data, ">u2").astype(np.uint16)
+
+
+def _signed(value: NDArray[np.int64] | int, bits: int) -> NDArray[np.int64]:
+    """`value`'s lowest `bits` bits as a two's complement number."""
+    kept = np.asarray(value, np.int64) & ((1 << bits) - 1)
+    return np.where(kept >= 1 << (bits - 1), kept - (1 << bits), kept)
+
+
+def _nibbles(words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The four signed 4-bit numbers of each word, lowest first."""
+    return _signed((words[:, None] >> np.array([0, 4, 8, 12])).ravel(), 4)
+
+
+@dataclass(frozen=True)
+class Auxiliary:
+    """What a batch of n frames says of the sensor itself; every field has shape (n,)."""
+
+    vdd: Floats  # V, supply
+    ambient: Floats  # °C, of the chip: some degrees above the room
+    gain: Floats  # 1
+    chess: NDArray[np.bool_]  # chess pattern, else interleaved
+    valid: NDArray[np.bool_]  # False: damaged words or nothing measured yet; its temperatures are NaN
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One device's calibration: `temperatures` is what it is for; the other fields explain it."""
+
+    k_vdd: float
+    vdd_25: float
+    kv_ptat: float
+    kt_ptat: float
+    v_ptat_25: float
+    alpha_ptat: float
+    gain: float
+    tgc: float
+    ks_ta: float
+    resolution: int  # bits less 16 that the device was calibrated at
+    control: int  # control register at power-on: refresh rate, resolution, reading pattern
+    chess: bool  # calibrated in chess pattern
+    ks_to: tuple[float, float, float, float]  # sensitivity slope in each temperature range
+    corners: tuple[float, float, float, float]  # °C, where each temperature range starts
+    cp_offset: tuple[float, float]  # compensation pixel of each subpage
+    cp_alpha: tuple[float, float]
+    cp_kta: float
+    cp_kv: float
+    pattern_correction: tuple[float, float, float]  # IL_CHESS_C1, C2, C3
+    alpha: Floats  # (768,) sensitivity
+    offset: Floats  # (768,)
+    kta: Floats  # (768,)
+    kv: Floats  # (768,)
+    bad_pixels: tuple[int, ...]  # marked in the EEPROM as broken or outliers
+    _basis: Floats32  # (9, 768), see _pixel_basis
+    _inverse_alpha: Floats32  # (768,)
+    _neighbours: tuple[tuple[int, NDArray[np.int64]], ...]  # bad pixel, its good neighbours
+
+    @classmethod
+    def from_eeprom(cls, words: bytes | bytearray | memoryview | NDArray[np.uint16] | Sequence[int]) -> "Calibration":
+        """Read the 832 EEPROM words: big-endian bytes or numbers. Some devices add 2 words, which are ignored.
+
+        ValueError says what is wrong with them.
+        """
+        if isinstance(words, bytes | bytearray | memoryview):
+            if len(words) % 2:
+                raise ValueError(f"EEPROM of {len(words)} bytes is not a whole number of words")
+            words = words_of(words)
+        e = np.asarray(words).astype(np.int64).ravel()
+        if len(e) not in {EEPROM_WORDS, EEPROM_WORDS + 2}:
+            raise ValueError(f"EEPROM has {len(e)} words, not {EEPROM_WORDS}")
+        e = e[:EEPROM_WORDS] & 0xFFFF
+        if (e == e[0]).all():
+            raise ValueError(f"EEPROM is blank: every word is 0x{int(e[0]):04X}")
+        if e[10] & 0x0040:
+            raise ValueError(
+                f"EEPROM is not an MLX90640's: the device select word is 0x{int(e[10]):04X} (an MLX90641?)"
+            )
+        pixels = e[64:]
+        marked = np.flatnonzero((pixels == 0) | (pixels & 1 == 1))
+        if len(marked) > MARKED_PIXELS_LIMIT:
+            raise ValueError(f"EEPROM marks {len(marked)} of {PIXELS} pixels as bad; {MARKED_PIXELS_LIMIT} is the most")
+
+        k_vdd = 32.0 * int(_signed(int(e[51]) >> 8, 8))
+        kt_ptat = int(_signed(int(e[50]), 10)) / 8
+        gain = float(_signed(int(e[48]), 16))
+        for name, word, value in (("gain", 48, gain), ("supply slope", 51, k_vdd), ("ambient slope", 50, kt_ptat)):
+            if value == 0:
+                raise ValueError(f"EEPROM word {word} makes the {name} zero: no temperature can be calculated with it")
+
+        tgc = int(_signed(int(e[60]), 8)) / 32
+        cp_alpha = _compensation_alpha(e)
+        alpha = _alpha(e) - tgc * sum(cp_alpha) / 2
+        wrong = np.setdiff1d(np.flatnonzero(alpha <= 0), marked)
+        if len(wrong):
+            raise ValueError(f"EEPROM gives pixel {int(wrong[0])} a sensitivity of {alpha[wrong[0]]:.3g}, not above 0")
+        alpha[marked] = np.median(np.delete(alpha, marked))  # never shown, but must not raise warnings
+        offset, kta, kv = _offset(e), _kta(e), _kv(e)
+
+        cp_offset = int(_signed(int(e[58]), 10))
+        kta_scale, kv_scale = 2.0 ** (((e[56] >> 4) & 15) + 8), 2.0 ** ((e[56] >> 8) & 15)
+        step = 10.0 * ((int(e[63]) >> 12) & 3)
+        corner_2 = ((int(e[63]) >> 4) & 15) * step
+        corner_3 = corner_2 + ((int(e[63]) >> 8) & 15) * step
+        ks_to = [
+            float(_signed(int(byte), 8)) / 2.0 ** ((int(e[63]) & 15) + 8)
+            for byte in (e[61], e[61] >> 8, e[62], e[62] >> 8)
+        ]
+        inverse_alpha = 1 / alpha
+        return cls(
+            k_vdd=k_vdd,
+            vdd_25=((int(e[51]) & 0xFF) - 256) * 32.0 - 8192,
+            kv_ptat=int(_signed(int(e[50]) >> 10, 6)) / 4096,
+            kt_ptat=kt_ptat,
+            v_ptat_25=float(_signed(int(e[49]), 16)),
+            alpha_ptat=(int(e[16]) >> 12) / 4 + 8,
+            gain=gain,
+            tgc=tgc,
+            ks_ta=int(_signed(int(e[60]) >> 8, 8)) / 8192,
+            resolution=(int(e[56]) >> 12) & 3,
+            control=int(e[12]),
+            chess=not e[10] & 0x0800,
+            ks_to=(ks_to[0], ks_to[1], ks_to[2], ks_to[3]),
+            corners=(-40.0, 0.0, corner_2, corner_3),
+            cp_offset=(float(cp_offset), float(cp_offset + _signed(int(e[58]) >> 10, 6))),
+            cp_alpha=cp_alpha,
+            cp_kta=float(_signed(int(e[59]), 8) / kta_scale),
+            cp_kv=float(_signed(int(e[59]) >> 8, 8) / kv_scale),
+            pattern_correction=(
+                int(_signed(int(e[53]), 6)) / 16,
+                int(_signed(int(e[53]) >> 6, 5)) / 2,
+                int(_signed(int(e[53]) >> 11, 5)) / 8,
+            ),
+            alpha=alpha,
+            offset=offset,
+            kta=kta,
+            kv=kv,
+            bad_pixels=tuple(int(pixel) for pixel in marked),
+            _basis=_pixel_basis(inverse_alpha, offset, kta, kv, e),
+            _inverse_alpha=inverse_alpha.astype(np.float32),
+            _neighbours=_good_neighbours(marked),
+        )
+
+    def auxiliary(self, frames: NDArray[np.uint16]) -> Auxiliary:
+        """Supply, ambient temperature, gain and reading pattern of `frames` (n, 834) [11.2.2.2 to 11.2.2.4].
+
+        Some devices leave the control register out and send 1 in its place, which would mean a supply of 15 V. Where
+        the register does not give a possible supply, the one that the EEPROM loads at power-on is used.
+        """
+        frames = _checked(frames)
+        raw = frames[:, [VBE, CP_0, GAIN, PTAT, CP_1, VDD]].astype(np.uint16).view(np.int16).astype(np.float64)
+        vbe, _, gain, ptat, _, vdd_pixel = raw.T
+        control = frames[:, CONTROL].astype(np.int64)
+        vdd = self._supply(vdd_pixel, control)
+        unusable = (vdd < VDD_RANGE[0]) | (vdd > VDD_RANGE[1])
+        control = np.where(unusable, self.control, control)
+        vdd = np.where(unusable, self._supply(vdd_pixel, control), vdd)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            art = ptat / (ptat * self.alpha_ptat + vbe) * 2**18
+            ambient = (art / (1 + self.kv_ptat * (vdd - 3.3)) - self.v_ptat_25) / self.kt_ptat + 25
+            ratio = self.gain / gain
+        valid = (
+            (vdd >= VDD_RANGE[0])
+            & (vdd <= VDD_RANGE[1])
+            & (ambient >= AMBIENT_RANGE[0])
+            & (ambient <= AMBIENT_RANGE[1])
+            & (ratio > 0.5)  # the gain drifts by some per cent
+            & (ratio < 2)
+            & (raw != NOT_MEASURED).all(axis=1)
+        )
+        return Auxiliary(vdd, ambient, ratio, (control & 0x1000).astype(bool), valid)
+
+    def _supply(self, vdd_pixel: Floats, control: NDArray[np.int64]) -> Floats:
+        correction = 2.0**self.resolution / 2.0 ** ((control >> 10) & 3)
+        return (correction * vdd_pixel - self.vdd_25) / self.k_vdd + 3.3
+
+    def temperatures(
+        self,
+        frames: NDArray[np.uint16],
+        emissivity: float = EMISSIVITY,
+        reflected: float | None = None,
+        auxiliary: Auxiliary | None = None,
+    ) -> Floats32:
+        """°C of every pixel of `frames` (n, 834), as (n, 24, 32); NaN where a frame or a row was not measured.
+
+        `reflected` is the temperature of what the scene mirrors, °C; None: 8 K under the chip's. Both subpages of a
+        frame are calculated, each with its own compensation pixel. Pass `auxiliary` where it is known already.
+        """
+        if not 0 < emissivity <= 1:
+            raise ValueError(f"emissivity {emissivity:g} is not above 0 and at most 1")
+        frames = _checked(frames)
+        known = self.auxiliary(frames) if auxiliary is None else auxiliary
+        celsius = np.empty((len(frames), PIXELS), np.float32)
+        coefficients, scale, background = self._coefficients(frames, known, emissivity, reflected)
+        for start in range(0, len(frames), CHUNK):
+            part = slice(start, start + CHUNK)
+            celsius[part] = self._object_temperatures(
+                frames[part, :PIXELS], coefficients[part], scale[part], background[part]
+            )
+        self._mask(frames, known, celsius)
+        for pixel, neighbours in self._neighbours:
+            celsius[:, pixel] = np.median(celsius[:, neighbours], axis=1) if len(neighbours) else np.nan
+        return celsius.reshape(-1, ROWS, COLUMNS)
+
+    def _coefficients(
+        self, frames: NDArray[np.uint16], known: Auxiliary, emissivity: float, reflected: float | None
+    ) -> tuple[Floats32, Floats32, Floats32]:
+        """Per frame: the weights of `_basis` (n, 9), the signal's scale (n, 2) and the background in K^4 (n, 1)."""
+        ok = known.valid
+        d_ta = np.where(ok, known.ambient, 25.0) - 25
+        d_v = np.where(ok, known.vdd, 3.3) - 3.3
+        gain = np.where(ok, known.gain, 1.0)
+        foreign = known.chess != self.chess
+        cp = frames[:, [CP_0, CP_1]].astype(np.uint16).view(np.int16) * gain[:, None]
+        drift = (1 + self.cp_kta * d_ta) * (1 + self.cp_kv * d_v)
+        cp_0 = self.tgc * (cp[:, 0] - self.cp_offset[0] * drift)
+        cp_1 = self.tgc * (cp[:, 1] - (self.cp_offset[1] + self.pattern_correction[0] * foreign) * drift)
+        zero = np.zeros_like(d_ta)
+        weights = np.stack(
+            [
+                zero + 1,
+                d_ta,
+                d_v,
+                d_ta * d_v,
+                foreign.astype(float),
+                np.where(known.chess, cp_0, zero),
+                np.where(known.chess, cp_1, zero),
+                np.where(known.chess, zero, cp_0),
+                np.where(known.chess, zero, cp_1),
+            ],
+            axis=1,
+        )
+        scale = 1 / (emissivity * (1 + self.ks_ta * d_ta))
+        ambient_4 = (d_ta + 25 + KELVIN) ** 4
+        mirrored = d_ta + 25 - REFLECTED_BELOW_AMBIENT if reflected is None else np.full_like(d_ta, reflected)
+        reflected_4 = (mirrored + KELVIN) ** 4
+        background = reflected_4 - (reflected_4 - ambient_4) / emissivity
+        return (
+            (weights * scale[:, None]).astype(np.float32),
+            (gain * scale)[:, None].astype(np.float32),
+            background[:, None].astype(np.float32),
+        )
+
+    def _object_temperatures(
+        self, pixels: NDArray[np.uint16], coefficients: Floats32, scale: Floats32, background: Floats32
+    ) -> Floats32:
+        """[11.2.2.9]: the compensated signal over its sensitivity, then twice the fourth root."""
+        signal = pixels.astype(np.uint16, copy=False).view(np.int16).astype(np.float32)
+        signal *= self._inverse_alpha
+        signal *= scale
+        signal -= coefficients @ self._basis
+        slope = np.float32(self.ks_to[1])
+        with np.errstate(invalid="ignore"):
+            root = signal + background
+            np.sqrt(root, out=root)
+            np.sqrt(root, out=root)
+            root *= slope
+            root += np.float32(1 - self.ks_to[1] * KELVIN)
+            np.divide(signal, root, out=root)
+            root += background
+            np.sqrt(root, out=root)
+            np.sqrt(root, out=root)  # a first estimate in K, good inside the basic range
+            low, high = np.float32(self.corners[1] + KELVIN), np.float32(self.corners[2] + KELVIN)
+            if np.fmin.reduce(root, axis=None) >= low and np.fmax.reduce(root, axis=None) < high:
+                root *= slope
+                root += np.float32(1 - self.ks_to[1] * (KELVIN + self.corners[1]))
+            else:
+                root = self._extended_sensitivity(root)
+            np.divide(signal, root, out=root)
+            root += background
+            np.sqrt(root, out=root)
+            np.sqrt(root, out=root)
+        root -= np.float32(KELVIN)
+        return root
+
+    def _extended_sensitivity(self, kelvin: Floats32) -> Floats32:
+        """Relative sensitivity outside of the basic temperature range [11.2.2.9.1]."""
+        ks, corners = self.ks_to, self.corners
+        second = 1 + ks[1] * corners[2]
+        at_corner = (1 / (1 + ks[0] * 40), 1.0, second, second * (1 + ks[2] * (corners[3] - corners[2])))
+        band = np.searchsorted(np.array(corners[1:]) + KELVIN, kelvin, side="right")
+        slope = np.array([a * k for a, k in zip(at_corner, ks, strict=True)], np.float32)[band]
+        start = np.array(
+            [a * (1 - k * (c + KELVIN)) for a, k, c in zip(at_corner, ks, corners, strict=True)], np.float32
+        )[band]
+        # Far above the last corner the straight line would cross zero and a blaze would read as cold.
+        return np.maximum(start + slope * kelvin, np.float32(0.1))
+
+    @staticmethod
+    def _mask(frames: NDArray[np.uint16], known: Auxiliary, celsius: Floats32) -> None:
+        """NaN for damaged frames, and for rows of a subpage that holds nothing yet.
+
+        A single 0x7FFF is a saturated pixel, the hottest there is: it keeps its temperature.
+        """
+        celsius[~known.valid] = np.nan
+        suspects = np.flatnonzero((frames[:, 0:PIXELS:COLUMNS] == NOT_MEASURED).any(axis=1)
+                                  | (frames[:, 1:PIXELS:COLUMNS] == NOT_MEASURED).any(axis=1))  # fmt: skip
+        for number in suspects:
+            pairs = frames[number, :PIXELS].reshape(ROWS, COLUMNS // 2, 2)
+            empty = (pairs == NOT_MEASURED).all(axis=1)  # (24, 2): row, parity of the column
+            celsius[number].reshape(ROWS, COLUMNS // 2, 2)[np.broadcast_to(empty[:, None, :], pairs.shape)] = np.nan
+
+
+def _checked(frames: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    if frames.ndim != 2 or frames.shape[1] != FRAME_WORDS:
+        raise ValueError(f"frames have the shape {frames.shape}, not (n, {FRAME_WORDS})")
+    return frames
+
+
+def _alpha(e: NDArray[np.int64]) -> Floats:
+    """Sensitivity of each pixel before the compensation pixel's share is taken off [11.2.2.5.3]."""
+    scales = int(e[32])
+    rows = _nibbles(e[34:40])[_ROW] << ((scales >> 8) & 15)
+    columns = _nibbles(e[40:48])[_COLUMN] << ((scales >> 4) & 15)
+    remainder = _signed(e[64:] >> 4, 6) << (scales & 15)
+    alpha: Floats = (e[33] + rows + columns + remainder) / 2.0 ** ((scales >> 12) + 30)
+    return alpha
+
+
+def _compensation_alpha(e: NDArray[np.int64]) -> tuple[float, float]:
+    """Sensitivity of the two compensation pixels [11.2.2.6]."""
+    first = int(_signed(int(e[57]), 10)) / 2.0 ** ((int(e[32]) >> 12) + 27)
+    return first, first * (1 + int(_signed(int(e[57]) >> 10, 6)) / 128)
+
+
+def _offset(e: NDArray[np.int64]) -> Floats:
+    """Offset of each pixel at 25 °C and 3.3 V [11.2.2.5.2]."""
+    scales = int(e[16])
+    rows = _nibbles(e[18:24])[_ROW] << ((scales >> 8) & 15)
+    columns = _nibbles(e[24:32])[_COLUMN] << ((scales >> 4) & 15)
+    remainder = _signed(e[64:] >> 10, 6) << (scales & 15)
+    offset: Floats = (_signed(int(e[17]), 16) + rows + columns + remainder).astype(np.float64)
+    return offset
+
+
+def _kta(e: NDArray[np.int64]) -> Floats:
+    """How the offset follows the ambient temperature, 1/K: one of four averages and a remainder [11.2.2.5.2]."""
+    averages = _signed(np.array([e[54] >> 8, e[55] >> 8, e[54], e[55]]), 8)[2 * (_ROW % 2) + _COLUMN % 2]
+    remainder = _signed(e[64:] >> 1, 3) << (int(e[56]) & 15)
+    kta: Floats = (averages + remainder) / 2.0 ** (((int(e[56]) >> 4) & 15) + 8)
+    return kta
+
+
+def _kv(e: NDArray[np.int64]) -> Floats:
+    """How the offset follows the supply, 1/V: one of four averages [11.2.2.5.2]."""
+    averages = _signed(np.array([e[52] >> 12, e[52] >> 4, e[52] >> 8, e[52]]), 4)[2 * (_ROW % 2) + _COLUMN % 2]
+    kv: Floats = averages / 2.0 ** ((int(e[56]) >> 8) & 15)
+    return kv
+
+
+def _pixel_basis(inverse_alpha: Floats, offset: Floats, kta: Floats, kv: Floats, e: NDArray[np.int64]) -> Floats32:
+    """What is taken off a pixel's signal as a weighted sum of 9 pictures, each over the pixel's sensitivity.
+
+    Offset (1 + kta dT)(1 + kv dV) multiplied out makes four, the correction for a reading pattern other than the
+    calibrated one makes one, and the compensation pixel of each subpage makes two for each reading pattern.
+    """
+    second, third = int(_signed(int(e[53]) >> 6, 5)) / 2, int(_signed(int(e[53]) >> 11, 5)) / 8
+    pictures = [
+        offset,
+        offset * kta,
+        offset * kv,
+        offset * kta * kv,
+        second * _CONVERSION - third * (2 * _INTERLEAVED - 1),
+        1.0 - _CHESS,
+        _CHESS,
+        1.0 - _INTERLEAVED,
+        _INTERLEAVED,
+    ]
+    basis: Floats32 = (np.stack(pictures) * inverse_alpha).astype(np.float32)
+    return basis
+
+
+def _good_neighbours(marked: NDArray[np.int64]) -> tuple[tuple[int, NDArray[np.int64]], ...]:
+    """For each bad pixel the good ones of the eight around it."""
+    bad = {int(pixel) for pixel in marked}
+    found = []
+    for pixel in sorted(bad):
+        row, column = divmod(pixel, COLUMNS)
+        around = [
+            r * COLUMNS + c
+            for r in range(max(row - 1, 0), min(row + 2, ROWS))
+            for c in range(max(column - 1, 0), min(column + 2, COLUMNS))
+        ]
+        found.append((pixel, np.array([p for p in around if p not in bad], np.int64)))
+    return tuple(found)

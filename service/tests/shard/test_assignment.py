@@ -1,0 +1,69 @@
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+
+from embereye.shard.assignment import Assignments, follow_file, load
+from embereye.v1.shard_pb2 import Assignment
+from embereye.v1.types_pb2 import Device
+
+
+def assignment(epoch: int, *devices: str) -> Assignment:
+    return Assignment(fleet="default/sensors/f", epoch=epoch, devices=[Device(id=name) for name in devices])
+
+
+def test_a_newer_epoch_takes_force_and_listeners_hear_of_it() -> None:
+    assignments, heard = Assignments(), []
+    unsubscribe = assignments.subscribe(lambda current: heard.append(current.epoch))
+    assert assignments.offer(assignment(3, "a")) == ""
+    assert assignments.offer(assignment(4, "a", "b")) == ""
+    unsubscribe()
+    assignments.offer(assignment(5))
+    assert heard == [3, 4]
+
+
+def test_an_older_epoch_is_refused_with_the_reason() -> None:
+    assignments = Assignments()
+    assignments.offer(assignment(4, "a"))
+    assert assignments.offer(assignment(3, "b")) == "epoch 3 is older than 4, which is in force"
+    assert assignments.current == assignment(4, "a")
+
+
+def test_the_same_epoch_is_taken_again_but_not_with_other_contents() -> None:
+    assignments = Assignments()
+    assignments.offer(assignment(4, "a"))
+    assert assignments.offer(assignment(4, "a")) == ""
+    assert "other contents" in assignments.offer(assignment(4, "b"))
+
+
+def test_a_file_that_is_no_assignment_is_named_in_the_error(tmp_path: Path) -> None:
+    path = tmp_path / "assignment.json"
+    assert load(path) is None
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"assignment\.json is not an assignment"):
+        load(path)
+
+
+async def test_a_file_is_followed_through_garbage_and_replacement(tmp_path: Path) -> None:
+    path, assignments = tmp_path / "assignment.json", Assignments()
+    task = asyncio.ensure_future(follow_file(path, assignments, period=0.01))
+
+    async def until_epoch(epoch: int) -> None:
+        async with asyncio.timeout(10):
+            while assignments.current.epoch != epoch:
+                await asyncio.sleep(0.005)
+
+    path.write_text(json_format.MessageToJson(assignment(1, "a")))
+    await until_epoch(1)
+    path.write_text("garbage")
+    await asyncio.sleep(0.05)
+    assert not task.done()
+    replacement = tmp_path / "new"
+    replacement.write_text(json_format.MessageToJson(assignment(2, "a")))
+    replacement.rename(path)
+    await until_epoch(2)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

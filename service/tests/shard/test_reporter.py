@@ -1,0 +1,98 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from embereye.process.grpc_server import GrpcServer, Service
+from embereye.shard.reporter import Reporter
+from embereye.shard.spool import Spool
+from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
+
+
+class RecordingHub(EvidenceServicer):
+    """Records what it is told; acknowledges only while `acknowledging`."""
+
+    def __init__(self) -> None:
+        self.evidence: list[str] = []
+        self.hellos: list[ShardHello] = []
+        self.coverage = 0
+        self.acknowledging = True
+
+    async def Report(  # type: ignore[override]
+        self, requests: AsyncIterator[ReportRequest], context: object
+    ) -> AsyncIterator[ReportResponse]:
+        async for request in requests:
+            match request.WhichOneof("body"):
+                case "hello":
+                    self.hellos.append(request.hello)
+                case "coverage":
+                    self.coverage += 1
+                case "evidence":
+                    self.evidence.append(request.evidence.id)
+                    if self.acknowledging:
+                        yield ReportResponse(acknowledged=[request.evidence.id])
+
+
+async def until(condition: object) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.01)
+
+
+async def serve(hub: RecordingHub, port: int = 0) -> tuple[GrpcServer, int]:
+    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")])
+    port = server.listen(f"127.0.0.1:{port}")
+    await server.start()
+    return server, port
+
+
+def reporter_to(port: int, spool: Spool) -> Reporter:
+    return Reporter(
+        f"127.0.0.1:{port}", spool, hello=lambda: ShardHello(shard="s", epoch=7), coverage=lambda: Coverage(shard="s")
+    )
+
+
+def evidence(name: str) -> EvidenceItem:
+    return EvidenceItem(id=name, episode=name, level=3)
+
+
+async def test_evidence_is_forgotten_only_once_it_is_acknowledged() -> None:
+    hub, spool = RecordingHub(), Spool(None)
+    hub.acknowledging = False
+    server, port = await serve(hub)
+    reporter = reporter_to(port, spool)
+    task = asyncio.ensure_future(reporter.run())
+    reporter.report(evidence("a"))
+    await until(lambda: hub.evidence == ["a"])
+    assert hub.hellos[0].epoch == 7
+    assert len(spool) == 1
+    hub.acknowledging = True
+    reporter.report(evidence("b"))
+    await until(lambda: len(spool) == 1)
+    assert [item.id for _, item in spool.after(0)] == ["a"]
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await server.stop(0)
+
+
+async def test_a_hub_that_returns_gets_everything_that_was_not_acknowledged() -> None:
+    hub, spool = RecordingHub(), Spool(None)
+    hub.acknowledging = False
+    server, port = await serve(hub)
+    reporter = reporter_to(port, spool)
+    task = asyncio.ensure_future(reporter.run())
+    reporter.report(evidence("a"))
+    await until(lambda: hub.evidence == ["a"])
+    await server.stop(0)
+    reporter.report(evidence("b"))
+    successor = RecordingHub()
+    server, _ = await serve(successor, port)
+    await until(lambda: not len(spool))
+    assert successor.evidence == ["a", "b"]
+    assert successor.coverage >= 1
+    assert await reporter.flush(1)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await server.stop(0)

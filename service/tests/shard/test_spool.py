@@ -1,0 +1,59 @@
+from pathlib import Path
+
+from embereye.shard.spool import Spool
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.types_pb2 import Level
+
+
+def report(name: str, episode: str = "e", level: Level.ValueType = Level.LEVEL_ALARM) -> EvidenceItem:
+    return EvidenceItem(id=name, episode=episode, level=level)
+
+
+def ids(spool: Spool, after: int = 0) -> list[str]:
+    return [evidence.id for _, evidence in spool.after(after)]
+
+
+def test_what_is_not_acknowledged_is_still_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "s.spool"
+    spool = Spool(path)
+    spool.put(report("a", "one"))
+    spool.put(report("b", "two"))
+    spool.acknowledge(["a"])
+    spool.close()
+    again = Spool(path)
+    assert ids(again) == ["b"]
+    assert len(again) == 1
+
+
+def test_a_later_report_of_the_same_episode_and_level_replaces_the_earlier_one() -> None:
+    spool = Spool(None)
+    spool.put(report("e-1", level=Level.LEVEL_PRE_ALARM))
+    spool.put(report("e-2", level=Level.LEVEL_ALARM))
+    spool.put(report("e-3", level=Level.LEVEL_ALARM))
+    assert ids(spool) == ["e-1", "e-3"]
+    assert len(spool) == 2
+
+
+def test_a_full_spool_gives_up_the_weakest_and_counts_it() -> None:
+    spool = Spool(None, capacity=2)
+    spool.put(report("alarm", "one", Level.LEVEL_ALARM))
+    spool.put(report("hint", "two", Level.LEVEL_PRE_ALARM))
+    spool.put(report("fire", "three", Level.LEVEL_CRITICAL))
+    assert ids(spool) == ["alarm", "fire"]
+    assert spool.dropped == 1
+    assert len(spool) == 2
+
+
+def test_reading_goes_on_after_a_number() -> None:
+    spool = Spool(None)
+    first = spool.put(report("a", "one"))
+    spool.put(report("b", "two"))
+    assert ids(spool, first) == ["b"]
+
+
+def test_acknowledging_what_is_unknown_changes_nothing() -> None:
+    spool = Spool(None)
+    spool.put(report("a"))
+    spool.acknowledge(["x", "y"])
+    assert ids(spool) == ["a"]
+    assert len(spool) == 1
