@@ -44,7 +44,8 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
         out.fps_min = (own and own.min) or min(rate.min, out.fps_target)
         out.detectors.extend(device.detectors)
         out.masks.extend(
-            Mask(x=[point.x for point in mask.points], y=[point.y for point in mask.points]) for mask in device.masks
+            Mask(x=[point.left for point in mask.points], y=[point.top for point in mask.points])
+            for mask in device.masks
         )
         out.credentials = device.credentials_ref.name if device.credentials_ref else ""
     return out
@@ -156,7 +157,7 @@ def next_epoch(wanted: Mapping[str, Assignment], stored: Mapping[str, Assignment
     `floor` is the highest epoch known from elsewhere (status, shards): the store may have been lost or edited.
     A shard that is no longer wanted, or is new and owns nothing, is no change to the others: their epoch stays.
     """
-    epochs = {assignment.epoch for assignment in stored.values() if assignment}
+    epochs = {kept.epoch for shard in wanted if (kept := stored.get(shard))}
     latest = max(epochs, default=0)
     same = len(epochs) == 1 and latest >= floor
     for shard, assignment in wanted.items():

@@ -1,7 +1,7 @@
 """Spec in, Kubernetes manifests out, nothing else: the children of a fleet."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from embereye.v1.shard_pb2 import Assignment, Peer
@@ -77,15 +77,26 @@ def peer_address(fleet: Fleet, shard: str) -> Peer:
 
 
 def build_children(
-    fleet: Fleet, settings: Settings, *, shards: Mapping[str, Assignment], placement: Mapping[str, str], epoch: int
+    fleet: Fleet,
+    settings: Settings,
+    *,
+    assignments: Mapping[str, Assignment],
+    placement: Mapping[str, str],
+    members: Sequence[str],
+    epoch: int,
+    shards: Sequence[str],
 ) -> list[Manifest]:
-    """All children, in the order they are to be applied: assignments before the shards that read them."""
+    """All children, the placement ConfigMap first: assignments exist before the shards that read them.
+
+    `assignments` may name more than `shards`: those that are about to go still need to know where devices are.
+    """
+    secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
     return [
-        build_placement(fleet, assignments=shards, placement=placement, epoch=epoch),
-        *(build_service(fleet, shard) for shard in sorted(shards)),
+        build_placement(fleet, assignments=assignments, placement=placement, members=members, epoch=epoch),
+        *(build_service(fleet, shard) for shard in shards),
         build_fleet_service(fleet),
         build_disruption_budget(fleet),
-        *(build_deployment(fleet, shard, settings) for shard in sorted(shards)),
+        *(build_deployment(fleet, shard, settings, secrets) for shard in shards),
     ]
 
 
@@ -118,10 +129,15 @@ def _metadata(fleet: Fleet, name: str, shard: str = "") -> Manifest:
 
 
 def build_placement(
-    fleet: Fleet, *, assignments: Mapping[str, Assignment], placement: Mapping[str, str], epoch: int
+    fleet: Fleet,
+    *,
+    assignments: Mapping[str, Assignment],
+    placement: Mapping[str, str],
+    members: Sequence[str],
+    epoch: int,
 ) -> Manifest:
     """The ConfigMap that shards follow as files and that a new leader reads before it decides anything."""
-    record = {"epoch": epoch, "devices": dict(placement)}
+    record = {"epoch": epoch, "members": list(members), "devices": dict(placement)}
     data = {f"{shard}.json": encode(assignment) for shard, assignment in assignments.items()}
     data[PLACEMENT_KEY] = json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return {
@@ -181,8 +197,11 @@ def build_disruption_budget(fleet: Fleet) -> Manifest:
     }
 
 
-def build_deployment(fleet: Fleet, shard: str, settings: Settings) -> Manifest:
-    """One shard. Nothing in it depends on the placement: a device that moves must not restart a pod."""
+def build_deployment(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str] = ()) -> Manifest:
+    """One shard; `secrets` are those of all the fleet's cameras.
+
+    Nothing in it depends on the placement: a device that moves must not restart a pod.
+    """
     labels = {**selector(fleet), LABEL_SHARD: shard}
     return {
         "apiVersion": "apps/v1",
@@ -194,12 +213,12 @@ def build_deployment(fleet: Fleet, shard: str, settings: Settings) -> Manifest:
             "progressDeadlineSeconds": 120,
             "selector": {"matchLabels": labels},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "template": {"metadata": {"labels": _labels(fleet, shard)}, "spec": _pod(fleet, shard, settings)},
+            "template": {"metadata": {"labels": _labels(fleet, shard)}, "spec": _pod(fleet, shard, settings, secrets)},
         },
     }
 
 
-def _pod(fleet: Fleet, shard: str, settings: Settings) -> Manifest:
+def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:
     template = fleet.spec.template
     volumes: list[Manifest] = [
         {"name": "placement", "configMap": {"name": placement_name(fleet)}},
@@ -226,8 +245,8 @@ def _pod(fleet: Fleet, shard: str, settings: Settings) -> Manifest:
             }
             for spread in template.topology_spread or (TopologySpread("kubernetes.io/hostname"),)
         ],
-        "containers": [_container(fleet, shard, settings)],
-        "volumes": [*volumes, *({"name": _volume(name), "secret": _secret(name)} for name in _secrets(fleet))],
+        "containers": [_container(fleet, shard, settings, secrets)],
+        "volumes": [*volumes, *({"name": _volume(name), "secret": _secret(name)} for name in secrets)],
     }
     if template.node_selector:
         pod["nodeSelector"] = dict(template.node_selector)
@@ -243,12 +262,6 @@ def _pod(fleet: Fleet, shard: str, settings: Settings) -> Manifest:
     return pod
 
 
-def _secrets(fleet: Fleet) -> list[str]:
-    """Secrets of cameras that the manifest itself declares."""
-    references = (getattr(device, "credentials_ref", None) for device in fleet.devices)
-    return sorted({reference.name for reference in references if reference})
-
-
 def _volume(secret: str) -> str:
     return f"credentials-{secret.replace('.', '-')}"[:63].rstrip("-")
 
@@ -258,7 +271,7 @@ def _secret(name: str) -> Manifest:
     return {"secretName": name, "optional": True, "defaultMode": 0o440}
 
 
-def _container(fleet: Fleet, shard: str, settings: Settings) -> Manifest:
+def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:
     environment = {
         "EMBEREYE_SHARD": shard,
         "EMBEREYE_FLEET": fleet.key,
@@ -282,8 +295,7 @@ def _container(fleet: Fleet, shard: str, settings: Settings) -> Manifest:
         {"name": "tmp", "mountPath": "/tmp"},
     ]
     mounts.extend(
-        {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True}
-        for name in _secrets(fleet)
+        {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True} for name in secrets
     )
     container: Manifest = {
         "name": "shard",

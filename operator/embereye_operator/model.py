@@ -83,10 +83,10 @@ class Sensor(Resource):
 
 @dataclass(frozen=True)
 class Point(Resource):
-    """A point of a picture."""
+    """A point of a picture. Not x and y: YAML 1.1 reads a bare y as true."""
 
-    x: float = described("From the left edge, as a share of the width.", minimum=0, maximum=1)
-    y: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
+    left: float = described("From the left edge, as a share of the width.", minimum=0, maximum=1)
+    top: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,12 @@ IMMUTABLE = Rule(
     transition=True,
 )
 
+NOT_METRICS = Rule(
+    f"self != {METRICS_PORT}",
+    f"must not be {METRICS_PORT}: shards serve their metrics there",
+    lambda value, _: bool(value != METRICS_PORT),
+)
+
 
 @dataclass(frozen=True)
 class SensorListen(Resource):
@@ -184,14 +190,18 @@ class SensorListen(Resource):
         ),
     )
     tcp: int = described("Text lines over TCP.", default=9001, minimum=1024, maximum=65535, rules=(IMMUTABLE,))
-    grpc: int = described("gRPC, Ingest.Stream.", default=GRPC_PORT, minimum=1024, maximum=65535, rules=(IMMUTABLE,))
+    grpc: int = described(
+        "gRPC, Ingest.Stream.", default=GRPC_PORT, minimum=1024, maximum=65535, rules=(IMMUTABLE, NOT_METRICS)
+    )
 
 
 @dataclass(frozen=True)
 class CameraListen(Resource):
     """The port that cameras push to."""
 
-    grpc: int = described("gRPC, Frames.Push.", default=GRPC_PORT, minimum=1024, maximum=65535, rules=(IMMUTABLE,))
+    grpc: int = described(
+        "gRPC, Frames.Push.", default=GRPC_PORT, minimum=1024, maximum=65535, rules=(IMMUTABLE, NOT_METRICS)
+    )
 
 
 @dataclass(frozen=True)
@@ -500,6 +510,7 @@ class DeviceSummary(Resource):
 
     declared: int = described("Devices in the fleet.", default=0)
     covered: int = described("Heard, analysed and able to see, within the deadline.", default=0)
+    summary: str = described("covered/declared.", default="")
     dark: tuple[DarkDevice, ...] = described("The others, the first 20.", default=(), max_items=MAX_DARK)
 
 
@@ -642,8 +653,9 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
         raise FleetError(resource, ["metadata.name: is required"])
     namespace = str(metadata.get("namespace") or "default")
     schema = openapi(fleet_type.spec)
-    raw = manifest.get("spec")
-    spec = with_defaults(schema, {} if raw is None else raw)
+    if manifest.get("spec") is None:
+        raise FleetError(f"{resource} {namespace}/{name}", ["spec: is required"])
+    spec = with_defaults(schema, manifest["spec"])
     before = with_defaults(schema, old.get("spec") or {}) if old else None
     found = problems(fleet_type.spec, spec, before, strict=strict)
     found += [rule.message for rule in ROOT_RULES if not rule.holds(manifest, None)]

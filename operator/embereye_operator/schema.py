@@ -172,15 +172,16 @@ def _object(cls: type) -> Manifest:
         properties[name] = openapi(hint, constraint)
         if field.default is MISSING and field.default_factory is MISSING:
             required.append(name)
-        elif (default := _default(field, hint)) is not None:
+        elif (default := _default(field, hint, properties[name])) is not None:
             properties[name]["default"] = default
     return {"type": "object", "properties": properties} | ({"required": required} if required else {})
 
 
-def _default(field: "dataclasses.Field[Any]", hint: Any) -> Any:
+def _default(field: "dataclasses.Field[Any]", hint: Any, schema: Manifest) -> Any:
     hint = _unwrap(hint)
     if dataclasses.is_dataclass(hint):
-        return {} if field.default_factory is not MISSING else None
+        # Written out: the API server judges rules on a default as it stands, without the defaults inside it.
+        return with_defaults(schema, {}) if field.default_factory is not MISSING else None
     if field.default is MISSING or field.default in (None, (), ""):
         return None
     return to_manifest(field.default, hint)

@@ -13,6 +13,10 @@ class UnavailableError(Exception):
     """What was asked cannot be reached now: a shard that starts, a hub that restarts. Says what and why."""
 
 
+class RefusedError(Exception):
+    """What was asked is not allowed, and asking again will not help: a quota, a policy. Says what and why."""
+
+
 class Runtime(Protocol):
     """Everything `reconcile` reads and does. All methods run on the event loop and may be called concurrently.
 
@@ -27,7 +31,10 @@ class Runtime(Protocol):
         ...
 
     async def apply(self, manifest: Manifest) -> None:
-        """Make the object exist with at least the fields of `manifest`."""
+        """Make the object exist with at least the fields of `manifest`; RefusedError where that is not allowed.
+
+        A `metadata.resourceVersion` in it means: only if that is still the object's version.
+        """
         ...
 
     async def delete(self, manifest: Manifest) -> None:

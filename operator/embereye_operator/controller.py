@@ -1,0 +1,206 @@
+"""Keeps every fleet reconciled: what is dirty now, everything every two seconds, failures again after a while."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from embereye.process.backoff import Backoff
+from embereye.process.lifecycle import Tasks
+from embereye_operator.manifests import Settings
+from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus, parse_fleet
+from embereye_operator.reconcile import reconcile
+from embereye_operator.runtime import UnavailableError
+from embereye_operator.runtime.kubernetes import KubernetesRuntime, ObjectKey
+from embereye_operator.schema import Manifest
+from embereye_operator.workqueue import WorkQueue
+
+logger = logging.getLogger(__name__)
+WORKERS = 8  # fleets reconciled at the same time
+PERIOD = 2.0  # seconds between passes over all fleets, for what only shards know
+RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed
+PASS_LIMIT = 30.0  # seconds that one pass may take
+STALE = 20.0  # seconds that a watch may lag behind a list before it counts as dead
+
+
+@dataclass
+class FleetRecord:
+    """What the operator remembers of a fleet between passes: nothing that a decision depends on."""
+
+    status: FleetStatus = field(default_factory=FleetStatus)
+    passes: int = 0
+    failures: int = 0
+    seconds: float = 0.0  # of all passes
+    latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
+    failing: str = ""  # why the latest pass failed
+    backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=15.0))
+
+
+class Controller:
+    """Owns the queue and the workers. `observe` is fed by watches, `run` works until cancelled."""
+
+    def __init__(self, runtime: KubernetesRuntime, settings: Settings) -> None:
+        self.records: dict[ObjectKey, FleetRecord] = {}
+        self._runtime = runtime
+        self._settings = settings
+        self._queue: WorkQueue[ObjectKey] = WorkQueue()
+        self._retries: dict[ObjectKey, asyncio.TimerHandle] = {}
+        self._retained: list[str] | None = None
+        self._synced = asyncio.Event()
+        self._beat = time.monotonic()
+        self._resynced = time.monotonic()
+        self._lagging_since = 0.0  # monotonic seconds; 0: watches keep up
+
+    def observe(self, type_: str | None, manifest: Manifest) -> None:
+        """Take a watch event."""
+        for key in self._runtime.observe(type_, manifest):
+            self._queue.add(key)
+
+    async def run(self) -> None:
+        """Work until cancelled; ends early only by a bug in a task, which is raised."""
+        async with Tasks() as tasks:
+            tasks.start(self._resync(), name="resync")
+            await self._synced.wait()
+            for number in range(WORKERS):
+                tasks.start(self._work(), name=f"worker-{number}")
+            tasks.start(self._tick(), name="tick")
+            await tasks.failed.wait()
+        raise RuntimeError("a task of the controller failed; the log says which")
+
+    async def synced(self) -> None:
+        """Wait until the world was seen once."""
+        await self._synced.wait()
+
+    def unhealthy(self) -> str:
+        """Why the operator should be restarted; '' where it is well."""
+        now = time.monotonic()
+        if now - self._beat > 5 * PERIOD:
+            return f"the event loop has not ticked for {now - self._beat:.0f} s"
+        if self._lagging_since and now - self._lagging_since > STALE:
+            return "watches have stopped telling what lists tell"
+        stuck = [key for key, record in self.records.items() if record.latest and now - record.latest > 600]
+        if stuck and len(stuck) == len(self.records):
+            return "no pass over any fleet has succeeded for ten minutes"
+        return ""
+
+    # --- tasks ---
+
+    async def _resync(self) -> None:
+        backoff = Backoff(floor=0.5, cap=RESYNC_PERIOD)
+        failing = ""
+        while True:
+            try:
+                missed = await self._runtime.resync()
+            except Exception as error:
+                # The first fill needs the CRDs, which may be installed after the operator.
+                if str(error) != failing:
+                    logger.warning("cannot list what there is: %s; trying again", error)
+                failing = str(error)
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            failing = ""
+            self._judge_watches(missed if self._synced.is_set() else [])
+            for key in self._fleets():
+                self._queue.add(key)
+            self._synced.set()
+            self._resynced = time.monotonic()
+            await self._retain()
+            await asyncio.sleep(RESYNC_PERIOD)
+
+    def _judge_watches(self, missed: list[Manifest]) -> None:
+        # One object may be listed before its event arrives; a watch that is dead misses more every time.
+        if not missed:
+            self._lagging_since = 0.0
+        elif not self._lagging_since:
+            self._lagging_since = time.monotonic()
+        if missed:
+            logger.info("a list told %d changes before the watches did", len(missed))
+
+    async def _tick(self) -> None:
+        while True:
+            self._beat = time.monotonic()
+            for key in self._fleets():
+                if key not in self._retries:
+                    self._queue.add(key)
+            await asyncio.sleep(PERIOD)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.take()
+            try:
+                await self._pass(key)
+            finally:
+                self._queue.done(key)
+
+    # --- one pass ---
+
+    async def _pass(self, key: ObjectKey) -> None:
+        manifest = self._runtime.cache.objects.get(key)
+        if manifest is None or manifest["metadata"].get("deletionTimestamp"):
+            # Owner references make the children go; the hub has none.
+            if self.records.pop(key, None) is not None:
+                logger.info("%s %s/%s is gone", *key)
+                await self._retain()
+            return
+        record = self.records.setdefault(key, FleetRecord())
+        started = time.monotonic()
+        record.passes += 1
+        try:
+            fleet = parse_fleet(manifest, strict=False)
+            async with asyncio.timeout(PASS_LIMIT):
+                outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings)
+        except Exception as error:
+            self._failed(key, record, error)
+            return
+        finally:
+            record.seconds += time.monotonic() - started
+        if record.failing:
+            logger.info("%s: passes succeed again", fleet.key)
+        record.failing = ""
+        record.backoff.reset()
+        record.latest = time.monotonic()
+        record.status = outcome.status
+        if outcome.actions:
+            logger.info("%s: %s", fleet.key, ", ".join(outcome.actions))
+
+    def _failed(self, key: ObjectKey, record: FleetRecord, error: Exception) -> None:
+        reason = str(error) or type(error).__name__
+        record.failures += 1
+        if reason != record.failing:
+            expected = isinstance(error, FleetError)
+            logger.warning("%s %s/%s: %s; trying again", *key, reason, exc_info=None if expected else error)
+        record.failing = reason
+        delay = record.backoff.next()
+        if (before := self._retries.pop(key, None)) is not None:
+            before.cancel()
+        self._retries[key] = asyncio.get_running_loop().call_later(delay, self._retry, key)
+
+    def _retry(self, key: ObjectKey) -> None:
+        self._retries.pop(key, None)
+        self._queue.add(key)
+
+    async def _retain(self) -> None:
+        fleets = sorted(_fleet_key(key) for key in self._fleets())
+        try:
+            await self._runtime.retain(fleets)
+        except UnavailableError as error:
+            logger.debug("%s", error)  # every fleet's status says so
+
+    def _fleets(self) -> list[ObjectKey]:
+        return [key for key in self._runtime.cache.objects if key[0] in FLEET_TYPES]
+
+    def known(self) -> Mapping[ObjectKey, FleetRecord]:
+        """Fleets and what is remembered of them."""
+        return self.records
+
+
+def _fleet_key(key: ObjectKey) -> str:
+    resource, namespace, name = key
+    return f"{namespace}/{FLEET_TYPES[resource].kind}/{name}"
+
+
+def fleet_key(fleet: Fleet) -> ObjectKey:
+    """The key under which a fleet is queued."""
+    return fleet.type.resource, fleet.namespace, fleet.name

@@ -1,0 +1,186 @@
+"""`embereye operator`: watches fleets and keeps their shards as declared."""
+
+import asyncio
+import contextlib
+import logging
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
+
+import kopf
+from aiohttp import web
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ConfigError
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from embereye.process import lifecycle
+from embereye.process.http_server import serve_http
+from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye_operator.controller import Controller
+from embereye_operator.handlers import build_registry, build_settings
+from embereye_operator.manifests import Settings
+from embereye_operator.model import FLEET_TYPES
+from embereye_operator.runtime.kubernetes import ALL_NAMESPACES, KubernetesRuntime
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options on `parser`; defaults come from EMBEREYE_* variables."""
+
+    def env(name: str, default: str = "") -> str:
+        return os.environ.get(f"EMBEREYE_{name}", default)
+
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("--namespace", default=env("NAMESPACE"), help="watch this namespace [EMBEREYE_NAMESPACE]")
+    scope.add_argument("--all-namespaces", action="store_true", help="watch all namespaces; so without --namespace")
+    parser.add_argument(
+        "--hub",
+        default=env("HUB", "embereye-hub:50052"),
+        help="host:port of the hub, as shards reach it [EMBEREYE_HUB]",
+    )
+    parser.add_argument("--image", default=env("IMAGE"), help="image of the shards [EMBEREYE_IMAGE]")
+    parser.add_argument(
+        "--image-pull-policy",
+        default=env("IMAGE_PULL_POLICY"),
+        choices=["", "Always", "IfNotPresent", "Never"],
+        help="of the shards; empty: Kubernetes' default [EMBEREYE_IMAGE_PULL_POLICY]",
+    )
+    parser.add_argument(
+        "--shard-host",
+        default=env("SHARD_HOST", "0.0.0.0"),
+        help="address that shards listen on; [::] where pods have IPv6 alone [EMBEREYE_SHARD_HOST]",
+    )
+    parser.add_argument(
+        "--health-port", type=int, default=int(env("HEALTH_PORT", "8080")), help="port of /healthz and /metrics"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Run the operator until SIGTERM; returns the exit code."""
+    return lifecycle.run(lambda stop: serve(arguments, stop))
+
+
+async def serve(arguments: Namespace, stop: asyncio.Event) -> int:
+    """Run the operator until `stop` is set."""
+    if not arguments.image:
+        raise UserError("--image is empty: name the image that shards run, or set EMBEREYE_IMAGE")
+    namespace = "" if arguments.all_namespaces else arguments.namespace
+    try:
+        client = AsyncClient()
+    except ConfigError as error:
+        raise UserError(f"no Kubernetes cluster is configured ({error}): set KUBECONFIG, or run in a pod") from error
+    settings = Settings(
+        image=arguments.image,
+        hub=arguments.hub,
+        image_pull_policy=arguments.image_pull_policy,
+        host=arguments.shard_host,
+    )
+    runtime = KubernetesRuntime(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES)
+    controller = Controller(runtime, settings)
+    runner = await serve_http(_health_app(controller), "0.0.0.0", arguments.health_port)
+    try:
+        async with Tasks() as tasks:
+            tasks.start(controller.run(), name="controller")
+            # kopf looks for the resources only once: they have been listed before it starts.
+            await first_of(controller.synced(), stop.wait(), tasks.failed.wait())
+            if stop.is_set() or tasks.failed.is_set():
+                return int(tasks.failed.is_set())
+            stop_watching = asyncio.Event()
+            watching = tasks.start(_watch(controller, namespace, stop_watching), name="kopf")
+            logger.info("operator ready: %s, image %s", namespace or "all namespaces", arguments.image)
+            await first_of(stop.wait(), tasks.failed.wait(), _ended(watching))
+            failed = tasks.failed.is_set() or (watching.done() and not stop.is_set())
+            stop_watching.set()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(_ended(watching), 5)
+            return int(failed)
+    finally:
+        await runtime.close()
+        await runner.cleanup()
+
+
+async def _watch(controller: Controller, namespace: str, stop: asyncio.Event) -> None:
+    await kopf.operator(
+        registry=build_registry(controller),
+        settings=build_settings(),
+        standalone=True,
+        clusterwide=not namespace,
+        namespaces=[namespace] if namespace else [],
+        stop_flag=stop,
+    )
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    await asyncio.wait([task])
+
+
+class OperatorMetrics(Collector):
+    """Fleets as the operator sees them, read at scrape time."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: prometheus_client would otherwise collect at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """One sample per fleet and family."""
+        labels = ["namespace", "kind", "fleet"]
+        gauges = {
+            "embereye_fleet_required_shards": ("Shards that the scaling law asks for.", "required_shards"),
+            "embereye_fleet_shards": ("Shards that exist.", "shards"),
+            "embereye_fleet_ready_shards": ("Shards that work under the current placement.", "ready_shards"),
+            "embereye_fleet_placement_epoch": ("Epoch of the placement.", "placement_epoch"),
+        }
+        families: dict[str, Metric] = {}
+        for name, (text, _) in gauges.items():
+            families[name] = GaugeMetricFamily(name, text, labels=labels)
+        declared = GaugeMetricFamily("embereye_fleet_devices", "Devices declared.", labels=labels)
+        covered = GaugeMetricFamily("embereye_fleet_devices_covered", "Devices covered.", labels=labels)
+        condition = GaugeMetricFamily(
+            "embereye_fleet_condition", "1 where the condition is true.", labels=[*labels, "condition"]
+        )
+        passes = CounterMetricFamily("embereye_operator_passes", "Reconcile passes.", labels=labels)
+        failures = CounterMetricFamily("embereye_operator_failures", "Passes that failed.", labels=labels)
+        seconds = CounterMetricFamily("embereye_operator_pass_seconds", "Time spent in passes.", labels=labels)
+        for (resource, namespace, fleet), record in self._controller.known().items():
+            if not record.latest:
+                continue  # unknown is not 0: an autoscaler would take shards away
+            values = [namespace, FLEET_TYPES[resource].kind, fleet]
+            for name, (_, attribute) in gauges.items():
+                families[name].add_sample(
+                    name, dict(zip(labels, values, strict=True)), getattr(record.status, attribute)
+                )
+            declared.add_metric(values, record.status.devices.declared)
+            covered.add_metric(values, record.status.devices.covered)
+            for entry in record.status.conditions:
+                condition.add_metric([*values, entry.type], float(entry.status == "True"))
+            passes.add_metric(values, record.passes)
+            failures.add_metric(values, record.failures)
+            seconds.add_metric(values, record.seconds)
+        yield from families.values()
+        yield from (declared, covered, condition, passes, failures, seconds)
+
+
+def _health_app(controller: Controller) -> web.Application:
+    registry = CollectorRegistry()
+    registry.register(OperatorMetrics(controller))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    app = web.Application()
+
+    async def healthz(_: web.Request) -> web.Response:
+        reason = controller.unhealthy()
+        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/metrics", metrics)
+    return app

@@ -1,0 +1,348 @@
+"""One fleet, one pass: read the world, decide, apply what differs, write what is true now."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from embereye.v1.shard_pb2 import Assignment, ShardStatus
+from embereye.v1.types_pb2 import Device
+from embereye_operator.assignments import build_assignments, build_device, build_roster, decode, next_epoch
+from embereye_operator.autoscale import decide
+from embereye_operator.compare import differences
+from embereye_operator.manifests import (
+    PLACEMENT_KEY,
+    Settings,
+    build_children,
+    placement_name,
+    selector_text,
+    shard_index,
+    shard_name,
+)
+from embereye_operator.model import Fleet, FleetError, FleetStatus, parse_devices
+from embereye_operator.placement import place
+from embereye_operator.runtime import RefusedError, Runtime, UnavailableError
+from embereye_operator.schema import Manifest, from_manifest, to_manifest
+from embereye_operator.status import Facts, build_status
+
+logger = logging.getLogger(__name__)
+SECOND = 1_000_000_000  # nanoseconds
+MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
+ANNOUNCED = ("Covered", "Ready")  # conditions whose changes people are told of
+Clock = Callable[[], int]  # nanoseconds since the Unix epoch
+Identity = tuple[str, str]  # kind, name
+
+_decode = lru_cache(maxsize=256)(decode)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one pass found and did."""
+
+    status: FleetStatus
+    actions: tuple[str, ...]  # for the log: "apply Deployment hall-sensors-1"
+    settled: bool  # nothing is on its way: the next pass may wait for an event or the clock
+
+
+@dataclass(frozen=True)
+class Record:
+    """The placement as it is persisted."""
+
+    epoch: int = 0
+    devices: Mapping[str, str] = field(default_factory=dict)  # device id → shard
+    members: tuple[str, ...] = ()
+    assignments: Mapping[str, Assignment | None] = field(default_factory=dict)  # None: somebody broke it
+
+
+def identity(manifest: Mapping[str, Any]) -> Identity:
+    """Kind and name: what tells a fleet's children apart."""
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
+def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> Record:
+    """What the placement ConfigMap says; empty where there is none or it was made unreadable."""
+    data = (manifest or {}).get("data") or {}
+    try:
+        raw = json.loads(data.get(PLACEMENT_KEY, "{}"))
+        devices = {str(device): str(shard) for device, shard in raw.get("devices", {}).items()}
+        members = tuple(str(shard) for shard in raw.get("members", ()))
+        epoch = int(raw.get("epoch", 0))
+    except (ValueError, TypeError, AttributeError):
+        devices, members, epoch = {}, (), 0
+    names = [name.removesuffix(".json") for name in data if name.endswith(".json")]
+    assignments = {name: _decode(data[f"{name}.json"]) for name in names if shard_index(fleet, name) is not None}
+    return Record(epoch, devices, members, assignments)
+
+
+async def reconcile(fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings) -> Outcome:
+    """Bring what exists closer to what `fleet` declares; repeat until `Outcome.settled`, then on every change.
+
+    Idempotent: with nothing to change it writes nothing. What is not safe yet is left to a later pass: a shard gets
+    devices only once it answers, and goes only once the others have taken over.
+    """
+    return await _Pass(fleet, runtime, clock, settings).run()
+
+
+class _Pass:
+    """The state of one reconcile, so that its steps fit on a screen each."""
+
+    def __init__(self, fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings) -> None:
+        self.fleet = fleet
+        self.runtime = runtime
+        self.clock = clock
+        self.settings = settings
+        self.actions: list[str] = []
+        self.problems: dict[str, str] = {}
+        self.statuses: dict[str, ShardStatus | None] = {}
+        self.members: Sequence[str] = ()
+        self.gone: set[str] = set()
+
+    async def run(self) -> Outcome:
+        children = {identity(child): child for child in await self.runtime.children(self.fleet)}
+        stored = children.get(("ConfigMap", placement_name(self.fleet)))
+        self.record = read_record(self.fleet, stored)
+        self.previous = _previous_status(self.fleet)
+        self.devices = await self._declared()
+        self.wanted = [shard_name(self.fleet, index) for index in range(self.fleet.spec.shards)]
+        self.existing = _shards_of(self.fleet, children)
+        await self._ask([*self.existing, *(shard for shard in self.wanted if shard not in self.existing)])
+        if self.fleet.spec.paused:
+            self.epoch, self.placement, self.members = self.record.epoch, self.record.devices, self.record.members
+        else:
+            await self._change(children)
+        await self._tell_hub()
+        return await self._finish()
+
+    # --- what there is ---
+
+    async def _declared(self) -> list[Device]:
+        """All devices: the manifest's, then those of the ConfigMaps it names.
+
+        A list that is missing or wrong takes no device out of sight: those it declared before are kept.
+        """
+        devices = {device.id: build_device(device, self.fleet) for device in self.fleet.devices}
+        maps = await self.runtime.config_maps(self.fleet) if self.fleet.devices_from else {}
+        problems = []
+        for reference in self.fleet.devices_from:
+            source = reference.config_map_ref
+            data = maps.get(source.name)
+            where = f"ConfigMap {source.name}"
+            if data is None or (source.key and source.key not in data):
+                problems.append(f"{where} {f'has no key {source.key}' if data is not None else 'does not exist'}")
+                continue
+            for key in [source.key] if source.key else sorted(data):
+                try:
+                    parsed = parse_devices(self.fleet.kind, data[key], f"{where}, key {key}")
+                except FleetError as error:
+                    problems.append(str(error))
+                    continue
+                if twice := [device.id for device in parsed if device.id in devices]:
+                    problems.append(f"{where}, key {key}: {', '.join(twice[:5])} declared before: the first counts")
+                for device in parsed:
+                    devices.setdefault(device.id, build_device(device, self.fleet))
+        if problems:
+            self.problems["DeviceListInvalid"] = "; ".join(problems)
+            for assignment in self.record.assignments.values():
+                for device_before in assignment.devices if assignment else ():
+                    devices.setdefault(device_before.id, device_before)
+        return [devices[name] for name in sorted(devices)]
+
+    async def _ask(self, shards: Sequence[str]) -> None:
+        answers = await asyncio.gather(*(self.runtime.shard_status(self.fleet, shard) for shard in shards))
+        self.statuses.update(zip(shards, answers, strict=True))
+
+    # --- what there is to be ---
+
+    async def _change(self, children: Mapping[Identity, Manifest]) -> None:
+        self.members = self._members()
+        ids = [device.id for device in self.devices]
+        self.placement = place(ids, self.members, self.record.devices)
+        leaving = [shard for shard in self.existing if shard not in self.wanted]
+        assignments = self._assignments(leaving, epoch=0)
+        self.epoch = next_epoch(assignments, self.record.assignments, self._epoch_floor())
+        for assignment in assignments.values():
+            assignment.epoch = self.epoch
+        desired = build_children(
+            self.fleet,
+            self.settings,
+            assignments=assignments,
+            placement=self.placement,
+            members=self.members,
+            epoch=self.epoch,
+            shards=self.wanted,
+        )
+        size = sum(len(text.encode()) for text in desired[0]["data"].values())
+        if size > MAX_PLACEMENT:
+            sentence = (
+                f"the placement takes {size} bytes, a ConfigMap {MAX_PLACEMENT}: split the fleet, or use fewer shards"
+            )
+            self.problems["PlacementTooLarge"] = sentence
+            self.epoch, self.placement, self.members = self.record.epoch, self.record.devices, self.record.members
+            return
+        # The record first: whoever leads next must know of every epoch that a shard may have seen.
+        await self._apply(desired[0], children, fenced=True)
+        await self._hand_over(assignments)
+        for manifest in desired[1:]:
+            await self._apply(manifest, children)
+        await self._prune(desired, children, leaving)
+        self.existing = sorted(
+            {*self.existing, *self.wanted} - self.gone, key=lambda name: shard_index(self.fleet, name) or 0
+        )
+
+    def _members(self) -> list[str]:
+        """The shards that may own devices: those that do already, and new ones as soon as they answer."""
+        known = {*self.record.members, *self.record.devices.values()}
+        up = {shard for shard, status in self.statuses.items() if status and not status.draining}
+        return [shard for shard in self.wanted if shard in known or shard in up] or list(self.wanted)
+
+    def _assignments(self, leaving: Sequence[str], epoch: int) -> dict[str, Assignment]:
+        members = {shard: self.runtime.address(self.fleet, shard) for shard in self.members}
+        others = [shard for shard in [*self.wanted, *leaving] if shard not in members]
+        return build_assignments(self.fleet, self.devices, self.placement, members=members, others=others, epoch=epoch)
+
+    def _epoch_floor(self) -> int:
+        """The highest epoch that anyone may have seen, should the record be lost."""
+        seen = [status.epoch for status in self.statuses.values() if status]
+        return max([self.record.epoch, self.previous.placement_epoch, *seen])
+
+    # --- making it so ---
+
+    async def _apply(self, manifest: Manifest, children: Mapping[Identity, Manifest], *, fenced: bool = False) -> None:
+        observed = children.get(identity(manifest))
+        if observed is not None and not _differs(manifest, observed):
+            return
+        if fenced and observed is not None and (version := observed["metadata"].get("resourceVersion")):
+            # Whoever decided on an older record than there is must read again: the API server refuses this then.
+            manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
+        self.actions.append(f"apply {' '.join(identity(manifest))}")
+        try:
+            await self.runtime.apply(manifest)
+        except RefusedError as error:
+            if fenced:
+                raise  # without a record nothing else may happen
+            self.problems["ApplyRefused"] = str(error)
+
+    async def _hand_over(self, assignments: Mapping[str, Assignment]) -> None:
+        """Give shards their assignments: first to those that gain devices, so that each has an owner throughout."""
+        behind = [shard for shard in assignments if (status := self.statuses.get(shard)) and status.epoch < self.epoch]
+        gaining = [shard for shard in behind if self._gains(shard, assignments[shard])]
+        accepted = await self._assign(gaining, assignments)
+        if accepted:
+            await self._assign([shard for shard in behind if shard not in gaining], assignments)
+
+    def _gains(self, shard: str, assignment: Assignment) -> bool:
+        before = self.record.assignments.get(shard)
+        had = {device.id for device in before.devices} if before else set()
+        return any(device.id not in had for device in assignment.devices)
+
+    async def _assign(self, shards: Sequence[str], assignments: Mapping[str, Assignment]) -> bool:
+        answers = await asyncio.gather(
+            *(self.runtime.assign(self.fleet, shard, assignments[shard]) for shard in shards)
+        )
+        accepted = True
+        for shard, answer in zip(shards, answers, strict=True):
+            self.actions.append(f"assign {shard} epoch {self.epoch}")
+            if answer is not None and not answer.accepted:
+                accepted = False
+                self.problems["AssignmentRefused"] = f"{shard} refused its assignment: {answer.reason}"
+        if shards:
+            await self._ask(shards)
+        return accepted
+
+    async def _prune(
+        self, desired: Sequence[Manifest], children: Mapping[Identity, Manifest], leaving: Sequence[str]
+    ) -> None:
+        """Delete what is no longer wanted, and a leaving shard only when nothing depends on it any more."""
+        keep = {identity(manifest) for manifest in desired}
+        staying = {shard for shard in leaving if not self._may_go(shard, children)}
+        # Deployments first: a shard that drains still wants its Service.
+        for child in sorted(children.values(), key=lambda child: (child["kind"] != "Deployment", identity(child))):
+            name = identity(child)[1]
+            if identity(child) in keep or name in staying:
+                continue
+            self.actions.append(f"delete {' '.join(identity(child))}")
+            await self.runtime.delete(child)
+            if child["kind"] == "Deployment":
+                self.gone.add(name)
+
+    def _may_go(self, shard: str, children: Mapping[Identity, Manifest]) -> bool:
+        deployment = children.get(("Deployment", shard), {})
+        running = (deployment.get("status") or {}).get("availableReplicas", 0)
+        if self.statuses.get(shard) is None and not running:
+            return True  # it serves nobody
+        taken_over = [status for name in self.members if (status := self.statuses.get(name))]
+        return len(taken_over) == len(self.members) and all(status.epoch >= self.epoch for status in taken_over)
+
+    # --- telling ---
+
+    async def _tell_hub(self) -> None:
+        if not self.epoch or self.fleet.spec.paused:
+            return
+        try:
+            await self.runtime.set_roster(build_roster(self.fleet, self.devices, self.epoch))
+        except UnavailableError as error:
+            self.problems["HubUnreachable"] = str(error)
+
+    async def _finish(self) -> Outcome:
+        loads = {shard: status.load for shard, status in self.statuses.items() if status and shard in self.wanted}
+        spec = self.fleet.spec
+        facts = Facts(
+            fleet=self.fleet,
+            now_ns=self.clock(),
+            devices=self.devices,
+            epoch=self.epoch,
+            placement=self.placement,
+            members=self.members,
+            wanted=self.wanted,
+            existing=self.existing,
+            statuses=self.statuses,
+            decision=decide(
+                spec.autoscaling, spec.shards, loads, expected=self.wanted, deadline=spec.deadline / SECOND
+            ),
+            selector=selector_text(self.fleet),
+            problems=self.problems,
+        )
+        status = build_status(facts, self.previous)
+        manifest = to_manifest(status)
+        if manifest != to_manifest(self.previous) or not self.fleet.status:
+            await self.runtime.write_status(self.fleet, manifest)
+            self.actions.append("write status")
+            await self._announce(status)
+        progressing = status.condition("Progressing")
+        return Outcome(status, tuple(self.actions), progressing is not None and progressing.status == "False")
+
+    async def _announce(self, status: FleetStatus) -> None:
+        for type_ in ANNOUNCED:
+            before, now = self.previous.condition(type_), status.condition(type_)
+            if now is not None and (before is None or before.status != now.status):
+                good = now.status == "True"
+                reason = type_ if good else f"Not{type_}"
+                await self.runtime.event(self.fleet, "Normal" if good else "Warning", reason, now.message)
+
+
+def _differs(desired: Manifest, observed: Manifest) -> list[str]:
+    found = differences(
+        {key: value for key, value in desired.items() if key != "apiVersion"},
+        observed,
+    )
+    if desired["kind"] == "ConfigMap":
+        # The record is ours alone: a key that is no longer wanted must go.
+        found += [f".data.{key}" for key in observed.get("data") or {} if key not in desired["data"]]
+    return found
+
+
+def _shards_of(fleet: Fleet, children: Mapping[Identity, Manifest]) -> list[str]:
+    names = [name for kind, name in children if kind == "Deployment"]
+    indexes = sorted(index for name in names if (index := shard_index(fleet, name)) is not None)
+    return [shard_name(fleet, index) for index in indexes]
+
+
+def _previous_status(fleet: Fleet) -> FleetStatus:
+    try:
+        status: FleetStatus = from_manifest(FleetStatus, fleet.status)
+    except (TypeError, ValueError, AttributeError):
+        return FleetStatus()  # written by another version, or by hand
+    return status

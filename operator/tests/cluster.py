@@ -1,0 +1,211 @@
+"""A real kube-apiserver with etcd and, for garbage collection, a kube-controller-manager, on free loopback ports."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "test-token"
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
+
+
+def binaries() -> Path:
+    """The folder of the programs; builds them where Go is there, skips where it is not."""
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        return Path(assets)
+    # The cache answers even where Go is missing; a first build takes minutes.
+    found = subprocess.run(
+        [ROOT / "e2e" / "cluster" / "binaries", *PROGRAMS], capture_output=True, text=True, check=False
+    )
+    if found.returncode:
+        reason = found.stderr.strip().splitlines()[-1] if found.stderr.strip() else "e2e/cluster/binaries failed"
+        if shutil.which("go") is None:
+            pytest.skip(reason)
+        pytest.fail(f"e2e/cluster/binaries: {found.stderr.strip()}")
+    return Path(found.stdout.strip().splitlines()[-1])
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for entry in sockets:
+        entry.bind(("127.0.0.1", 0))
+    ports = [entry.getsockname()[1] for entry in sockets]
+    for entry in sockets:
+        entry.close()
+    return ports
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+    """The first true value of `condition`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {seconds} s")
+        time.sleep(0.05)
+
+
+class ApiFailure(Exception):
+    """What the API server refused."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+@dataclass
+class Cluster:
+    """A plain HTTP client, so that tests do not see the world through the code they test."""
+
+    url: str
+    kubeconfig: Path
+    context: ssl.SSLContext
+    collects_garbage: bool
+
+    def request(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, method=method)  # noqa: S310
+        request.add_header("Authorization", f"Bearer {TOKEN}")
+        request.add_header("Content-Type", content)
+        try:
+            with urllib.request.urlopen(request, context=self.context, timeout=10) as response:  # noqa: S310
+                return json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            text = error.read().decode()
+            try:
+                message = json.loads(text)["message"]
+            except (ValueError, KeyError):
+                message = text
+            raise ApiFailure(error.code, message) from None
+
+    def get(self, path: str) -> Any:
+        try:
+            return self.request("GET", path)
+        except ApiFailure as error:
+            if error.code in {404, 429, 503}:  # also while a new CRD is not served yet
+                return None
+            raise
+
+    def merge(self, path: str, patch: Any) -> Any:
+        return self.request("PATCH", path, patch, "application/merge-patch+json")
+
+
+def path_of(manifest: Any, *, name: bool = True) -> str:
+    """The API path of an object, or of its collection."""
+    plurals = {
+        "Deployment": "apis/apps/v1|deployments",
+        "Service": "api/v1|services",
+        "ConfigMap": "api/v1|configmaps",
+        "Event": "api/v1|events",
+        "PodDisruptionBudget": "apis/policy/v1|poddisruptionbudgets",
+        "SensorFleet": "apis/embereye.dev/v1alpha1|sensorfleets",
+        "CameraFleet": "apis/embereye.dev/v1alpha1|camerafleets",
+    }
+    base, plural = plurals[manifest["kind"]].split("|")
+    path = f"/{base}/namespaces/{manifest['metadata']['namespace']}/{plural}"
+    return f"{path}/{manifest['metadata']['name']}" if name else path
+
+
+@contextlib.contextmanager
+def run_cluster() -> Iterator[Cluster]:
+    """Start the servers, and kill them by pid at the end."""
+    programs = binaries()
+    with tempfile.TemporaryDirectory(prefix="embereye-apiserver-") as folder, contextlib.ExitStack() as stack:
+        home = Path(folder)
+        key = home / "sa.key"
+        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        (home / "tokens.csv").write_text(f"{TOKEN},admin,1,system:masters\n")
+        client_port, peer_port, api_port = free_ports(3)
+        etcd = f"http://127.0.0.1:{client_port}"
+        peer = f"http://127.0.0.1:{peer_port}"
+
+        def start(program: str, *arguments: str) -> subprocess.Popen[bytes]:
+            log = stack.enter_context((home / f"{program}.log").open("wb"))
+            process = subprocess.Popen([programs / program, *arguments], stdout=log, stderr=log, cwd=home)
+            stack.callback(process.wait, 10)
+            stack.callback(process.kill)
+            return process
+
+        start(
+            "etcd", f"--data-dir={home}/etcd", f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}", "--unsafe-no-fsync", "--log-level=error",
+        )  # fmt: skip
+        server = start(
+            "kube-apiserver", f"--etcd-servers={etcd}", f"--secure-port={api_port}", "--bind-address=127.0.0.1",
+            f"--cert-dir={home}/certs", f"--token-auth-file={home}/tokens.csv", "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}", "--service-cluster-ip-range=10.0.0.0/16",
+            "--disable-admission-plugins=ServiceAccount", "--watch-cache=true",
+        )  # fmt: skip
+        certificate = home / "certs" / "apiserver.crt"
+        wait_for(lambda: certificate.exists() and certificate.stat().st_size, "kube-apiserver's certificate")
+        url = f"https://127.0.0.1:{api_port}"
+        kubeconfig = home / "kubeconfig"
+        kubeconfig.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [
+                        {"name": "t", "cluster": {"server": url, "certificate-authority": str(certificate)}}
+                    ],
+                    "users": [{"name": "t", "user": {"token": TOKEN}}],
+                    "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+                    "current-context": "t",
+                }
+            )
+        )
+        collects = (programs / "kube-controller-manager").exists()
+        cluster = Cluster(url, kubeconfig, ssl.create_default_context(cafile=certificate), collects)
+
+        def ready() -> bool:
+            if server.poll() is not None:
+                pytest.fail(f"kube-apiserver ended: {(home / 'kube-apiserver.log').read_text()[-2000:]}")
+            try:
+                # It is ready enough before readyz says so: all that is needed here is the default namespace.
+                return bool(cluster.get("/api/v1/namespaces/default"))
+            except (OSError, ApiFailure):
+                return False
+
+        wait_for(ready, "kube-apiserver", 60)
+        if collects:
+            start(
+                "kube-controller-manager", f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0",
+                "--controllers=garbage-collector-controller",
+            )  # fmt: skip
+        yield cluster
+
+
+def install_crds(cluster: Cluster, crds: list[Any]) -> None:
+    """Create the CRDs and wait until they are served."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for crd in crds:
+        cluster.request("POST", path, crd)
+        name, plural = crd["metadata"]["name"], crd["spec"]["names"]["plural"]
+
+        def established(name: str = name) -> bool:
+            conditions = (cluster.get(f"{path}/{name}") or {}).get("status", {}).get("conditions") or []
+            return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
+
+        wait_for(established, f"CRD {name}")
+        wait_for(
+            lambda plural=plural: cluster.get(f"/apis/embereye.dev/v1alpha1/namespaces/default/{plural}"), plural
+        )
