@@ -17,7 +17,6 @@ import pytest
 
 from embereye.process.grpc_server import channel
 
-SECOND = 1_000_000_000
 PROGRAM = (
     "import argparse, embereye.hub.main as m; p = argparse.ArgumentParser(); m.add_arguments(p);"
     "raise SystemExit(m.run(p.parse_args()))"
