@@ -37,9 +37,7 @@ class Detector:
         if (height, width) != self._shape:
             self._shape = (height, width)
             self._ignored = rasterize(self._masks, width, height)
-        motion = self._motion.observe(
-            cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), time_ns, frozen=self._flame.suspect_mask
-        )  # type: ignore[arg-type]
+        motion = self._motion.observe(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), time_ns, frozen=self._flame.suspect_mask)  # type: ignore[arg-type]
         flame = self._flame.observe(frame, time_ns, self._ignored)
         limits = self._flame.limits
         level: Level.ValueType = Level.LEVEL_CLEAR

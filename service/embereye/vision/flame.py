@@ -223,9 +223,7 @@ class FlameDetector:
         )
 
 
-def repetition(
-    past: list[tuple[int, npt.NDArray[np.uint8]]], box: tuple[int, ...], limits: FlameThresholds
-) -> float:
+def repetition(past: list[tuple[int, npt.NDArray[np.uint8]]], box: tuple[int, ...], limits: FlameThresholds) -> float:
     """Correlation, -1..1, of a region's pictures with those one lag earlier, at the best lag.
 
     `past` holds (time_ns, picture); `box` is x, y, width, height in its pixels. Only lags behind the first dip of the

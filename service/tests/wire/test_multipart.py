@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import cv2
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ TYPE = "multipart/x-mixed-replace; boundary=frame"
 def parse(data, content_type=TYPE, cuts=(), **options):
     parser = MultipartParser(content_type, **options)
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [part for start, end in zip(edges, edges[1:], strict=False) for part in parser.feed(data[start:end])]
+    return [part for start, end in pairwise(edges) for part in parser.feed(data[start:end])]
 
 
 def stream(parts, delimiter=b"--frame", newline=b"\r\n", headers=(b"Content-Type: image/jpeg",)):
