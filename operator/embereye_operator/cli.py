@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -56,6 +57,8 @@ def _overview() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (default: the process's) name; returns the exit code."""
+    # grpc would otherwise write a line to the terminal for every process that is started beside it.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] == ["--version"]:
         from importlib.metadata import version

@@ -61,7 +61,7 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30) -> An
         time.sleep(0.05)
 
 
-class ApiFailure(Exception):
+class ApiError(Exception):
     """What the API server refused."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -81,11 +81,11 @@ class Cluster:
 
     def request(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data=data, method=method)  # noqa: S310
+        request = urllib.request.Request(self.url + path, data=data, method=method)
         request.add_header("Authorization", f"Bearer {TOKEN}")
         request.add_header("Content-Type", content)
         try:
-            with urllib.request.urlopen(request, context=self.context, timeout=10) as response:  # noqa: S310
+            with urllib.request.urlopen(request, context=self.context, timeout=10) as response:
                 return json.loads(response.read())
         except urllib.error.HTTPError as error:
             text = error.read().decode()
@@ -93,12 +93,12 @@ class Cluster:
                 message = json.loads(text)["message"]
             except (ValueError, KeyError):
                 message = text
-            raise ApiFailure(error.code, message) from None
+            raise ApiError(error.code, message) from None
 
     def get(self, path: str) -> Any:
         try:
             return self.request("GET", path)
-        except ApiFailure as error:
+        except ApiError as error:
             if error.code in {404, 429, 503}:  # also while a new CRD is not served yet
                 return None
             raise
@@ -164,9 +164,7 @@ def run_cluster() -> Iterator[Cluster]:
                 {
                     "apiVersion": "v1",
                     "kind": "Config",
-                    "clusters": [
-                        {"name": "t", "cluster": {"server": url, "certificate-authority": str(certificate)}}
-                    ],
+                    "clusters": [{"name": "t", "cluster": {"server": url, "certificate-authority": str(certificate)}}],
                     "users": [{"name": "t", "user": {"token": TOKEN}}],
                     "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
                     "current-context": "t",
@@ -182,7 +180,7 @@ def run_cluster() -> Iterator[Cluster]:
             try:
                 # It is ready enough before readyz says so: all that is needed here is the default namespace.
                 return bool(cluster.get("/api/v1/namespaces/default"))
-            except (OSError, ApiFailure):
+            except (OSError, ApiError):
                 return False
 
         wait_for(ready, "kube-apiserver", 60)
@@ -206,6 +204,4 @@ def install_crds(cluster: Cluster, crds: list[Any]) -> None:
             return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
         wait_for(established, f"CRD {name}")
-        wait_for(
-            lambda plural=plural: cluster.get(f"/apis/embereye.dev/v1alpha1/namespaces/default/{plural}"), plural
-        )
+        wait_for(lambda plural=plural: cluster.get(f"/apis/embereye.dev/v1alpha1/namespaces/default/{plural}"), plural)

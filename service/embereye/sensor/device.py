@@ -159,6 +159,7 @@ class SensorDevice:
             logger.warning("device %s: calibration refused: %s", self.spec.id, error)
             return False
         self.wants_calibration = False
+        self._latest.pop("counts.rise", None)
         return True
 
     def _signs(self, kind: Kind.ValueType, found: Assessment | HeatAssessment) -> list[Sign]:
