@@ -371,6 +371,8 @@ class Hub:
         return "is watched again" if self.coverage.covered(fleet, watched, now) else ""
 
     def _pass_time(self, draft: _Draft) -> None:
+        if not self.coverage.listening(self._steady()):
+            return
         for key, machine in list(self._zones.items()):
             if machine.restless:
                 revision = machine.revision

@@ -14,6 +14,7 @@ from embereye.v1.types_pb2 import Device
 SECOND = 1_000_000_000
 MARGIN = 2 * SECOND  # past a device's deadline: two coverage reports
 RESTART_GRACE = 3 * SECOND  # past the deadline after the hub started: shards redial with back-off
+STALL = 1 * SECOND  # between two looks, after which it was the hub that did not listen
 FRESH = 3 * SECOND  # a shard reports every second; what it said longer ago may no longer be so
 FORGET = 60 * SECOND  # what a vanished shard said
 DEFAULT_DEADLINE = 5 * SECOND  # where a roster names none
@@ -83,6 +84,8 @@ class CoverageBook:
 
     def __init__(self, now: int) -> None:
         self._started = now
+        self._looked = now
+        self._excused = 0  # until then nothing is judged
         self.fleets: dict[str, Fleet] = {}
         self.forgotten: set[str] = set()  # fleets that are gone, although a shard of theirs may still speak
         self._shards: dict[tuple[str, str], _Shard] = {}
@@ -192,6 +195,16 @@ class CoverageBook:
         for shard, sighting in fresh:
             return f"{shard} still works under assignment {sighting.epoch}, and {fleet.epoch} is in force"
         return NOBODY
+
+    def listening(self, now: int) -> bool:
+        """To be asked often: False for a while after the hub itself was suspended or starved.
+
+        Reports that came meanwhile still wait to be read; what they say must not be taken for silence.
+        """
+        if now - self._looked > STALL:
+            self._excused = now + RESTART_GRACE
+        self._looked = now
+        return now >= self._excused
 
     def dark(self, fleet: Fleet, watched: Watched, now: int) -> bool:
         """Whether the device has not been covered for longer than its deadline and the margin allow."""
