@@ -21,8 +21,10 @@ Picture = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 Share = npt.NDArray[np.float32]
 
+_CHROMA = np.array([[-0.581, -0.087, 0.668]])  # of B, G, R
 _SQUARE = np.ones((3, 3), np.uint8)
 _HELD_REACH = np.ones((5, 5), np.uint8)  # a flame leans in the draught: its neighbourhood is held with it
+_RING = 6  # pixels around a site that it is compared with
 _SITES = 8  # looked at per frame: more than that many are one fire or no fire
 _REPEAT_FRAMES = 64  # kept to look for repetition
 _REPEAT_EVERY_NS = 200_000_000
@@ -36,6 +38,9 @@ class Flame:
     held_ns: int  # how long that site has been a flame
     box: tuple[int, int, int, int] | None  # x, y, width, height in pixels of the working picture
     terms: tuple[Term, ...]
+
+
+_NOTHING = Flame(0.0, 0, None, ())
 
 
 @dataclass(frozen=True)
@@ -52,20 +57,20 @@ class _Site:
     area: int  # pixels
     flicker: float
     core: float
+    contrast: float
     repeat: float
     score: float
 
 
 def flame_colours(frame: Picture, limits: FlameThresholds) -> tuple[Mask, Mask]:
     """(flame-coloured, hot core) of a BGR picture (height x width x 3)."""
-    blue, green, red = (frame[..., channel].astype(np.int16) for channel in range(3))
-    # BT.601: Cr - Cb = 0.713 (R - Y) - 0.564 (B - Y), in 256ths.
-    luma = (red * 77 + green * 150 + blue * 29) >> 8
-    chroma = ((red - luma) * 182 - (blue - luma) * 144) >> 8
-    colour = (red >= limits.red_min) & (red >= green) & (green >= blue)
-    colour &= (chroma >= limits.chroma_min) & (red - blue >= limits.red_over_blue_min)
+    blue, green, red = cv2.split(frame)
+    # BT.601: Cr - Cb = 0.713 (R - Y) - 0.564 (B - Y) with Y = 0.299 R + 0.587 G + 0.114 B, below 0 cut off.
+    chroma = cv2.transform(frame, _CHROMA)
+    colour = (red >= limits.red_min) & (red >= green) & (green >= blue) & (chroma >= limits.chroma_min)
+    colour &= cv2.subtract(red, blue) >= limits.red_over_blue_min
     core = (red >= limits.core_red_min) & (green >= limits.core_green_min) & (red >= green)
-    core &= green - blue >= limits.core_green_over_blue_min
+    core &= cv2.subtract(green, blue) >= limits.core_green_over_blue_min
     return colour, core
 
 
@@ -92,6 +97,8 @@ class FlameDetector:
         self._held = np.zeros(shape, np.float32)  # seconds
         self._past: deque[tuple[int, npt.NDArray[np.uint8]]] = deque(maxlen=_REPEAT_FRAMES)
         self._repeat: dict[tuple[int, int], tuple[int, float]] = {}
+        self._red = np.zeros(shape, np.uint8)  # of the present frame
+        self._coloured_ns = 0  # when anything had a flame's colour last
 
     def observe(self, frame: Picture, time_ns: int, ignored: Mask | None = None) -> Flame:
         """What `frame` (BGR) at `time_ns` adds; nothing is looked for where `ignored` is set."""
@@ -107,14 +114,19 @@ class FlameDetector:
         if ignored is not None:
             colour &= ~ignored
             core &= ~ignored
-        green = frame[..., 1].astype(np.float32)
-        self._steps.append(_Step(time_ns, green, colour))
-        self._past.append((time_ns, frame[::2, ::2, 1]))
+        self._red = frame[..., 2]
+        self._steps.append(_Step(time_ns, frame[..., 1].astype(np.float32), colour))
+        self._past.append((time_ns, frame[::2, ::2, 1].copy()))
         before = self._step_before(time_ns)
+        if colour.any():
+            self._coloured_ns = time_ns
+        elif time_ns - self._coloured_ns > limits.forget_ns:
+            self._forget()
+            return _NOTHING
         if before is None:
             return self._conclude([], elapsed)
         middle, first = before
-        swing = green - 2 * middle.green + first.green
+        swing = self._steps[-1].green - 2 * middle.green + first.green
         swinging = np.abs(swing) > limits.swing_min
         coloured = colour | middle.colour | first.colour
         others = swinging & ~coloured
@@ -125,6 +137,12 @@ class FlameDetector:
         self._flicker += rate * ((swinging & coloured) - self._flicker)
         self._core += rate * (core - self._core)
         return self._conclude(self._sites(time_ns), elapsed)
+
+    def _forget(self) -> None:
+        if self._coloured_ns:
+            self._coloured_ns = 0
+            for memory in (self._occupancy, self._flicker, self._core, self._held):
+                memory.fill(0)
 
     def _step_before(self, time_ns: int) -> tuple[_Step, _Step] | None:
         """The frames one and two steps before `time_ns`; forgets what is older."""
@@ -168,14 +186,28 @@ class FlameDetector:
         seeds = flicker > limits.flicker_min
         mean_flicker = float(flicker[seeds].mean()) if seeds.any() else 0.0
         core = float(self._core[window][mask].sum() / max(1e-6, float(occupancy.sum())))
+        contrast = self._contrast(box, mask)
         score = min(
             mean_flicker / (mean_flicker + limits.flicker_min),
             core / (core + limits.core_share_min),
+            contrast / (contrast + limits.contrast_min),
             area / (area + limits.area_min),
         )
         repeat = self._repetition(box, time_ns) if score >= limits.score_min else 0.0
         score = min(score, 1.0 - 0.5 * repeat / limits.repeat_max)
-        return _Site(box, mask, area, mean_flicker, core, repeat, score)
+        return _Site(box, mask, area, mean_flicker, core, contrast, repeat, score)
+
+    def _contrast(self, box: tuple[int, int, int, int], mask: Mask) -> float:
+        """Red of the site's brighter tenth above the mean red around it, in counts, 0 or more."""
+        x, y, width, height = box
+        top, left = max(0, y - _RING), max(0, x - _RING)
+        red = self._red[top : y + height + _RING, left : x + width + _RING]
+        inside = np.zeros(red.shape, bool)
+        inside[y - top : y - top + height, x - left : x - left + width] = mask
+        around = red[~inside]
+        if not around.size:
+            return 255.0  # all of the picture burns
+        return max(0.0, float(np.percentile(red[inside], 90)) - float(around.mean()))
 
     def _repetition(self, box: tuple[int, int, int, int], time_ns: int) -> float:
         """How well the site's present pictures repeat earlier ones: the best correlation over the lags looked at."""
@@ -217,6 +249,7 @@ class FlameDetector:
         return (
             Term(name="flame.flicker", value=100 * site.flicker, threshold=100 * limits.flicker_min, unit="%"),
             Term(name="flame.core", value=100 * site.core, threshold=100 * limits.core_share_min, unit="%"),
+            Term(name="flame.contrast", value=site.contrast, threshold=limits.contrast_min, unit="1"),
             Term(name="flame.area", value=100 * site.area / pixels, threshold=100 * limits.area_min / pixels, unit="%"),
             Term(name="flame.repetition.below", value=site.repeat, threshold=limits.repeat_max, unit="1"),
             Term(name="flame.held", value=held, threshold=limits.alarm_ns / SECOND, unit="s"),

@@ -40,8 +40,8 @@ class MotionGate:
             self._background = grey.astype(np.float32)
             self._time_ns = time_ns
             return Motion(0.0, blind, unchanged=False)
-        difference = cv2.absdiff(self._background, grey.astype(np.float32))
-        share = float(np.count_nonzero(difference > limits.difference_min)) / difference.size
+        difference = cv2.absdiff(cv2.convertScaleAbs(self._background), grey)
+        share = float(np.count_nonzero(difference > limits.difference_min)) / grey.size
         elapsed = min(max(0, time_ns - self._time_ns), SECOND)
         self._time_ns = time_ns
         rate = 1.0 - math.exp(-elapsed / limits.memory_ns)
@@ -51,8 +51,8 @@ class MotionGate:
 
     def _blindness(self, grey: Grey) -> str:
         limits = self._thresholds
-        if float(np.percentile(grey, 99.5)) < limits.black_level:
+        if np.count_nonzero(grey >= limits.black_level) < limits.lit_share * grey.size:
             return "picture black"
-        if float(grey.std()) < limits.blank_deviation:
+        if float(cv2.meanStdDev(grey)[1][0, 0]) < limits.blank_deviation:
             return "picture blank"
         return ""

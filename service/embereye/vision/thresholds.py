@@ -29,7 +29,10 @@ class FlameThresholds:
     occupancy_min: float = 0.20  # share of the time that a pixel has a flame's colour
     memory_ns: int = 1_000_000_000  # time constant of both shares
     frame_max_ns: int = 250_000_000  # one frame never counts for more time than this
-    area_min: float = 12.0  # pixels of the working picture: less cannot be told from noise
+    # A flame is the light, what it lights is darker: red at the site's brighter pixels against its surroundings.
+    contrast_min: float = 40.0  # counts
+    area_min: float = 16.0  # pixels of the working picture: less cannot be told from noise
+    forget_ns: int = 6_000_000_000  # without any flame colour: six time constants, nothing is left to remember
     # A whole picture that swings is a camera that moves, or a cut: nothing is learnt from such a frame.
     disturbed_share: float = 0.30  # of the pixels that do not look like flame
 
@@ -52,5 +55,6 @@ class MotionThresholds:
 
     memory_ns: int = 10_000_000_000  # time constant of the background
     difference_min: float = 18.0  # counts; three times the noise of a cheap camera at night
-    black_level: float = 24.0  # counts; a picture whose brightest half per cent is darker shows nothing
+    black_level: int = 24  # counts; noise and black level stay below it
+    lit_share: float = 0.005  # of the pixels above black_level that make a picture: a lamp at night is one
     blank_deviation: float = 1.0  # counts; a lens that is covered, or a grey "no signal" picture
