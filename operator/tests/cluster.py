@@ -81,11 +81,11 @@ class Cluster:
 
     def request(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data=data, method=method)  # noqa: S310
+        request = urllib.request.Request(self.url + path, data=data, method=method)
         request.add_header("Authorization", f"Bearer {TOKEN}")
         request.add_header("Content-Type", content)
         try:
-            with urllib.request.urlopen(request, context=self.context, timeout=10) as response:  # noqa: S310
+            with urllib.request.urlopen(request, context=self.context, timeout=10) as response:
                 return json.loads(response.read())
         except urllib.error.HTTPError as error:
             text = error.read().decode()
@@ -164,9 +164,7 @@ def run_cluster() -> Iterator[Cluster]:
                 {
                     "apiVersion": "v1",
                     "kind": "Config",
-                    "clusters": [
-                        {"name": "t", "cluster": {"server": url, "certificate-authority": str(certificate)}}
-                    ],
+                    "clusters": [{"name": "t", "cluster": {"server": url, "certificate-authority": str(certificate)}}],
                     "users": [{"name": "t", "user": {"token": TOKEN}}],
                     "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
                     "current-context": "t",
@@ -206,6 +204,4 @@ def install_crds(cluster: Cluster, crds: list[Any]) -> None:
             return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
         wait_for(established, f"CRD {name}")
-        wait_for(
-            lambda plural=plural: cluster.get(f"/apis/embereye.dev/v1alpha1/namespaces/default/{plural}"), plural
-        )
+        wait_for(lambda plural=plural: cluster.get(f"/apis/embereye.dev/v1alpha1/namespaces/default/{plural}"), plural)
