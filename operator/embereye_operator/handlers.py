@@ -1,13 +1,16 @@
 """kopf's part: watches that tell of events. It writes nothing to any object."""
 
+import asyncio
 import logging
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import kopf
 
-from embereye_operator.controller import Controller
 from embereye_operator.manifests import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.model import FLEET_TYPES, GROUP, VERSION
+from embereye_operator.schema import Manifest
 
 WATCHED = (
     *((GROUP, VERSION, fleet.plural) for fleet in FLEET_TYPES.values()),
@@ -19,7 +22,59 @@ WATCHED = (
 LABELLED = ("deployments", "services", "poddisruptionbudgets")  # ConfigMaps of device lists are other people's
 
 
-def build_registry(controller: Controller) -> kopf.OperatorRegistry:
+logger = logging.getLogger(__name__)
+Observe = Callable[[str | None, Manifest], None]  # event type (None: it was there already), object
+STOP_SECONDS = 2.0  # for kopf to close its streams; nothing is lost if it does not
+
+
+class Watches:
+    """Runs kopf in a thread with an event loop of its own, and calls `observe` on the loop that made this.
+
+    kopf takes the loop it runs on for its own: it replaces signal handlers, and when it ends it waits for every task
+    it did not start itself, then cancels it.
+    """
+
+    def __init__(self, observe: Observe, *, namespace: str) -> None:
+        """`namespace` is the one to watch; empty: all."""
+        self.ended = asyncio.Event()  # set when watching is over, whyever
+        self._loop = asyncio.get_running_loop()
+        self._observe = observe
+        self._namespace = namespace
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+        await asyncio.to_thread(self._thread.join, STOP_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(
+                kopf.operator(
+                    registry=build_registry(self._tell),
+                    settings=build_settings(),
+                    standalone=True,
+                    clusterwide=not self._namespace,
+                    namespaces=[self._namespace] if self._namespace else [],
+                    stop_flag=self._stop,
+                )
+            )
+        except Exception:
+            logger.exception("the watches failed")
+        finally:
+            self._on_loop(self.ended.set)
+
+    def _tell(self, type_: str | None, manifest: Manifest) -> None:
+        self._on_loop(self._observe, type_, manifest)
+
+    def _on_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+
+def build_registry(tell: Observe) -> kopf.OperatorRegistry:
     """Handlers that pass every event on. Only `on.event`: kopf's other kinds write annotations and finalizers."""
     registry = kopf.OperatorRegistry()
 
@@ -28,7 +83,7 @@ def build_registry(controller: Controller) -> kopf.OperatorRegistry:
         return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
     async def observe(event: kopf.RawEvent, **_: Any) -> None:
-        controller.observe(event["type"], dict(event["object"]))
+        tell(event["type"], dict(event["object"]))
 
     for group, version, plural in WATCHED:
         kopf.on.event(group, version, plural, registry=registry, id=f"observe-{plural}")(observe)
@@ -51,4 +106,6 @@ def build_settings() -> kopf.OperatorSettings:
         settings.watching.label_selectors[plural] = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
     for noisy in ("kopf.objects", "kopf.activities", "kopf._core", "kopf._cogs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # It warns that it does not handle signals in a thread, which is why it runs in one.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     return settings

@@ -1,13 +1,11 @@
 """`embereye operator`: watches fleets and keeps their shards as declared."""
 
 import asyncio
-import contextlib
 import logging
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 
-import kopf
 from aiohttp import web
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
@@ -20,7 +18,7 @@ from embereye.process import lifecycle
 from embereye.process.http_server import serve_http
 from embereye.process.lifecycle import Tasks, UserError, first_of
 from embereye_operator.controller import Controller
-from embereye_operator.handlers import build_registry, build_settings
+from embereye_operator.handlers import Watches
 from embereye_operator.manifests import Settings
 from embereye_operator.model import FLEET_TYPES
 from embereye_operator.runtime.kubernetes import ALL_NAMESPACES, KubernetesRuntime
@@ -89,33 +87,15 @@ async def serve(arguments: Namespace, stop: asyncio.Event) -> int:
             await first_of(controller.synced(), stop.wait(), tasks.failed.wait())
             if stop.is_set() or tasks.failed.is_set():
                 return int(tasks.failed.is_set())
-            stop_watching = asyncio.Event()
-            watching = tasks.start(_watch(controller, namespace, stop_watching), name="kopf")
+            watches = Watches(controller.observe, namespace=namespace)
             logger.info("operator ready: %s, image %s", namespace or "all namespaces", arguments.image)
-            await first_of(stop.wait(), tasks.failed.wait(), _ended(watching))
-            failed = tasks.failed.is_set() or (watching.done() and not stop.is_set())
-            stop_watching.set()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(_ended(watching), 5)
+            await first_of(stop.wait(), tasks.failed.wait(), watches.ended.wait())
+            failed = not stop.is_set()
+            await watches.stop()
             return int(failed)
     finally:
         await runtime.close()
         await runner.cleanup()
-
-
-async def _watch(controller: Controller, namespace: str, stop: asyncio.Event) -> None:
-    await kopf.operator(
-        registry=build_registry(controller),
-        settings=build_settings(),
-        standalone=True,
-        clusterwide=not namespace,
-        namespaces=[namespace] if namespace else [],
-        stop_flag=stop,
-    )
-
-
-async def _ended(task: "asyncio.Task[None]") -> None:
-    await asyncio.wait([task])
 
 
 class OperatorMetrics(Collector):
