@@ -171,13 +171,13 @@ class Up:
         try:
             async with Tasks() as tasks:
                 await self._start_hub()
+                await self._simulate()
                 await self._reconcile_due(0.0)
                 tasks.start(self._keep_reconciling(), name="reconcile")
                 tasks.start(self._follow_alarms(), name="follow-alarms")
                 tasks.start(self._follow_files(stop), name="follow-files")
                 tasks.start(self._keep_showing(), name="show")
                 await self._until_ready(stop)
-                await self._simulate()
                 if not stop.is_set():
                     self._announce(time.monotonic() - started)
                 await first_of(stop.wait(), tasks.failed.wait(), timeout=arguments.seconds)
