@@ -39,7 +39,10 @@ STALLED_SECONDS = 10.0  # a server that takes nothing for so long is left
 IDLE_SECONDS = 0.25  # how long a device sleeps at most, so that it notices a closed connection
 WRITE_LIMIT = 64 * 1024  # bytes waiting to be sent above which new ones are dropped: measurements do not keep
 CHIPS = 32  # different calibrations; device 33 has the first one again
-RESTING_FRAMES = 8  # per chip, shown in turn: calculating each anew would cost more than the shard under test spends
+# Per chip and strength of the fire, shown in turn: to invent each frame anew would cost more than the shard under test
+# spends on it.
+FRAMES = 4
+STRENGTHS = 100  # steps from no fire to full strength
 
 ROOM_C = 22.0
 NOISE_C = 0.1
@@ -70,7 +73,7 @@ class SensorStats:
 
 
 class Chip:
-    """An invented thermal sensor and some frames of a room in which nothing happens."""
+    """An invented thermal sensor and frames of a room, with a fire in it or not."""
 
     def __init__(self, seed: int) -> None:
         eeprom = invent_eeprom(seed)
@@ -78,15 +81,15 @@ class Chip:
         self._calibration = Calibration.from_eeprom(eeprom)
         self._random = np.random.default_rng(seed)
         self._room = ROOM_C + np.linspace(-1, 1, ROWS)[:, None] + np.linspace(0, 1, COLUMNS)[None, :]
-        self._resting: list[bytes] = []
+        self._frames: dict[int, list[bytes]] = {}
 
     def frame(self, strength: float, number: int) -> bytes:
         """Big-endian words of frame `number` with a fire of `strength` 0..1 in it."""
-        if strength > 0:
-            return self._words(self.scene(strength), number)
-        if len(self._resting) < RESTING_FRAMES:
-            self._resting.append(self._words(self.scene(0.0), len(self._resting)))
-        return self._resting[number % len(self._resting)]
+        step = round(strength * STRENGTHS)
+        frames = self._frames.setdefault(step, [])
+        if len(frames) < FRAMES:
+            frames.append(self._words(self.scene(step / STRENGTHS), len(frames)))
+        return frames[number % len(frames)]
 
     def scene(self, strength: float) -> NDArray[np.float64]:
         """°C as (24, 32): the room, noise, and a hot spot that grows hotter and wider."""

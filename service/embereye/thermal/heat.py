@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.thermal.mlx90640 import COLUMNS, PIXELS, unmeasured
+from embereye.thermal.mlx90640 import COLUMNS, NOT_MEASURED, PIXELS, unmeasured
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Level, Term
 
@@ -107,12 +107,15 @@ class _Calibrated:
 
     def observe(self, celsius: NDArray[np.floating[Any]], now_ns: int, limits: HeatThresholds) -> HeatAssessment:
         flat = celsius.ravel()
-        visible = int(np.count_nonzero(np.isfinite(flat)))
+        pixel, hottest, visible = int(flat.argmax()), float(flat.max()), len(flat)
+        if math.isnan(hottest):  # some pixels, at least, were not measured
+            visible -= int(np.count_nonzero(np.isnan(flat)))
+            if visible:
+                pixel = int(np.nanargmax(flat))
+                hottest = float(flat[pixel])
         blind = "" if visible >= VISIBLE_SHARE * len(flat) else f"only {visible} of {len(flat)} pixels are measured"
         if not visible:
             return HeatAssessment(Level.LEVEL_UNSPECIFIED, 0.0, (), None, blind=blind)
-        pixel = int(np.nanargmax(flat))
-        hottest = float(flat[pixel])
         rate = self._rate(hottest, now_ns)
         over = hottest - self._baseline.value
         allowance = limits.rise_allowance_c
@@ -189,6 +192,8 @@ class _Calibrated:
 def _score(hottest: float, starts: dict[Level.ValueType, float]) -> float:
     """0 from 20 °C under the pre-alarm on, 0.4 at pre-alarm, 0.7 at alarm, 1 at critical."""
     pre_alarm, alarm, critical = starts.values()
+    if hottest <= pre_alarm - 20:
+        return 0.0
     steps = np.maximum.accumulate([pre_alarm - 20, pre_alarm, alarm, critical])
     return float(np.interp(hottest, steps, [0.0, 0.4, 0.7, 1.0]))
 
@@ -203,8 +208,10 @@ class _Relative:
     def observe(self, pixels: NDArray[np.uint16], now_ns: int) -> HeatAssessment:
         words = pixels.ravel()[:PIXELS].astype(np.uint16)
         counts = words.view(np.int16).astype(np.float32)
-        counts[unmeasured(words)] = np.nan
-        visible = int(np.count_nonzero(np.isfinite(counts)))
+        visible = len(counts)
+        if (words == NOT_MEASURED).any():
+            counts[unmeasured(words)] = np.nan
+            visible = int(np.count_nonzero(np.isfinite(counts)))
         blind = "" if visible >= VISIBLE_SHARE * len(counts) else f"only {visible} of {len(counts)} pixels are measured"
         if not visible:
             return HeatAssessment(Level.LEVEL_UNSPECIFIED, 0.0, (), None, relative=True, blind=blind)
