@@ -154,7 +154,7 @@ class Cluster:
         return result.out
 
     async def kill_container(self, pod: Json) -> int:
-        """kill -9 the one process that a pod's only container runs; returns when, nanoseconds since the epoch."""
+        """Kill -9 the one process that a pod's only container runs; returns when, nanoseconds since the epoch."""
         node, name = pod["spec"]["nodeName"], pod["metadata"]["name"]
         container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
         tasks = await self.on_node(node, "ctr", "--namespace", "k8s.io", "tasks", "list")

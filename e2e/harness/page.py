@@ -7,7 +7,8 @@ from harness.diary import Diary, stamp
 
 STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 90em; padding: 0 1em; color: #1c1c1e }
-table { border-collapse: collapse; margin: 1em 0 } td, th { padding: .15em .8em .15em 0; text-align: left; vertical-align: top }
+table { border-collapse: collapse; margin: 1em 0 }
+td, th { padding: .15em .8em .15em 0; text-align: left; vertical-align: top }
 td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; color: #666 }
 tr.bad td { color: #a30000 } tr.good td { color: #0a6b23 } tr.step td { border-top: 1px solid #bbb; font-weight: 600 }
 pre { background: #f4f4f2; padding: 1em; overflow-x: auto } .source { white-space: nowrap; color: #555 }
@@ -48,7 +49,8 @@ def write_page(diary: Diary) -> Path:
 def _steps(diary: Diary) -> str:
     rows = [
         f"<tr class={'bad' if step.error else 'good'}><td class=n>+{(step.began_ns - diary.began_ns) / 1e9:.1f} s</td>"
-        f"<td class=n>{step.seconds:.1f} s</td><td>{escape(step.title)}</td><td>{escape('; '.join(step.said))}</td></tr>"
+        f"<td class=n>{step.seconds:.1f} s</td><td>{escape(step.title)}</td>"
+        f"<td>{escape('; '.join(step.said))}</td></tr>"
         for step in diary.steps
     ]
     return f"<table><tr><th>began<th>took<th>step<th></tr>{''.join(rows)}</table>"

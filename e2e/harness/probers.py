@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import grpc
 
@@ -201,7 +202,7 @@ class IngestProber:
         before = [moment for moment in self.acks if moment <= since]
         within = [moment for moment in self.acks if since < moment <= until]
         moments = [before[-1] if before else since, *within, until]
-        return max(later - earlier for earlier, later in zip(moments, moments[1:], strict=False))
+        return max(later - earlier for earlier, later in pairwise(moments))
 
     async def well(self, limit: float) -> None:
         """Wait until all but the newest readings are acknowledged; AssertionError after `limit` seconds."""

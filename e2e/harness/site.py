@@ -101,7 +101,7 @@ class Site:
         """Load the image; make the namespaces, where only restricted pods are admitted, and the hub's volume."""
         await script("load", IMAGE)
         self.entrance = await self.cluster.entrance()
-        self.home_node = sorted(await self.cluster.nodes())[0]
+        self.home_node = min(await self.cluster.nodes())
         path = f"/var/lib/embereye-e2e/{self.diary.began_ns}"
         await self.cluster.on_node(self.home_node, "mkdir", "-p", path)
         namespaces = [_named("v1", "Namespace", name, labels=RESTRICTED) for name in (SYSTEM, SITE)]
