@@ -61,7 +61,7 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30) -> An
         time.sleep(0.05)
 
 
-class ApiFailure(Exception):
+class ApiError(Exception):
     """What the API server refused."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -93,12 +93,12 @@ class Cluster:
                 message = json.loads(text)["message"]
             except (ValueError, KeyError):
                 message = text
-            raise ApiFailure(error.code, message) from None
+            raise ApiError(error.code, message) from None
 
     def get(self, path: str) -> Any:
         try:
             return self.request("GET", path)
-        except ApiFailure as error:
+        except ApiError as error:
             if error.code in {404, 429, 503}:  # also while a new CRD is not served yet
                 return None
             raise
@@ -180,7 +180,7 @@ def run_cluster() -> Iterator[Cluster]:
             try:
                 # It is ready enough before readyz says so: all that is needed here is the default namespace.
                 return bool(cluster.get("/api/v1/namespaces/default"))
-            except (OSError, ApiFailure):
+            except (OSError, ApiError):
                 return False
 
         wait_for(ready, "kube-apiserver", 60)
