@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard protos/embereye/v1/*.proto)
+EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/camerafleet.yaml
 
 .PHONY: help install up test lint format bench image requirements crds clean
 
@@ -23,6 +24,9 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py $(PROTOS)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
+up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
+	$(BIN)/embereye up --data .data $(ARGS) $(EXAMPLES)
+
 test: install ## Run all fast tests, the operator against a real kube-apiserver among them
 	$(BIN)/pytest
 
@@ -35,6 +39,9 @@ lint: install ## Check style, types and layers
 format: install ## Put the code into the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+crds: install ## Write the CRDs anew from the Python model
+	$(BIN)/python -m embereye_operator.crds charts/embereye/files/crds
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
 	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.txt pyproject.toml

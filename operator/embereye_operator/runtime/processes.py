@@ -115,8 +115,9 @@ class Supervisor:
     def __getitem__(self, name: str) -> Supervised:
         return self._running[name]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._running
+    def runs(self, name: str) -> bool:
+        """Whether the process `name` runs at this moment."""
+        return name in self._running and self._running[name].pid is not None
 
     @property
     def names(self) -> Sequence[str]:

@@ -1,5 +1,8 @@
 """A small HTTP server: the metrics page of a shard, the console of the hub."""
 
+import socket
+from collections.abc import Callable
+
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -7,15 +10,16 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from embereye.process.lifecycle import UserError
 
 
-def metrics_app(registry: CollectorRegistry) -> web.Application:
-    """An application that serves `registry` at /metrics and answers /healthz."""
+def metrics_app(registry: CollectorRegistry, unhealthy: Callable[[], str] = str) -> web.Application:
+    """An application that serves `registry` at /metrics and answers /healthz: 503 while `unhealthy()` says why."""
     app = web.Application()
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        why = unhealthy()
+        return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
 
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthz)
@@ -27,7 +31,12 @@ async def serve_http(app: web.Application, host: str, port: int) -> web.AppRunne
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        # Event loops make an IPv6 listener deaf to IPv4; "::" is to mean every address, as it does for gRPC.
+        if host == "::" and socket.has_dualstack_ipv6():
+            listener = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
+            await web.SockSite(runner, listener).start()
+        else:
+            await web.TCPSite(runner, "0.0.0.0" if host == "::" else host, port).start()
     except OSError as error:
         await runner.cleanup()
         raise UserError(f"cannot listen for HTTP on {host}:{port}: {error.strerror or error}") from error

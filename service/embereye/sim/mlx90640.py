@@ -97,10 +97,12 @@ def raw_counts(
     slope = calibration.ks_to[1]
     estimate = target
     # The calibration corrects its first estimate once; going back, that estimate has to be found by iteration.
-    for _ in range(12):
+    for _ in range(16):
         signal = radiated * _sensitivity(calibration, estimate)
-        first = signal / (1 - slope * KELVIN + slope * (signal + background) ** 0.25) + background
-        estimate = first**0.25 - KELVIN
+        first = signal / (1 - slope * KELVIN + slope * np.sqrt(np.sqrt(signal + background))) + background
+        before, estimate = estimate, np.sqrt(np.sqrt(first)) - KELVIN
+        if np.abs(estimate - before).max() < 1e-3:
+            break
     signal = radiated * _sensitivity(calibration, estimate)
     signal = signal * calibration.alpha * emissivity * (1 + calibration.ks_ta * d_ta)
     drift = (1 + calibration.kta * d_ta) * (1 + calibration.kv * d_v)

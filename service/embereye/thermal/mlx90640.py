@@ -330,17 +330,20 @@ class Calibration:
 
     @staticmethod
     def _mask(frames: NDArray[np.uint16], known: Auxiliary, celsius: Floats32) -> None:
-        """NaN for damaged frames, and for rows of a subpage that holds nothing yet.
-
-        A single 0x7FFF is a saturated pixel, the hottest there is: it keeps its temperature.
-        """
+        """NaN for damaged frames, and for rows of a subpage that holds nothing yet."""
         celsius[~known.valid] = np.nan
-        suspects = np.flatnonzero((frames[:, 0:PIXELS:COLUMNS] == NOT_MEASURED).any(axis=1)
-                                  | (frames[:, 1:PIXELS:COLUMNS] == NOT_MEASURED).any(axis=1))  # fmt: skip
-        for number in suspects:
-            pairs = frames[number, :PIXELS].reshape(ROWS, COLUMNS // 2, 2)
-            empty = (pairs == NOT_MEASURED).all(axis=1)  # (24, 2): row, parity of the column
-            celsius[number].reshape(ROWS, COLUMNS // 2, 2)[np.broadcast_to(empty[:, None, :], pairs.shape)] = np.nan
+        first = frames[:, :PIXELS].reshape(-1, ROWS, COLUMNS)[:, :, :2]
+        for number in np.flatnonzero((first == NOT_MEASURED).any(axis=(1, 2))):
+            celsius[number, unmeasured(frames[number, :PIXELS])] = np.nan
+
+
+def unmeasured(pixels: NDArray[np.uint16]) -> NDArray[np.bool_]:
+    """Which of a frame's (768,) pixels hold nothing yet: those of a subpage's row that are all 0x7FFF.
+
+    A single 0x7FFF is a saturated pixel, the hottest there is.
+    """
+    pairs = pixels.reshape(ROWS, COLUMNS // 2, 2) == NOT_MEASURED
+    return np.broadcast_to(pairs.all(axis=1)[:, None, :], pairs.shape).ravel()
 
 
 def _checked(frames: NDArray[np.uint16]) -> NDArray[np.uint16]:

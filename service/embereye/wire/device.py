@@ -70,7 +70,7 @@ class Garbage:
     """Bytes that are no message."""
 
     reason: str  # one of the REASON constants: few enough to be a metric's label
-    length: int  # bytes, without the `!`
+    length: int  # bytes, without the blanks around them and the `!`
 
 
 Message = SerialNumber | LocationId | SensorReading | FrameWords | Eeprom | Garbage
@@ -141,13 +141,13 @@ class DeviceParser:
 
 def _parse_line(line: bytes, messages: list[Message]) -> None:
     """Append what `line` (without its `!`) says. A line that was cut off by the next one costs only itself."""
+    line = line.strip()
     start = line.rfind(b"#")
     if start < 0:
         messages.append(Garbage(NO_START, len(line)))
         return
     if start:
-        if line[:start].strip():
-            messages.append(Garbage(CUT_OFF, start))
+        messages.append(Garbage(CUT_OFF, len(line[:start].rstrip())))
         line = line[start:]
     message = _usual_reading(line) or _message(line)
     messages.append(Garbage(message, len(line)) if isinstance(message, str) else message)
@@ -165,7 +165,6 @@ def _usual_reading(line: bytes) -> SensorReading | None:
 
 def _message(line: bytes) -> Message | str:
     """The message in `line`, or the reason why there is none."""
-    line = line.rstrip()
     word = line[:9].lower()
     if word.startswith(b"#sensor"):
         return _reading(line[7:])

@@ -1,0 +1,89 @@
+"""The `embereye` command: one name for every process and tool."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from embereye.process.lifecycle import UserError
+
+# command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
+COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
+    ("up",): ("embereye_operator.up", "run fleets on this machine: operator, hub and shards as local processes"),
+    ("operator",): ("embereye_operator.main", "run the Kubernetes operator"),
+    ("hub",): ("embereye.hub.main", "run the hub: evidence in, alarms and the console out"),
+    ("shard", "sensor"): ("embereye.sensor.main", "run one sensor shard"),
+    ("shard", "camera"): ("embereye.camera.main", "run one camera shard"),
+    ("simulate", "sensors"): ("embereye.sim.sensors", "simulate thermal/gas sensors over the real protocol"),
+    ("simulate", "cameras"): ("embereye.sim.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
+    ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
+    ("inspect",): ("embereye.sensor.inspect", "explain a capture of a device's bytes"),
+}
+GROUPS = {"shard": "run one shard", "simulate": "simulate devices over the real protocols"}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, and where help is, instead of printing the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"embereye: {message}; see {self.prog} --help\n")
+
+
+def _describe(name: str) -> str:
+    return next((text for words, (_, text) in COMMANDS.items() if words == (name,)), GROUPS.get(name, ""))
+
+
+def _command_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
+    for words in COMMANDS:
+        if tuple(arguments[: len(words)]) == words:
+            return words
+    return None
+
+
+def _overview() -> argparse.ArgumentParser:
+    parser = _Parser(prog="embereye", description="Fire watching: sensors and cameras in, alarms people can trust out.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name in dict.fromkeys(words[0] for words in COMMANDS):
+        group = commands.add_parser(name, help=_describe(name), prog=f"embereye {name}")
+        if name in GROUPS:
+            kinds = group.add_subparsers(metavar="KIND", required=True)
+            for words, (_, text) in COMMANDS.items():
+                if words[0] == name:
+                    kinds.add_parser(words[1], help=text)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that `arguments` (default: the process's) name; returns the exit code."""
+    # grpc would otherwise write a line to the terminal for every process that is started beside it.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] == ["--version"]:
+        from importlib.metadata import version
+
+        print(f"embereye {version('embereye')}")
+        return 0
+    words = _command_of(arguments)
+    if words is None:
+        _overview().parse_args(arguments)
+        return 2
+    module_name, text = COMMANDS[words]
+    module = importlib.import_module(module_name)
+    parser = _Parser(prog=f"embereye {' '.join(words)}", description=module.__doc__ or text)
+    module.add_arguments(parser)
+    try:
+        return int(module.run(parser.parse_args(arguments[len(words) :])))
+    except UserError as error:
+        print(f"embereye: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone; there is nobody to tell
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""What `embereye up` shows: a live table on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {
+    "normal": "green",
+    "pre-alarm": "yellow",
+    "alarm": "bold white on red",
+    "acknowledged": "magenta",
+    "restored": "cyan",
+    "covered": "green",
+    "dark": "bold red",
+}
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """One fleet as a person asks for it."""
+
+    name: str
+    ready: str  # "2/2"
+    covered: str  # "4/4"
+    up: bool  # all its shards work under the current manifest
+    well: bool  # every declared device is covered
+    why: str
+
+
+@dataclass(frozen=True)
+class ZoneRow:
+    """One zone as a person asks for it."""
+
+    name: str
+    state: str
+    covered: str
+    why: str
+
+
+class Display(Protocol):
+    """Where `embereye up` tells what happens."""
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Tell one thing that happened."""
+        ...
+
+    def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
+        """Show how things stand."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+class Lines:
+    """One line per event and per change of a fleet's or zone's state."""
+
+    def __init__(self, stream: object = None) -> None:
+        self._console = Console(file=stream or sys.stdout, highlight=False, soft_wrap=True)  # type: ignore[arg-type]
+        self._last: dict[str, tuple[str, ...]] = {}
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Print one line with the local time."""
+        self._console.print(Text(f"{time.strftime('%H:%M:%S')}  {text}", style=style))
+
+    def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
+        """Print what changed since the last call."""
+        for fleet in fleets:
+            if self._last.get(fleet.name) != (fleet.ready, fleet.covered):
+                self._last[fleet.name] = (fleet.ready, fleet.covered)
+                why = "" if fleet.well else f": {fleet.why}"
+                self.say(f"{fleet.name}: {fleet.ready} shards ready, {fleet.covered} devices covered{why}")
+
+    def close(self) -> None:
+        """Nothing to restore."""
+
+
+class LiveTable:
+    """A table that stays in place, with the latest events under it."""
+
+    def __init__(self, header: Sequence[str]) -> None:
+        self._header = header
+        self._events: deque[Text] = deque(maxlen=12)
+        self._tables: list[Table] = []
+        self._live = Live(console=Console(), refresh_per_second=4, transient=False)
+        self._live.start()
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Add one event under the table."""
+        self._events.append(Text(f"{time.strftime('%H:%M:%S')}  {text}", style=style))
+        self._refresh()
+
+    def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
+        """Replace the tables."""
+        table = Table("fleet", "shards", "covered", "", title=None, expand=True)
+        for fleet in fleets:
+            style = STYLES["covered" if fleet.well else "dark"]
+            table.add_row(fleet.name, fleet.ready, Text(fleet.covered, style=style), fleet.why)
+        states = Table("zone", "state", "covered", "", expand=True)
+        for zone in zones:
+            states.add_row(zone.name, Text(zone.state, style=STYLES.get(zone.state, "")), zone.covered, zone.why)
+        self._tables = [table, states]
+        self._refresh()
+
+    def _refresh(self) -> None:
+        head = [Text(line, style="bold") for line in self._header]
+        self._live.update(Group(*head, *self._tables, *self._events))
+
+    def close(self) -> None:
+        """Leave the last table on the screen."""
+        self._live.stop()

@@ -1,0 +1,273 @@
+"""`embereye up` as a person runs it: a real process, real ports, real signals."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SENSORS = """
+apiVersion: embereye.dev/v1alpha1
+kind: SensorFleet
+metadata: {{name: hall}}
+spec:
+  sensors:
+    - {{id: s-01, zone: hall}}
+    - {{id: s-02, zone: stairs}}
+  deadline: 2s
+  listen: {{tcp: {tcp}, grpc: {grpc}}}
+  shards: {shards}
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class House:
+    """A running `embereye up` and what it printed."""
+
+    process: asyncio.subprocess.Process
+    endpoints: dict[str, Any]
+    manifest: Path
+    data: Path
+    tcp: int
+    printed: list[str] = field(default_factory=list)
+
+    def devices(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.endpoints['console']}v1/devices", timeout=5) as answer:
+            return {device["id"]: device for device in json.load(answer)["devices"]}
+
+    def zones(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.endpoints['console']}v1/zones", timeout=5) as answer:
+            return {zone["name"]: zone for zone in json.load(answer)["zones"]}
+
+    async def until(self, condition: Callable[[], object], seconds: float = 40) -> None:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    if await asyncio.to_thread(condition):
+                        return
+                except OSError:
+                    pass
+                await asyncio.sleep(0.1)
+
+    def said(self, text: str) -> bool:
+        return any(text in line for line in self.printed)
+
+    def pids(self, word: str) -> list[int]:
+        """The processes below this one whose command line holds `word`."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                command = (folder / "cmdline").read_bytes().decode().split("\0")
+            except (OSError, ValueError):
+                continue
+            if parent == self.process.pid and word in command:
+                found.append(int(folder.name))
+        return found
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "embereye_operator.cli", "up", *arguments]
+
+
+@asynccontextmanager
+async def house(folder: Path, shards: int = 1, name: str = "fleet.yaml") -> AsyncIterator[House]:
+    tcp = free_port()
+    manifest = folder / name
+    manifest.write_text(SENSORS.format(tcp=tcp, grpc=free_port(), shards=shards))
+    ports = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
+    process = await asyncio.create_subprocess_exec(
+        *command(str(manifest), "--json", "--data", str(folder / "data"), *ports),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), 60)
+        assert line, (await process.communicate())[1].decode()
+        running = House(process, json.loads(line), manifest, folder / "data", tcp)
+        reading = asyncio.ensure_future(read_lines(process, running.printed))
+        yield running
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+        await reading
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def read_lines(process: asyncio.subprocess.Process, lines: list[str]) -> None:
+    assert process.stderr
+    async for line in process.stderr:  # one by one: a test reads them while they come
+        lines.append(line.decode().rstrip())  # noqa: PERF401
+
+
+async def talk(running: House, device: str, stop: asyncio.Event) -> None:
+    """Be a device that sends a quiet reading five times a second and dials again when it is cut off."""
+    while not stop.is_set():
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
+            while not stop.is_set():
+                writer.write(f"#Sensor{device}:ADC1=280,ADC2=1300,ADC3=2,DIO=0!\r\n".encode())
+                await writer.drain()
+                await asyncio.sleep(0.2)
+            writer.close()
+        except OSError:
+            await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def talking(running: House, *devices: str) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    tasks = [asyncio.ensure_future(talk(running, device, stop)) for device in devices]
+    try:
+        yield
+    finally:
+        stop.set()
+        await asyncio.gather(*tasks)
+
+
+async def refused(*arguments: str) -> str:
+    """What `embereye up ARGUMENTS` says when it refuses; asserts that it is one sentence and exit code 2."""
+    process = await asyncio.create_subprocess_exec(
+        *command(*arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, error = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 2
+    assert not out
+    sentence = error.decode().strip()
+    assert "\n" not in sentence
+    assert sentence.startswith("embereye: ")
+    return sentence
+
+
+async def test_two_shards_share_the_fleets_port_and_cover_what_talks(tmp_path: Path) -> None:
+    async with house(tmp_path, shards=2) as running, talking(running, "s-01", "s-02"):
+        await running.until(lambda: all(device["covered"] for device in running.devices().values()))
+        assert set(running.endpoints["fleets"]["default/sensors/hall"]["shards"]) == {
+            "hall-sensors-0",
+            "hall-sensors-1",
+        }
+
+
+async def test_a_killed_shard_is_started_again_and_covers_its_devices_again(tmp_path: Path) -> None:
+    async with house(tmp_path) as running, talking(running, "s-01", "s-02"):
+        await running.until(lambda: all(device["covered"] for device in running.devices().values()))
+        (pid,) = running.pids("shard")
+        os.kill(pid, signal.SIGKILL)
+        await running.until(lambda: running.said("hall-sensors-0 was killed by SIGKILL"))
+        await running.until(lambda: running.pids("shard") not in ([], [pid]))
+        await running.until(lambda: all(device["covered"] for device in running.devices().values()))
+
+
+async def test_a_killed_hub_comes_back_with_its_alarms_and_raises_none_twice(tmp_path: Path) -> None:
+    async with house(tmp_path) as running, talking(running, "s-02"):
+        _, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
+        for _ in range(5):
+            writer.write(b"#Sensors-01:ADC1=4000,ADC2=1300,ADC3=2,DIO=0!\r\n")
+            await asyncio.sleep(0.1)
+        await running.until(lambda: running.zones()["hall"]["state"] == "ZONE_STATE_ALARM")
+        alarm = running.zones()["hall"]["alarm"]
+        (pid,) = running.pids("hub")
+        os.kill(pid, signal.SIGKILL)
+        await running.until(lambda: running.pids("hub") not in ([], [pid]))
+        for _ in range(5):
+            writer.write(b"#Sensors-01:ADC1=4000,ADC2=1300,ADC3=2,DIO=0!\r\n")
+            await asyncio.sleep(0.1)
+        await running.until(lambda: running.zones()["hall"]["state"] == "ZONE_STATE_ALARM")
+        assert running.zones()["hall"]["alarm"] == alarm
+        writer.close()
+        assert sum("ALARM default/hall" in line for line in running.printed) == 1
+
+
+async def test_a_changed_manifest_is_applied_and_a_broken_one_is_not_taken(tmp_path: Path) -> None:
+    async with house(tmp_path) as running:
+        good = running.manifest.read_text()
+        running.manifest.write_text(good.replace("zone: stairs", "zon: stairs"))
+        await running.until(lambda: running.said("change not taken"))
+        assert set(running.devices()) == {"s-01", "s-02"}
+        running.manifest.write_text(good.replace("id: s-02", "id: s-03"))
+        await running.until(lambda: set(running.devices()) == {"s-01", "s-03"})
+
+
+async def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
+    async with house(tmp_path) as running:
+        children = running.pids("shard") + running.pids("hub")
+        assert len(children) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+async def test_what_a_killed_up_leaves_behind_ends_by_itself(tmp_path: Path) -> None:
+    tcp = free_port()
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(SENSORS.format(tcp=tcp, grpc=free_port(), shards=1))
+    ports = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
+    process = await asyncio.create_subprocess_exec(
+        *command(str(manifest), "--json", "--data", str(tmp_path / "data"), *ports), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout
+    line = await asyncio.wait_for(process.stdout.readline(), 60)
+    running = House(process, json.loads(line), manifest, tmp_path / "data", tcp)
+    children = running.pids("shard") + running.pids("hub")
+    assert len(children) == 2
+    process.kill()
+    await process.wait()
+    await running.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
+
+
+async def test_for_ends_by_itself(tmp_path: Path) -> None:
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
+    ports = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
+    process = await asyncio.create_subprocess_exec(
+        *command(str(manifest), "--for", "500ms", "--data", str(tmp_path / "data"), *ports),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0
+    assert "ready after" in out.decode()
+
+
+async def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    data = ["--data", str(tmp_path / "data")]
+    manifest = tmp_path / "fleet.yaml"
+    assert "does not exist" in await refused(str(manifest), *data)
+    manifest.write_text("{")
+    assert "is not YAML" in await refused(str(manifest), *data)
+    manifest.write_text("# nothing\n")
+    assert "holds no manifest" in await refused(str(manifest), *data)
+    manifest.write_text(SENSORS.format(tcp=9001, grpc=50051, shards=0))
+    assert "spec.shards" in await refused(str(manifest), *data)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        manifest.write_text(SENSORS.format(tcp=port, grpc=free_port(), shards=1))
+        free = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
+        sentence = await refused(str(manifest), *data, *free)
+        assert f"port {port}" in sentence
+        assert "is taken" in sentence
+        manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
+        assert "--console-port" in await refused(str(manifest), *data, *free[:3], str(port))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--for", "soon", "x.yaml"], ["--nonsense", "x.yaml"]])
+async def test_wrong_arguments_are_refused_in_one_sentence(arguments: list[str]) -> None:
+    assert "--help" in await refused(*arguments)

@@ -1,0 +1,24 @@
+"""The `embereye shard camera` command."""
+
+import argparse
+import asyncio
+
+from embereye.camera.shard import CameraShard
+from embereye.process import lifecycle
+from embereye.shard.service import ShardOptions, ShardProcess
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a shard."""
+    ShardOptions.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one camera shard until it is told to stop; returns the exit code."""
+    lifecycle.configure_logging()
+    options = ShardOptions.parse(arguments)
+
+    async def main(stop: asyncio.Event) -> int:
+        return await ShardProcess(CameraShard(), options).run(stop)
+
+    return lifecycle.run(main)

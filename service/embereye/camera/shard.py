@@ -1,0 +1,273 @@
+"""The camera shard: owns cameras, runs their sources and their analysis, turns what they see into evidence."""
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from embereye.camera.device import CameraDevice
+from embereye.camera.mailbox import Tally
+from embereye.camera.measure import LoadMeter
+from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.push import PushService, Verdict
+from embereye.camera.sources.source import Source, keep_playing, open_source
+from embereye.camera.workers import Workers, thread_count
+from embereye.process.grpc_server import Service
+from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.ledger import Ledger
+from embereye.shard.service import ShardContext
+from embereye.v1.evidence_pb2 import DeviceStatus
+from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
+from embereye.v1.shard_pb2 import Assignment, Load
+from embereye.v1.types_pb2 import Device, Kind, Level, Sense
+from embereye.vision.observation import Observation
+
+logger = logging.getLogger(__name__)
+
+TICK = 0.2  # seconds between looks at coverage
+SAMPLE_TICKS = 3  # ticks between load samples
+DIALS = 8  # sources that are being connected at the same time
+DRAIN_SECONDS = 1.0  # for frames in work
+
+
+class CameraShard:
+    """A `ShardCore`; see `embereye.shard.service`."""
+
+    def __init__(self, *, threads: int | None = None) -> None:
+        self._cameras: dict[str, CameraDevice] = {}
+        self._sources: dict[str, asyncio.Task[Any]] = {}
+        self._assignment = Assignment()
+        self._episodes = Episodes("")
+        self._workers = Workers(threads or thread_count(os.cpu_count()))
+        self._push = PushService(self._take)
+        self._meter = LoadMeter()
+        self._context: ShardContext | None = None
+        self._dials = asyncio.Semaphore(DIALS)
+        self._retired = Ledger()  # of cameras that were ours: counters never fall
+        self._retired_cpu = 0.0
+        self._retired_failures = 0
+        self._draining = False
+        self._covered: dict[str, bool] = {}
+
+    def services(self) -> Iterable[Service]:
+        """The gRPC services of a camera shard."""
+        return [Service(add_FramesServicer_to_server, self._push, "embereye.v1.Frames")]
+
+    async def start(self, context: ShardContext) -> None:
+        """Start the decode pool and the tick."""
+        self._context = context
+        self._workers.start()
+        context.tasks.start(self._tick(), name="camera-tick")
+
+    def apply(self, assignment: Assignment) -> None:
+        """Own exactly these cameras; only the sources of cameras that are new or changed are (re)started."""
+        settings = assignment.camera
+        peers = {peer.shard: peer.grpc for peer in assignment.peers}
+        if self._episodes.fleet != assignment.fleet:
+            self._episodes = Episodes(assignment.fleet)
+        self._assignment = assignment
+        wanted = {device.id: device for device in assignment.devices}
+        gone = self._cameras.keys() - wanted.keys()
+        for camera in gone:
+            self._release(camera)
+        self._episodes.forget(set(gone))
+        self._push.drain(
+            {camera: peers.get(assignment.elsewhere.get(camera, ""), "") for camera in gone},
+            "another shard owns it now",
+        )
+        self._push.forget(gone)
+        for camera, device in wanted.items():
+            known = self._cameras.get(camera)
+            if known is None:
+                self._cameras[camera] = CameraDevice(
+                    device, settings, submit=self._workers.submit, report=self._observe
+                )
+                self._open(device)
+                continue
+            reopened = known.device.source != device.source
+            known.configure(device, settings)
+            if reopened:
+                self._close(camera)
+                self._open(device)
+
+    def _open(self, device: Device) -> None:
+        camera = self._cameras[device.id]
+        camera.pushed, camera.unopened, camera.state = False, "", "connecting"
+        try:
+            source = open_source(device.source, self._dials)
+        except SourceError as error:
+            camera.unopened = str(error)
+            camera.state = f"failed: {error}"
+            return
+        if source is None:
+            camera.pushed, camera.state = True, "waiting for a sender"
+        elif not self._draining:
+            self._play(camera, source)
+
+    def _play(self, camera: CameraDevice, source: Source) -> None:
+        assert self._context, "started before it is assigned cameras"
+        name = camera.device.id
+
+        def tell(state: str) -> None:
+            camera.state = state
+
+        self._sources[name] = self._context.tasks.start(
+            keep_playing(name, source, camera.offer, tell), name=f"source-{name}"
+        )
+
+    def _close(self, camera: str) -> None:
+        if task := self._sources.pop(camera, None):
+            task.cancel()
+
+    def _release(self, name: str) -> None:
+        self._close(name)
+        camera = self._cameras.pop(name)
+        self._workers.withdraw(camera)
+        camera.mailbox.discard("handed over")
+        ledger = camera.mailbox.ledger
+        self._retired.offered += ledger.offered
+        self._retired.analysed += ledger.analysed
+        self._retired.shed += ledger.shed
+        # A frame in work is finished, but nobody counts it any more.
+        self._retired.shed["handed over"] += max(0, ledger.waiting)
+        self._retired.rejected += ledger.rejected
+        self._retired_cpu += camera.cpu_seconds
+        self._retired_failures += camera.failures
+
+    def _take(self, name: str, image: bytes, time_ns: int, tally: Tally) -> Verdict:
+        camera = self._cameras.get(name)
+        if self._draining:
+            return Verdict(taken=False, reason="this shard is draining", elsewhere=True)
+        if camera is None:
+            owner = self._assignment.elsewhere.get(name)
+            if owner is None:
+                return Verdict(taken=False, reason=f'camera "{name}" is not declared in {self._assignment.fleet}')
+            target = next((peer.grpc for peer in self._assignment.peers if peer.shard == owner), "")
+            return Verdict(taken=False, reason=f"shard {owner} owns it", elsewhere=True, target=target)
+        if not camera.pushed:
+            return Verdict(taken=False, reason=f'camera "{name}" is declared with a source of its own, not with push')
+        return camera.push(image, time_ns, tally)
+
+    def _observe(self, camera: CameraDevice, seen: Observation) -> None:
+        device = camera.device
+        if self._cameras.get(device.id) is not camera:
+            return  # handed over while its frame was in work
+        sign = Sign(
+            device=device.id,
+            zone=device.zone,
+            kind=Kind.KIND_FLAME,
+            sense=Sense.SENSE_CAMERA,
+            level=seen.level,
+            score=seen.score,
+            why=seen.terms,
+            snapshot=camera.still if seen.level >= Level.LEVEL_ALARM else b"",
+        )
+        report = self._episodes.observe(sign, time.time_ns())
+        if report and self._context:
+            self._context.report(report)
+
+    async def _tick(self) -> None:
+        ticks = 0
+        while True:
+            now = time.time_ns()
+            covered = {name: not camera.reason(now) for name, camera in self._cameras.items()}
+            if covered != self._covered and self._context:
+                self._context.coverage_changed()
+            self._covered = covered
+            if ticks % SAMPLE_TICKS == 0:
+                self._workers.watch()
+                totals = self._totals()
+                self._meter.sample(
+                    time.monotonic(), offered=totals.offered, analysed=totals.analysed, cpu=time.process_time()
+                )
+            ticks += 1
+            await asyncio.sleep(TICK)
+
+    def _totals(self) -> Ledger:
+        totals = Ledger(
+            offered=self._retired.offered,
+            analysed=self._retired.analysed,
+            shed=Counter(self._retired.shed),
+            rejected=Counter(self._retired.rejected),
+        )
+        for camera in self._cameras.values():
+            ledger = camera.mailbox.ledger
+            totals.offered += ledger.offered
+            totals.analysed += ledger.analysed
+            totals.shed.update(ledger.shed)
+            totals.rejected.update(ledger.rejected)
+        return totals
+
+    def devices(self, now_ns: int) -> list[DeviceStatus]:
+        """The status of every owned camera."""
+        return [camera.status(now_ns) for camera in self._cameras.values()]
+
+    def load(self) -> Load:
+        """What was measured over the last seconds."""
+        now = time.time_ns()
+        waiting = [frame for camera in self._cameras.values() if (frame := camera.mailbox.waiting)]
+        return Load(
+            arrival_rate=self._meter.arrival_rate,
+            cost_seconds=self._meter.cost_seconds,
+            utilization=self._meter.utilization,
+            queue_depth=sum(camera.mailbox.ledger.waiting for camera in self._cameras.values()),
+            oldest_age_ns=max((now - frame.received_ns for frame in waiting), default=0),
+        )
+
+    def metrics(self) -> Iterator[Metric]:
+        """Totals over all cameras: one camera's numbers are in its status, not in a label."""
+        totals = self._totals()
+        cameras = list(self._cameras.values())
+        yield CounterMetricFamily("embereye_camera_frames_offered", "Frames received.", value=totals.offered)
+        yield CounterMetricFamily("embereye_camera_frames_analysed", "Frames analysed.", value=totals.analysed)
+        shed = CounterMetricFamily("embereye_camera_frames_shed", "Frames given up, by reason.", labels=["reason"])
+        for reason, count in sorted(totals.shed.items()):
+            shed.add_metric([reason], count)
+        yield shed
+        rejected = CounterMetricFamily("embereye_camera_frames_rejected", "Unusable frames.", labels=["reason"])
+        for reason, count in sorted(totals.rejected.items()):
+            rejected.add_metric([reason], count)
+        yield rejected
+        yield CounterMetricFamily(
+            "embereye_camera_analysis_cpu_seconds",
+            "CPU time of decoding and detection.",
+            value=self._retired_cpu + sum(camera.cpu_seconds for camera in cameras),
+        )
+        yield CounterMetricFamily(
+            "embereye_camera_analysis_failures",
+            "Frames on which a detector failed.",
+            value=self._retired_failures + sum(camera.failures for camera in cameras),
+        )
+        sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
+        states = Counter(camera.state.partition(":")[0].partition(";")[0] for camera in cameras)
+        for state, count in sorted(states.items()):
+            sources.add_metric([state], count)
+        yield sources
+        yield GaugeMetricFamily("embereye_camera_push_streams", "Open push streams.", value=self._push.streams)
+        yield GaugeMetricFamily(
+            "embereye_camera_suspects",
+            "Cameras that suspect fire.",
+            value=sum(camera.level > Level.LEVEL_CLEAR for camera in cameras),
+        )
+        yield GaugeMetricFamily("embereye_camera_workers_hung", "Worker threads that hang.", value=self._workers.hung)
+
+    async def drain(self) -> None:
+        """Send senders away, close sources, finish the frames in work."""
+        self._draining = True
+        self._push.drain(None, "this shard is draining")
+        for camera in list(self._sources):
+            self._close(camera)
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while self._workers.busy and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Close everything."""
+        for camera in list(self._cameras):
+            self._close(camera)
+        self._workers.stop()

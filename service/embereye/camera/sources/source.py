@@ -1,0 +1,65 @@
+"""What every pulled source offers, and the loop that keeps one running."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from embereye.camera.sources.declared import Declared, SourceError, declared
+from embereye.process.backoff import Backoff
+
+logger = logging.getLogger(__name__)
+Offer = Callable[[bytes], None]  # one compressed frame, captured now
+Tell = Callable[[str], None]  # the source's state, for people
+
+
+class Source(Protocol):
+    """A source of frames that is pulled."""
+
+    async def play(self, offer: Offer, tell: Tell) -> None:
+        """Open the source once and offer its frames until it ends; SourceError tells why it could not go on."""
+        ...
+
+
+def open_source(source: str, dials: asyncio.Semaphore) -> Source | None:
+    """The source that `source` declares, not yet opened; None: its frames are pushed. SourceError: not possible.
+
+    `dials` bounds how many sources are being connected at the same time.
+    """
+    from embereye.camera.sources.file import FileSource
+    from embereye.camera.sources.http import HttpSource
+
+    what: Declared = declared(source)
+    if what.kind == "push":
+        return None
+    return FileSource(what.address, dials) if what.kind == "file" else HttpSource(what, dials)
+
+
+async def keep_playing(camera: str, source: Source, offer: Offer, tell: Tell, backoff: Backoff | None = None) -> None:
+    """Play `source` again whenever it ends, after a growing wait, until cancelled."""
+    backoff = backoff or Backoff(floor=0.2, cap=10.0)
+    failing = ""
+
+    def streamed(data: bytes) -> None:
+        nonlocal failing
+        if failing or backoff.failures:
+            logger.info("camera %s: streaming again", camera)
+        failing = ""
+        backoff.reset()
+        offer(data)
+
+    while True:
+        tell("connecting" if not failing else f"connecting; before that: {failing}")
+        try:
+            await source.play(streamed, tell)
+            reason = "the source ended"
+        except SourceError as error:
+            reason = str(error)
+        except Exception as error:  # a source that explodes must not take the shard with it
+            logger.exception("camera %s: its source failed", camera)
+            reason = f"{type(error).__name__}: {error}"
+        if reason != failing:
+            logger.warning("camera %s: %s; trying again", camera, reason)
+        failing = reason
+        tell(f"failed: {reason}")
+        await asyncio.sleep(backoff.next())

@@ -1,0 +1,247 @@
+"""Whether everything that ought to be watched is watched: rosters held against what shards report.
+
+Times named `now` are nanoseconds of a steady clock, which no time server sets: a step of the wall clock must not
+darken anything.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ThermalPicture
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.types_pb2 import Device
+
+SECOND = 1_000_000_000
+MARGIN = 2 * SECOND  # past a device's deadline: two coverage reports
+RESTART_GRACE = 3 * SECOND  # past the deadline after the hub started: shards redial with back-off
+STALL = 1 * SECOND  # between two looks, after which it was the hub that did not listen
+FRESH = 3 * SECOND  # a shard reports every second; what it said longer ago may no longer be so
+FORGET = 60 * SECOND  # what a vanished shard said
+DEFAULT_DEADLINE = 5 * SECOND  # where a roster names none
+NOBODY = "no shard reports it"
+
+
+@dataclass(slots=True)
+class Sighting:
+    """What one shard last said of one device."""
+
+    status: DeviceStatus  # without pictures
+    epoch: int
+    heard: int
+
+
+@dataclass(slots=True)
+class Watched:
+    """One device that ought to be watched."""
+
+    device: Device
+    patience: int  # no fault before this time, whatever is reported
+    covered: int = 0  # when it last was; 0: never
+    sightings: dict[str, Sighting] = field(default_factory=dict)  # by shard
+    picture: bytes = b""  # JPEG
+    picture_ns: int = 0  # of the coverage report that brought it, nanoseconds since the Unix epoch
+    thermal: ThermalPicture | None = None
+    thermal_ns: int = 0
+
+
+@dataclass(slots=True)
+class Fleet:
+    """What ought to be watched of one fleet."""
+
+    name: str  # "namespace/kind/name"
+    epoch: int = 0
+    deadline: int = DEFAULT_DEADLINE
+    derived: bool = False  # nobody sent a roster: the devices are those that shards report
+    devices: dict[str, Watched] = field(default_factory=dict)
+
+    @property
+    def namespace(self) -> str:
+        """The fleet's namespace, which is also its zones'."""
+        return namespace_of(self.name)
+
+    def roster(self) -> FleetRoster:
+        """The fleet as it is stored."""
+        devices = [watched.device for watched in self.devices.values()]
+        return FleetRoster(fleet=self.name, epoch=self.epoch, deadline_ns=self.deadline, devices=devices)
+
+
+@dataclass(slots=True)
+class _Shard:
+    heard: int
+    time_ns: int
+    epoch: int
+    devices: frozenset[str]
+
+
+def namespace_of(fleet: str) -> str:
+    """The namespace in "namespace/kind/name"."""
+    namespace, slash, _ = fleet.partition("/")
+    return namespace if slash and namespace else "default"
+
+
+class CoverageBook:
+    """Holds rosters against reports. One owner, one thread."""
+
+    def __init__(self, now: int) -> None:
+        self._started = now
+        self._looked = now
+        self._excused = 0  # until then nothing is judged
+        self.fleets: dict[str, Fleet] = {}
+        self.forgotten: set[str] = set()  # fleets that are gone, although a shard of theirs may still speak
+        self._shards: dict[tuple[str, str], _Shard] = {}
+
+    # What ought to be watched
+
+    def restore(self, roster: FleetRoster, *, derived: bool) -> None:
+        """Go on with a roster from before a restart; shards get time to come back."""
+        fleet = self._take(roster, self._started + RESTART_GRACE)
+        fleet.derived = derived
+
+    def set_roster(self, roster: FleetRoster, now: int) -> None:
+        """Replace what ought to be watched of one fleet; the caller has refused older epochs."""
+        self.forgotten.discard(roster.fleet)
+        self._take(roster, now + MARGIN)
+
+    def _take(self, roster: FleetRoster, since: int) -> Fleet:
+        old = self.fleets.get(roster.fleet)
+        known = old.devices if old else {}
+        fleet = Fleet(roster.fleet, roster.epoch, roster.deadline_ns or DEFAULT_DEADLINE)
+        for device in roster.devices:
+            watched = known.get(device.id) or Watched(device, since + fleet.deadline)
+            watched.device = device
+            fleet.devices[device.id] = watched
+        self.fleets[roster.fleet] = fleet
+        return fleet
+
+    def forget(self, name: str) -> None:
+        """The fleet is gone; what its shards still say founds no new one."""
+        if self.fleets.pop(name, None) is not None:
+            self.forgotten.add(name)
+
+    # What shards report
+
+    def report(self, coverage: Coverage, now: int) -> Fleet | None:
+        """Take a shard's report; returns the fleet where its derived roster changed by it, and has to be stored."""
+        if not coverage.fleet or coverage.fleet in self.forgotten:
+            return None
+        key = coverage.fleet, coverage.shard
+        last = self._shards.get(key)
+        if last and coverage.time_ns < last.time_ns and coverage.epoch <= last.epoch and now - last.heard < FRESH:
+            return None  # from an older stream of the same shard
+        names = frozenset(status.id for status in coverage.devices)
+        self._shards[key] = _Shard(now, coverage.time_ns, coverage.epoch, names)
+        fleet = self.fleets.get(coverage.fleet)
+        if fleet is None:
+            fleet = self.fleets[coverage.fleet] = Fleet(coverage.fleet, derived=True)
+        changed = fleet.derived and self._derive(fleet, coverage, now)
+        for gone in (last.devices if last else frozenset()) - names:
+            if gone in fleet.devices:
+                fleet.devices[gone].sightings.pop(coverage.shard, None)
+        for status in coverage.devices:
+            watched = fleet.devices.get(status.id)
+            if watched is not None:
+                self._sight(fleet, watched, coverage, status, now)
+        return fleet if changed else None
+
+    def _derive(self, fleet: Fleet, coverage: Coverage, now: int) -> bool:
+        """Make the roster of an undeclared fleet what its shards list; a device that none lists stays, and is dark."""
+        before = {(name, watched.device.zone) for name, watched in fleet.devices.items()}
+        for status in coverage.devices:
+            known = fleet.devices.get(status.id)
+            if known is None:
+                device = Device(id=status.id, zone=status.zone)
+                fleet.devices[status.id] = Watched(device, now + fleet.deadline + MARGIN)
+            elif status.zone:
+                known.device.zone = status.zone
+        return before != {(name, watched.device.zone) for name, watched in fleet.devices.items()}
+
+    @staticmethod
+    def _sight(fleet: Fleet, watched: Watched, coverage: Coverage, status: DeviceStatus, now: int) -> None:
+        if status.picture:
+            watched.picture, watched.picture_ns = status.picture, coverage.time_ns
+        if status.HasField("thermal"):
+            watched.thermal = ThermalPicture()
+            watched.thermal.CopyFrom(status.thermal)
+            watched.thermal_ns = coverage.time_ns
+        status.ClearField("picture")
+        status.ClearField("thermal")
+        watched.sightings[coverage.shard] = Sighting(status, coverage.epoch, now)
+        if status.covered and coverage.epoch >= fleet.epoch:
+            watched.covered = now
+
+    def picture(self, fleet: str, device: str, jpeg: bytes, time_ns: int) -> None:
+        """Keep a newer picture of a device, whoever brought it."""
+        found = self.find(fleet, device)
+        if found and time_ns > found[1].picture_ns:
+            found[1].picture, found[1].picture_ns = jpeg, time_ns
+
+    # What follows
+
+    def covered(self, fleet: Fleet, watched: Watched, now: int) -> bool:
+        """Whether any shard of the current epoch says, freshly, that the device is watched."""
+        return any(
+            sighting.status.covered and sighting.epoch >= fleet.epoch and now - sighting.heard < FRESH
+            for sighting in watched.sightings.values()
+        )
+
+    def reason(self, fleet: Fleet, watched: Watched, now: int) -> str:
+        """Why the device is not covered, as one clause; '' where it is."""
+        if self.covered(fleet, watched, now):
+            return ""
+        fresh = [(shard, s) for shard, s in watched.sightings.items() if now - s.heard < FRESH]
+        current = [s.status.reason for _, s in fresh if s.epoch >= fleet.epoch and not s.status.covered]
+        if current:
+            return current[0] or "its shard says it is not covered, and not why"
+        for shard, sighting in fresh:
+            return f"{shard} still works under assignment {sighting.epoch}, and {fleet.epoch} is in force"
+        return NOBODY
+
+    def listening(self, now: int) -> bool:
+        """To be asked often: False for a while after the hub itself was suspended or starved.
+
+        Reports that came meanwhile still wait to be read; what they say must not be taken for silence.
+        """
+        if now - self._looked > STALL:
+            self._excused = now + RESTART_GRACE
+        self._looked = now
+        return now >= self._excused
+
+    def dark(self, fleet: Fleet, watched: Watched, now: int) -> bool:
+        """Whether the device has not been covered for longer than its deadline and the margin allow."""
+        due = watched.patience
+        if watched.covered:
+            due = max(due, watched.covered + fleet.deadline + MARGIN)
+        return now > due and not self.covered(fleet, watched, now)
+
+    def devices(self) -> Iterator[tuple[Fleet, Watched]]:
+        """Every device that ought to be watched."""
+        for fleet in self.fleets.values():
+            for watched in fleet.devices.values():
+                yield fleet, watched
+
+    def find(self, fleet: str, device: str) -> tuple[Fleet, Watched] | None:
+        """The declared device of that name."""
+        known = self.fleets.get(fleet)
+        watched = known.devices.get(device) if known else None
+        return (known, watched) if known and watched else None
+
+    def counts(self, now: int) -> dict[tuple[str, str], tuple[int, int]]:
+        """Devices declared and covered, by zone (namespace, name)."""
+        counts: dict[tuple[str, str], tuple[int, int]] = {}
+        for fleet, watched in self.devices():
+            key = fleet.namespace, watched.device.zone
+            declared, covered = counts.get(key, (0, 0))
+            counts[key] = declared + 1, covered + self.covered(fleet, watched, now)
+        return counts
+
+    def tidy(self, now: int) -> None:
+        """Drop what vanished shards said long ago."""
+        for key in [key for key, shard in self._shards.items() if now - shard.heard > FORGET]:
+            del self._shards[key]
+        for _, watched in self.devices():
+            for shard in self._stale(watched.sightings.items(), now):
+                del watched.sightings[shard]
+
+    @staticmethod
+    def _stale(sightings: Iterable[tuple[str, Sighting]], now: int) -> list[str]:
+        return [shard for shard, sighting in sightings if now - sighting.heard > FORGET]

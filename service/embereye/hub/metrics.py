@@ -1,0 +1,66 @@
+"""The hub's metrics, read from plain slots when they are scraped."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from embereye.hub.core import Hub
+from embereye.hub.evidence import EvidenceService
+from embereye.zone.state import STATE_WORDS
+
+
+class HubCollector(Collector):
+    """Everything under embereye_hub_."""
+
+    def __init__(self, hub: Hub, evidence: EvidenceService) -> None:
+        self._hub = hub
+        self._evidence = evidence
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: prometheus_client would otherwise collect at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        counters = self._hub.counters
+        for name, text, value in (
+            ("evidence_received", "Reports that shards sent, resends among them.", counters.received),
+            ("evidence_duplicate", "Reports that were known already.", counters.duplicate),
+            ("evidence_unusable", "Reports without an id, which nobody can acknowledge.", counters.unusable),
+            ("evidence_refused", "Reports turned away while the database could not be written.", counters.refused),
+            ("commit_failures", "Attempts to write the database that failed.", counters.commit_failures),
+        ):
+            yield CounterMetricFamily(f"embereye_hub_{name}", text, value=value)
+        events = CounterMetricFamily("embereye_hub_events", "Alarm events.", labels=["type"])
+        for kind in ("state", "fault", "fault_cleared", "test", "evidence"):
+            events.add_metric([kind], counters.events.get(kind, 0))
+        yield events
+        yield SummaryMetricFamily(
+            "embereye_hub_commit_seconds",
+            "Time from taking up a batch to its being durable.",
+            count_value=counters.commits,
+            sum_value=counters.commit_seconds,
+        )
+        yield from self._gauges()
+
+    def _gauges(self) -> Iterator[Metric]:
+        hub, zones = self._hub, self._hub.zones()
+        states = Counter(zone.state for zone in zones)
+        by_state = GaugeMetricFamily("embereye_hub_zones", "Zones.", labels=["state"])
+        for state, word in STATE_WORDS.items():
+            by_state.add_metric([word.replace("-", "_")], states[state])
+        yield by_state
+        for name, text, value in (
+            ("devices", "Devices that ought to be watched.", sum(zone.declared for zone in zones)),
+            ("devices_covered", "Devices that are watched.", sum(zone.covered for zone in zones)),
+            ("devices_dark", "Devices whose fault is open.", sum(len(zone.faults) for zone in zones)),
+            ("zones_testing", "Zones under test.", sum(zone.testing for zone in zones)),
+            ("subscribers", "Subscribers of the alarm feeds.", hub.feed.subscribers),
+            ("shard_streams", "Shards that are connected.", self._evidence.streams),
+            ("shard_clocks_wrong", "Shards whose clock differs by more than 2 s.", self._evidence.clocks.wrong()),
+            ("cursor", "Cursor of the newest event.", hub.feed.latest),
+            ("store_failing", "1 while the database cannot be written.", int(bool(hub.failing))),
+        ):
+            yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)

@@ -1,0 +1,258 @@
+"""What the hub must not forget, in SQLite: evidence ids, zones, events, rosters."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from embereye.process.lifecycle import UserError
+from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.roster_pb2 import FleetRoster
+
+R = TypeVar("R")
+
+SCHEMA = 1
+BUSY_SECONDS = 1.0  # to wait for a lock that somebody else's tool holds on the file
+PRUNE_ROWS = 5_000  # at once, so that pruning never delays an alarm
+KEPT_PICTURES = 2_000  # of past alarms; about 100 MB
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS evidence (id TEXT PRIMARY KEY, received_ns INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS evidence_received ON evidence (received_ns);
+CREATE TABLE IF NOT EXISTS zones (namespace TEXT NOT NULL, name TEXT NOT NULL, state BLOB NOT NULL,
+    PRIMARY KEY (namespace, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS events (cursor INTEGER PRIMARY KEY AUTOINCREMENT, time_ns INTEGER NOT NULL,
+    namespace TEXT NOT NULL, zone TEXT NOT NULL, event BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS events_zone ON events (zone, cursor);
+CREATE TABLE IF NOT EXISTS rosters (fleet TEXT PRIMARY KEY, derived INTEGER NOT NULL, roster BLOB NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS forgotten (fleet TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pictures (number INTEGER PRIMARY KEY AUTOINCREMENT, alarm TEXT NOT NULL,
+    device TEXT NOT NULL, kind INTEGER NOT NULL, time_ns INTEGER NOT NULL, jpeg BLOB NOT NULL,
+    UNIQUE (alarm, device, kind));
+"""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What a device saw when its sign joined an alarm."""
+
+    alarm: str
+    device: str
+    kind: int
+    time_ns: int
+    jpeg: bytes
+
+
+@dataclass
+class Transaction:
+    """Everything that takes effect together, or not at all."""
+
+    evidence: list[tuple[str, int]] = field(default_factory=list)  # id, received
+    zones: dict[tuple[str, str], bytes | None] = field(default_factory=dict)  # None: removed
+    events: list[AlarmEvent] = field(default_factory=list)  # ascending cursor
+    rosters: dict[str, tuple[bool, FleetRoster] | None] = field(default_factory=dict)  # derived?, None: removed
+    forgotten: dict[str, bool] = field(default_factory=dict)  # fleet → forgotten from now on, or no longer
+    pictures: list[Picture] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.evidence or self.zones or self.events or self.rosters or self.forgotten or self.pictures)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What was stored when the hub last ended, however it ended."""
+
+    zones: list[bytes]
+    rosters: list[tuple[bool, FleetRoster]]  # derived?
+    forgotten: list[str]
+    cursor: int  # of the newest event there ever was
+
+
+def lock_folder(folder: Path) -> int:
+    """Make `folder` this process's own for as long as the returned descriptor is open."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / "hub.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise UserError(f"--data {folder}: {error.strerror or error}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise UserError(f"--data {folder} is in use by another hub: stop that one, or name another folder") from error
+    return descriptor
+
+
+class Store:
+    """The database. Not to be shared between threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA:
+                raise UserError(f"{path} was written by a newer version of the hub (format {version}, not {SCHEMA})")
+            # FULL: an acknowledgement promises that the report outlives a power cut.
+            self._db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES}")
+            self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+        except sqlite3.DatabaseError as error:
+            raise UserError(f"{path} cannot be used as the hub's database: {error}") from error
+
+    def load(self) -> Snapshot:
+        """All that the hub goes on from."""
+        newest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        return Snapshot(
+            zones=[row[0] for row in self._db.execute("SELECT state FROM zones")],
+            rosters=[
+                (bool(derived), FleetRoster.FromString(roster))
+                for derived, roster in self._db.execute("SELECT derived, roster FROM rosters")
+            ],
+            forgotten=[row[0] for row in self._db.execute("SELECT fleet FROM forgotten")],
+            cursor=newest[0] if newest else 0,
+        )
+
+    def known(self, ids: Iterable[str]) -> set[str]:
+        """Which of `ids` were committed before."""
+        wanted = list(ids)
+        found: set[str] = set()
+        for start in range(0, len(wanted), 500):
+            part = wanted[start : start + 500]
+            marks = ",".join("?" * len(part))
+            found.update(row[0] for row in self._db.execute(f"SELECT id FROM evidence WHERE id IN ({marks})", part))
+        return found
+
+    def commit(self, transaction: Transaction) -> None:
+        """Make `transaction` durable; sqlite3.Error where that failed, and then nothing of it is stored."""
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            db.executemany("INSERT OR IGNORE INTO evidence VALUES (?, ?)", transaction.evidence)
+            for (namespace, name), state in transaction.zones.items():
+                if state is None:
+                    db.execute("DELETE FROM zones WHERE namespace = ? AND name = ?", (namespace, name))
+                else:
+                    db.execute("INSERT OR REPLACE INTO zones VALUES (?, ?, ?)", (namespace, name, state))
+            db.executemany(
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
+                [(e.cursor, e.time_ns, e.namespace, e.zone, e.SerializeToString()) for e in transaction.events],
+            )
+            for fleet, entry in transaction.rosters.items():
+                if entry is None:
+                    db.execute("DELETE FROM rosters WHERE fleet = ?", (fleet,))
+                else:
+                    row = (fleet, int(entry[0]), entry[1].SerializeToString())
+                    db.execute("INSERT OR REPLACE INTO rosters VALUES (?, ?, ?)", row)
+            for fleet, forgotten in transaction.forgotten.items():
+                remember, remove = "INSERT OR IGNORE INTO forgotten VALUES (?)", "DELETE FROM forgotten WHERE fleet = ?"
+                db.execute(remember if forgotten else remove, (fleet,))
+            db.executemany(
+                "INSERT OR REPLACE INTO pictures (alarm, device, kind, time_ns, jpeg) VALUES (?, ?, ?, ?, ?)",
+                [(p.alarm, p.device, p.kind, p.time_ns, p.jpeg) for p in transaction.pictures],
+            )
+            db.execute("COMMIT")
+        except BaseException:
+            # A full disk rolls back by itself, and then there is nothing left to roll back.
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            raise
+
+    def prune(self, before_ns: int) -> int:
+        """Forget some of what is older than `before_ns`; returns how many rows went, 0 when there are no more."""
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            gone = db.execute(
+                "DELETE FROM evidence WHERE id IN (SELECT id FROM evidence WHERE received_ns < ? LIMIT ?)",
+                (before_ns, PRUNE_ROWS),
+            ).rowcount
+            # Events are old at the front: looking at all of them once a minute would not do.
+            gone += db.execute(
+                """DELETE FROM events WHERE time_ns < ?
+                    AND cursor IN (SELECT cursor FROM events ORDER BY cursor LIMIT ?)""",
+                (before_ns, PRUNE_ROWS),
+            ).rowcount
+            gone += db.execute(
+                "DELETE FROM pictures WHERE time_ns < ? OR number <= (SELECT MAX(number) FROM pictures) - ?",
+                (before_ns, KEPT_PICTURES),
+            ).rowcount
+            db.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            raise
+        return gone
+
+    def events(self, after: int, limit: int, zone: str = "") -> list[AlarmEvent]:
+        """Up to `limit` events past cursor `after`, ascending; `zone` is "name", "namespace/name" or '' for all."""
+        namespace, _, name = zone.partition("/")
+        # A zone's own name may contain a slash, a namespace's may not.
+        where = "AND (zone = ? OR (zone = ? AND namespace = ?))" if zone else ""
+        arguments = (zone, name, namespace) if zone else ()
+        rows = self._db.execute(
+            f"SELECT event FROM events WHERE cursor > ? {where} ORDER BY cursor LIMIT ?", (after, *arguments, limit)
+        )
+        return [AlarmEvent.FromString(row[0]) for row in rows]
+
+    def latest_events(self, before: int, limit: int) -> list[AlarmEvent]:
+        """The last `limit` events up to cursor `before`, ascending."""
+        rows = self._db.execute(
+            "SELECT event FROM events WHERE cursor <= ? ORDER BY cursor DESC LIMIT ?", (before, limit)
+        ).fetchall()
+        return [AlarmEvent.FromString(row[0]) for row in reversed(rows)]
+
+    def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
+        """The JPEG that was kept of `device` for `alarm`."""
+        row = self._db.execute(
+            "SELECT jpeg FROM pictures WHERE alarm = ? AND device = ? AND kind = ?", (alarm, device, kind)
+        ).fetchone()
+        return row[0] if row else None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
+class StoreThreads:
+    """The store for the event loop: one thread writes, another reads, so that a long history delays no alarm."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="hub-store")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="hub-history")
+        self._lock: int | None = None
+
+    async def open(self) -> Snapshot:
+        """Lock the folder, open the database in it, and return what it holds."""
+        loop = asyncio.get_running_loop()
+        self._lock = lock_folder(self._folder)
+        path = self._folder / "hub.sqlite"
+        self._store = await loop.run_in_executor(self._writer, Store, path)
+        self._history = await loop.run_in_executor(self._reader, Store, path)
+        return await self.write(Store.load)
+
+    async def write(self, method: "Callable[[Store], R]") -> R:
+        """Run `method(store)` in the writing thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._writer, lambda: method(self._store))
+
+    async def read(self, method: "Callable[[Store], R]") -> R:
+        """Run `method(store)` in the reading thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, lambda: method(self._history))
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the folder."""
+        loop = asyncio.get_running_loop()
+        for executor, name in ((self._reader, "_history"), (self._writer, "_store")):
+            if hasattr(self, name):
+                await loop.run_in_executor(executor, getattr(self, name).close)
+            executor.shutdown(wait=False)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

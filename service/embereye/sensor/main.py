@@ -1,0 +1,24 @@
+"""Run one sensor shard: device lines over TCP and gRPC Ingest in, evidence and coverage out to the hub."""
+
+import asyncio
+from argparse import ArgumentParser, Namespace
+
+from embereye.process import lifecycle
+from embereye.sensor.shard import SensorShard
+from embereye.shard.service import ShardOptions, ShardProcess
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    ShardOptions.add_arguments(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Serve until SIGTERM, or until the operator has drained the shard."""
+    lifecycle.configure_logging()
+    options = ShardOptions.parse(arguments)
+
+    async def serve(stop: asyncio.Event) -> int:
+        return await ShardProcess(SensorShard(), options).run(stop)
+
+    return lifecycle.run(serve)

@@ -1,0 +1,139 @@
+"""Smoke, flame and gas readings to evidence: ADC counts to per cent and ppm, held against a fleet's thresholds.
+
+Pure: no state, no clock. Pass the level in force as `held`: a value has to fall clearly below a threshold to leave it.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds
+from embereye.v1.types_pb2 import Level, Term
+
+FULL_SCALE = 4095.0  # counts of the devices' 12-bit converter
+HYSTERESIS = 0.1  # of a threshold
+
+# Where a fleet's settings leave a threshold at 0. The devices known so far rest at 7 % smoke and 32 % flame.
+SMOKE_DEFAULTS = PercentThresholds(pre_alarm=15, alarm=25)
+FLAME_DEFAULTS = PercentThresholds(pre_alarm=55, alarm=75)
+# 5,000 ppm CO2 is the usual occupational limit. 10 kΩ is what the common MQ-135 boards load the sensor with; 76.63 kΩ
+# is where the curve below meets the 400 ppm of outdoor air for the specimen it was fitted to: calibrate r0_kohm.
+GAS_DEFAULTS = GasThresholds(pre_alarm_ppm=2000, alarm_ppm=5000, load_kohm=10, r0_kohm=76.63)
+
+# CO2 line of the MQ-135 datasheet's sensitivity chart, ppm = SCALE (Rs/R0)^EXPONENT, as fitted by G. Krocker.
+CO2_SCALE = 116.6020682
+CO2_EXPONENT = -2.769034857
+MOST_PPM = 1_000_000.0
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What a reading says. `blind` is why it says nothing (its level is then unspecified); empty: it does."""
+
+    level: Level.ValueType
+    score: float  # 0..1
+    terms: tuple[Term, ...]
+    note: str = ""
+    blind: str = ""
+
+
+def percent(adc: NDArray[np.floating[Any]] | float) -> Any:
+    """ADC counts, one or many, as % of the converter's range."""
+    return adc / FULL_SCALE * 100
+
+
+def ppm(adc: NDArray[np.floating[Any]] | float, thresholds: GasThresholds = GAS_DEFAULTS) -> Any:
+    """MQ-135 ADC counts, one or many, as ppm of CO2-equivalent.
+
+    The sensor's resistance Rs and the load resistor divide the supply, which is also the converter's reference:
+    counts / full scale = load / (load + Rs).
+    """
+    limits = complete_gas(thresholds)
+    counts = np.clip(np.asarray(adc, np.float64), 1e-3, FULL_SCALE - 0.5)
+    resistance = limits.load_kohm * (FULL_SCALE / counts - 1)
+    amount = np.minimum(CO2_SCALE * (resistance / limits.r0_kohm) ** CO2_EXPONENT, MOST_PPM)
+    return amount if amount.ndim else float(amount)
+
+
+def complete_gas(thresholds: GasThresholds) -> GasThresholds:
+    """`thresholds` with the default in place of each 0."""
+    known = GasThresholds()
+    known.CopyFrom(GAS_DEFAULTS)
+    known.MergeFrom(thresholds)
+    return known
+
+
+def _complete_percent(thresholds: PercentThresholds, defaults: PercentThresholds) -> PercentThresholds:
+    known = PercentThresholds()
+    known.CopyFrom(defaults)
+    known.MergeFrom(thresholds)
+    return known
+
+
+def assess_smoke(adc: float, thresholds: PercentThresholds, held: Level.ValueType = Level.LEVEL_CLEAR) -> Assessment:
+    """Hold a smoke sensor's ADC counts against `thresholds`; at most LEVEL_ALARM."""
+    if fault := _fault("smoke", adc):
+        return fault
+    limits = _complete_percent(thresholds, SMOKE_DEFAULTS)
+    return _assess("smoke", float(percent(adc)), limits.pre_alarm, limits.alarm, "%", held=held)
+
+
+def assess_gas(adc: float, thresholds: GasThresholds, held: Level.ValueType = Level.LEVEL_CLEAR) -> Assessment:
+    """Hold an MQ-135's ADC counts against `thresholds`; at most LEVEL_ALARM."""
+    if fault := _fault("gas", adc):
+        return fault
+    limits = complete_gas(thresholds)
+    return _assess("gas", float(ppm(adc, limits)), limits.pre_alarm_ppm, limits.alarm_ppm, "ppm", held=held)
+
+
+def assess_flame(
+    adc: float | None,
+    detected: bool | None,
+    thresholds: PercentThresholds,
+    held: Level.ValueType = Level.LEVEL_CLEAR,
+) -> Assessment:
+    """Hold a flame sensor against `thresholds`: its analog counts, its digital output, or both; None: not said.
+
+    The digital output has its own threshold, a screw on the board that anybody may have turned, and sunlight sets it
+    off: alone it is a pre-alarm. With the analog value past its pre-alarm as well it is an alarm.
+    """
+    if adc is None and detected is None:
+        return Assessment(Level.LEVEL_UNSPECIFIED, 0.0, (), blind="no flame reading")
+    fault = None if adc is None else _fault("flame", adc)
+    if fault and not detected:
+        return fault
+    limits = _complete_percent(thresholds, FLAME_DEFAULTS)
+    if adc is None or fault:
+        analog = Assessment(Level.LEVEL_CLEAR, 0.0, ())
+    else:
+        analog = _assess("flame", float(percent(adc)), limits.pre_alarm, limits.alarm, "%", held=held)
+    if detected is None:
+        return analog
+    terms = (*analog.terms, Term(name="flame.digital", value=float(detected), threshold=1.0, unit="1"))
+    if not detected:
+        return Assessment(analog.level, analog.score, terms, analog.note)
+    if analog.level >= Level.LEVEL_PRE_ALARM:
+        return Assessment(Level.LEVEL_ALARM, max(analog.score, 0.8), terms)
+    return Assessment(Level.LEVEL_PRE_ALARM, max(analog.score, 0.5), terms, "digital flame output alone")
+
+
+def _fault(name: str, adc: float) -> Assessment | None:
+    if math.isfinite(adc) and 0 <= adc <= FULL_SCALE:
+        return None
+    sentence = f"{name} reads {adc:g} counts, outside of its converter's 0 to {FULL_SCALE:g}"
+    return Assessment(Level.LEVEL_UNSPECIFIED, 0.0, (), blind=sentence)
+
+
+def _assess(name: str, value: float, pre_alarm: float, alarm: float, unit: str, *, held: Level.ValueType) -> Assessment:
+    level: Level.ValueType = Level.LEVEL_CLEAR
+    for candidate, start in ((Level.LEVEL_ALARM, alarm), (Level.LEVEL_PRE_ALARM, pre_alarm)):
+        if value >= start * (1 - HYSTERESIS if held >= candidate else 1):
+            level = candidate
+            break
+    threshold = alarm if level == Level.LEVEL_ALARM else pre_alarm
+    # 0.4 at pre-alarm, 0.7 at alarm, 1 at twice the alarm's threshold.
+    score = float(np.interp(value, [0, pre_alarm, max(alarm, pre_alarm), 2 * max(alarm, pre_alarm)], [0, 0.4, 0.7, 1]))
+    return Assessment(level, score, (Term(name=name, value=value, threshold=threshold, unit=unit),))

@@ -1,0 +1,398 @@
+"""`embereye simulate sensors`: devices that connect over TCP and speak the real text protocol, fires included."""
+
+import argparse
+import asyncio
+import logging
+import random
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embereye.process import lifecycle
+from embereye.process.backoff import Backoff
+from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.sim.fire import Fire, intensity, parse_fire
+from embereye.sim.mlx90640 import invent_eeprom, measure
+from embereye.thermal.mlx90640 import COLUMNS, ROWS, Calibration
+from embereye.wire.device import (
+    CALIBRATION,
+    REQUEST,
+    START,
+    CommandParser,
+    Eeprom,
+    FrameWords,
+    Message,
+    SensorReading,
+    SerialNumber,
+    encode,
+)
+
+logger = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 5.0
+START_SECONDS = 1.0  # a device that is not told to start does so by itself
+STALLED_SECONDS = 10.0  # a server that takes nothing for so long is left
+IDLE_SECONDS = 0.25  # how long a device sleeps at most, so that it notices a closed connection
+WRITE_LIMIT = 64 * 1024  # bytes waiting to be sent above which new ones are dropped: measurements do not keep
+CHIPS = 32  # different calibrations; device 33 has the first one again
+# Per chip and strength of the fire, shown in turn: to invent each frame anew would cost more than the shard under test
+# spends on it.
+FRAMES = 4
+STRENGTHS = 100  # steps from no fire to full strength
+
+ROOM_C = 22.0
+NOISE_C = 0.1
+FIRE_C = 420.0  # above the room, at full strength
+
+
+@dataclass(frozen=True)
+class SensorSpec:
+    """One simulated device."""
+
+    id: str
+    zone: str = ""
+
+
+@dataclass
+class SensorStats:
+    """What all simulated devices did together."""
+
+    connected: int = 0
+    connections: int = 0
+    failures: int = 0  # to connect
+    lost: int = 0  # connections closed by the other side
+    readings: int = 0
+    frames: int = 0
+    calibrations: int = 0
+    dropped: int = 0  # packets not sent because the server was too slow
+    sent_bytes: int = 0
+
+
+class Chip:
+    """An invented thermal sensor and frames of a room, with a fire in it or not."""
+
+    def __init__(self, seed: int) -> None:
+        eeprom = invent_eeprom(seed)
+        self.eeprom = eeprom.astype(">u2").tobytes()
+        self._calibration = Calibration.from_eeprom(eeprom)
+        self._random = np.random.default_rng(seed)
+        self._room = ROOM_C + np.linspace(-1, 1, ROWS)[:, None] + np.linspace(0, 1, COLUMNS)[None, :]
+        self._frames: dict[int, list[bytes]] = {}
+
+    def frame(self, strength: float, number: int) -> bytes:
+        """Big-endian words of frame `number` with a fire of `strength` 0..1 in it."""
+        step = round(strength * STRENGTHS)
+        frames = self._frames.setdefault(step, [])
+        if len(frames) < FRAMES:
+            frames.append(self._words(self.scene(step / STRENGTHS), len(frames)))
+        return frames[number % len(frames)]
+
+    def scene(self, strength: float) -> NDArray[np.float64]:
+        """°C as (24, 32): the room, noise, and a hot spot that grows hotter and wider."""
+        noise = self._random.normal(0, NOISE_C, (ROWS, COLUMNS))
+        rows, columns = np.indices((ROWS, COLUMNS))
+        distance = (rows - 15) ** 2 + (columns - 18) ** 2
+        flicker = 1 + 0.05 * self._random.standard_normal()
+        spot = FIRE_C * strength * flicker * np.exp(-distance / (2 * (0.8 + 3 * strength) ** 2))
+        return self._room + noise + spot
+
+    def _words(self, scene: NDArray[np.float64], number: int) -> bytes:
+        return measure(self._calibration, scene, ambient=30.0, subpage=number % 2).astype(">u2").tobytes()
+
+
+def reading(dice: random.Random, strength: float, location: str | None = None) -> SensorReading:
+    """What the other sensors say with a fire of `strength` 0..1; without one about what a real device says at rest."""
+    return SensorReading(
+        location,
+        smoke_adc=round(min(max(dice.gauss(283, 4) + 2200 * strength, 0), 4095)),
+        flame_adc=round(min(max(dice.gauss(1305, 2) + 2500 * strength, 0), 4095)),
+        gas_adc=round(min(max(dice.gauss(400, 5) + 1800 * strength, 0), 4095)),
+        flame_detected=strength > 0.2,
+    )
+
+
+@dataclass
+class _World:
+    """What all devices of one simulation share."""
+
+    target: Callable[[str], str]
+    rate: float
+    frame_rate: float
+    seed: int
+    fires: tuple[Fire, ...]
+    stats: SensorStats
+    started: float  # event loop time
+    chips: dict[int, Chip] = field(default_factory=dict)
+
+    def chip(self, index: int) -> Chip:
+        number = self.seed * 1000 + index % CHIPS
+        if number not in self.chips:
+            self.chips[number] = Chip(number)
+        return self.chips[number]
+
+
+class _Connection(asyncio.Protocol):
+    """One TCP connection of one device; answers commands as they come."""
+
+    def __init__(self, device: "_Device") -> None:
+        self._device = device
+        self._commands = CommandParser()
+        self._transport: asyncio.Transport | None = None
+        self._paused_at = 0.0
+        self.started = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_LIMIT)
+        if (sock := transport.get_extra_info("socket")) is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set()
+
+    def pause_writing(self) -> None:
+        self._paused_at = asyncio.get_running_loop().time()
+
+    def resume_writing(self) -> None:
+        self._paused_at = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        for command in self._commands.feed(data):
+            if command == START:
+                self.started.set()
+            elif command == CALIBRATION:
+                self._device.send_calibration(self)
+            elif command == REQUEST:
+                self._device.send_frame(self)
+
+    def send(self, message: Message) -> bool:
+        """Send, or drop where the server does not keep up."""
+        stats = self._device.world.stats
+        if self._transport is None or self._transport.is_closing():
+            return False
+        if self._paused_at:
+            stats.dropped += 1
+            if asyncio.get_running_loop().time() - self._paused_at > STALLED_SECONDS:
+                self._transport.abort()
+            return False
+        line = encode(message)
+        stats.sent_bytes += len(line)
+        self._transport.write(line)
+        return True
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+class _Device:
+    """One simulated device: connects, sends, reconnects, until it is cancelled."""
+
+    def __init__(self, spec: SensorSpec, index: int, world: _World) -> None:
+        self.spec = spec
+        self.world = world
+        self._index = index
+        self._dice = random.Random(f"{world.seed}/{spec.id}")
+        self._frames = self._dice.randrange(1000)
+
+    def _strength(self) -> float:
+        elapsed = asyncio.get_running_loop().time() - self.world.started
+        return intensity(self.world.fires, self.spec.id, self.spec.zone, elapsed)
+
+    def send_frame(self, connection: _Connection) -> None:
+        self._frames += 1
+        words = self.world.chip(self._index).frame(self._strength(), self._frames)
+        self.world.stats.frames += connection.send(FrameWords(self.spec.id, words))
+
+    def send_calibration(self, connection: _Connection) -> None:
+        chip = self.world.chip(self._index)
+        self.world.stats.calibrations += connection.send(Eeprom(self.spec.id, chip.eeprom))
+
+    def _send_reading(self, connection: _Connection) -> None:
+        self.world.stats.readings += connection.send(reading(self._dice, self._strength(), self.spec.id))
+
+    async def run(self, first_wait: float) -> None:
+        backoff = Backoff()
+        stats = self.world.stats
+        await asyncio.sleep(first_wait)
+        while True:
+            try:
+                connection = await self._connect()
+            except (OSError, TimeoutError) as error:
+                if not backoff.failures:
+                    logger.info("%s cannot connect: %s", self.spec.id, error or "timed out")
+                stats.failures += 1
+            else:
+                stats.connections += 1
+                stats.connected += 1
+                try:
+                    if await self._talk(connection):
+                        backoff.reset()
+                finally:
+                    stats.connected -= 1
+                    connection.close()
+                stats.lost += 1
+            await asyncio.sleep(backoff.next())
+
+    async def _connect(self) -> _Connection:
+        host, port = split_target(self.world.target(self.spec.id))
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, connection = await asyncio.get_running_loop().create_connection(lambda: _Connection(self), host, port)
+        return connection
+
+    async def _talk(self, connection: _Connection) -> bool:
+        """Speak until the connection closes; whether it held long enough to stream."""
+        connection.send(SerialNumber(self.spec.id))
+        await first_of(connection.started.wait(), connection.closed.wait(), timeout=START_SECONDS)
+        streamed = not connection.closed.is_set()
+        now = asyncio.get_running_loop().time
+        schedule = [
+            _Schedule(rate, now() + self._dice.random() / rate, send)
+            for rate, send in ((self.world.rate, self._send_reading), (self.world.frame_rate, self.send_frame))
+            if rate > 0
+        ]
+        while not connection.closed.is_set():
+            for part in schedule:
+                if part.due(now()):
+                    part.send(connection)
+            next_due = min((part.at for part in schedule), default=now() + IDLE_SECONDS)
+            await asyncio.sleep(min(max(next_due - now(), 0), IDLE_SECONDS))
+        return streamed
+
+
+@dataclass
+class _Schedule:
+    """Something sent `rate` times a second."""
+
+    rate: float
+    at: float  # event loop time of the next one
+    send: Callable[[_Connection], None]
+
+    def due(self, now: float) -> bool:
+        if now < self.at:
+            return False
+        # What was missed is not made up for: a device that was held up does not send its past.
+        self.at = max(self.at + 1 / self.rate, now)
+        return True
+
+
+async def run_sensors(
+    specs: Sequence[SensorSpec],
+    target: str | Callable[[str], str],
+    stop: asyncio.Event,
+    *,
+    rate: float = 10.0,
+    frame_rate: float = 4.0,
+    seed: int = 0,
+    fires: Sequence[Fire] = (),
+    stats: SensorStats | None = None,
+) -> SensorStats:
+    """Simulate `specs` against `target` ("host:port", or a function of the device's id) until `stop` is set.
+
+    `rate` readings and `frame_rate` frames a second and device; 0: none. `fires` count from the call.
+    """
+    world = _World(
+        target=target if callable(target) else lambda _: target,
+        rate=rate,
+        frame_rate=frame_rate,
+        seed=seed,
+        fires=tuple(fires),
+        stats=stats if stats is not None else SensorStats(),
+        started=asyncio.get_running_loop().time(),
+    )
+    spread = min(1.0, len(specs) / 500)  # seconds over which the first connections are opened
+    async with Tasks() as tasks:
+        for index, spec in enumerate(specs):
+            wait = spread * index / max(len(specs), 1)
+            tasks.start(_Device(spec, index, world).run(wait), name=f"sensor-{spec.id}")
+        await first_of(stop.wait(), tasks.failed.wait())
+        if tasks.failed.is_set():
+            raise RuntimeError("a simulated sensor failed; its traceback is in the log")
+    return world.stats
+
+
+def split_target(target: str) -> tuple[str, int]:
+    """Host and port of "host:port" or "[::1]:port"; UserError where it is neither."""
+    host, _, port = target.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UserError(f"--target {target} is not HOST:PORT, such as 127.0.0.1:9001")
+    return host, int(port)
+
+
+def parse_devices(text: str) -> list[SensorSpec]:
+    """Devices from "id=zone,id=zone"; a zone may be left out."""
+    specs: list[SensorSpec] = []
+    for part in text.split(","):
+        name, _, zone = part.strip().partition("=")
+        try:
+            encode(SerialNumber(name))
+        except ValueError as error:
+            raise UserError(f"--devices {text}: {error}") from error
+        if any(spec.id == name for spec in specs):
+            raise UserError(f"--devices {text}: {name} is there twice")
+        specs.append(SensorSpec(name, zone))
+    return specs
+
+
+def count_devices(count: int) -> list[SensorSpec]:
+    """`count` devices sensor-0001, sensor-0002 and so on, four to a zone: zone-01, zone-02 and so on."""
+    return [SensorSpec(f"sensor-{number + 1:04}", f"zone-{number // 4 + 1:02}") for number in range(count)]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `embereye simulate sensors`."""
+    parser.add_argument("--target", required=True, metavar="HOST:PORT", help="text listener of a sensor shard")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--count", type=int, default=1, help="simulate sensor-0001 to sensor-N, four to a zone (default 1)"
+    )
+    which.add_argument("--devices", metavar="ID=ZONE,…", help="simulate these")
+    parser.add_argument("--rate", type=float, default=10.0, help="readings per second and device (default 10); 0: none")
+    parser.add_argument("--frame-rate", type=float, default=4.0, help="thermal frames likewise (default 4)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same calibrations and noise")
+    parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=ZONE",
+                        help="a fire, seconds after the start; may be given more than once")  # fmt: skip
+    parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0 (default): until stopped")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Simulate until stopped, then print what was sent as one line."""
+    split_target(arguments.target)
+    if arguments.count < 1:
+        raise UserError(f"--count {arguments.count} is not at least 1")
+    for name in ("rate", "frame_rate", "duration"):
+        if not 0 <= getattr(arguments, name) <= 1e6:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g} is not between 0 and a million")
+    specs = parse_devices(arguments.devices) if arguments.devices else count_devices(arguments.count)
+    fires = [parse_fire(text) for text in arguments.fire]
+    for fire, text in zip(fires, arguments.fire, strict=True):
+        if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
+            raise UserError(f"--fire {text}: no simulated device is there")
+
+    async def main(stop: asyncio.Event) -> int:
+        if arguments.duration:
+            asyncio.get_running_loop().call_later(arguments.duration, stop.set)
+        stats = await run_sensors(
+            specs,
+            arguments.target,
+            stop,
+            rate=arguments.rate,
+            frame_rate=arguments.frame_rate,
+            seed=arguments.seed,
+            fires=fires,
+        )
+        print(
+            f"{len(specs)} devices: {stats.readings} readings, {stats.frames} frames, "
+            f"{stats.calibrations} calibrations, {stats.sent_bytes} bytes; "
+            f"{stats.connections} connections, {stats.failures} failed, {stats.lost} lost; "
+            f"{stats.dropped} packets dropped because the server was too slow"
+        )
+        return 0 if stats.connections else 1
+
+    return lifecycle.run(main)

@@ -1,0 +1,72 @@
+"""Everything that is seen in one camera's pictures, in one object."""
+
+from collections.abc import Iterable
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from embereye.v1.types_pb2 import Level, Mask
+from embereye.vision.flame import FlameDetector
+from embereye.vision.motion import MotionGate
+from embereye.vision.observation import Observation
+from embereye.vision.thresholds import FlameThresholds
+
+WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
+SCALES = (8, 4, 2, 1)  # what a JPEG decoder can reduce by without decoding everything
+
+
+def working_scale(width: int, height: int) -> int:
+    """By how much to reduce a picture of this size on decoding: as far as its long side stays WORKING_SIDE or more."""
+    return next((scale for scale in SCALES if max(width, height) >= scale * WORKING_SIDE), 1)
+
+
+class Detector:
+    """The detectors of one camera and all they remember. Not safe for two threads at once."""
+
+    def __init__(self, thresholds: FlameThresholds | None = None, masks: Iterable[Mask] = ()) -> None:
+        self._flame = FlameDetector(thresholds)
+        self._motion = MotionGate()
+        self._masks = tuple(masks)
+        self._ignored: npt.NDArray[np.bool_] | None = None
+        self._shape: tuple[int, int] = (0, 0)
+
+    def detect(self, frame: npt.NDArray[np.uint8], time_ns: int) -> Observation:
+        """What `frame` (BGR, reduced by `working_scale`) taken at `time_ns` shows, given all frames before it."""
+        height, width = frame.shape[:2]
+        if (height, width) != self._shape:
+            self._shape = (height, width)
+            self._ignored = rasterize(self._masks, width, height)
+        motion = self._motion.observe(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), time_ns, frozen=self._flame.suspect_mask)  # type: ignore[arg-type]
+        flame = self._flame.observe(frame, time_ns, self._ignored)
+        limits = self._flame.limits
+        level: Level.ValueType = Level.LEVEL_CLEAR
+        if flame.held_ns >= limits.alarm_ns:
+            level = Level.LEVEL_ALARM
+        elif flame.held_ns >= limits.pre_alarm_ns:
+            level = Level.LEVEL_PRE_ALARM
+        box = None
+        if flame.box:
+            x, y, w, h = flame.box
+            box = (x / width, y / height, w / width, h / height)
+        return Observation(
+            time_ns=time_ns,
+            level=level,
+            score=flame.score,
+            box=box,
+            terms=flame.terms,
+            motion=motion.share,
+            suspected=flame.held_ns > 0,
+            blind=motion.blind,
+            unchanged=motion.unchanged,
+        )
+
+
+def rasterize(masks: Iterable[Mask], width: int, height: int) -> npt.NDArray[np.bool_] | None:
+    """The pixels inside any of `masks`; None where there are none."""
+    canvas = np.zeros((height, width), np.uint8)
+    for mask in masks:
+        corners = [(x * width, y * height) for x, y in zip(mask.x, mask.y, strict=False)]
+        if len(corners) >= 3:
+            cv2.fillPoly(canvas, [np.array(corners).round().astype(np.int32)], 1)
+    return canvas.astype(bool) if canvas.any() else None

@@ -1,0 +1,51 @@
+"""How signs are put into words that a person understands."""
+
+from collections.abc import Sequence
+
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.types_pb2 import Kind, Term
+
+_KINDS = {Kind.KIND_HEAT: "heat", Kind.KIND_SMOKE: "smoke", Kind.KIND_GAS: "gas", Kind.KIND_FLAME: "flame"}
+_MINUTE = 60
+
+
+def kind_word(kind: Kind.ValueType) -> str:
+    """What people call `kind`."""
+    return _KINDS.get(kind, "sign")
+
+
+def quantity(value: float, unit: str) -> str:
+    """`value` with as many digits as help a reader, and its unit; "1" is no unit."""
+    digits = f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return digits if unit in {"", "1"} else f"{digits} {unit}"
+
+
+def _decisive(terms: Sequence[Term]) -> Term | None:
+    """The term that decided: the first at or over its threshold, else the first there is."""
+    over = [term for term in terms if term.threshold and term.value >= term.threshold]
+    return next(iter(over or terms), None)
+
+
+def sign(item: EvidenceItem) -> str:
+    """One sign in words: "heat 61.3 °C ≥ 57 °C at s-01"."""
+    term = _decisive(item.why)
+    if term is None:
+        measured = f"score {quantity(item.score, '')}"
+    elif not term.threshold:
+        measured = quantity(term.value, term.unit)
+    else:
+        relation = "≥" if term.value >= term.threshold else "against"
+        measured = f"{quantity(term.value, term.unit)} {relation} {quantity(term.threshold, term.unit)}"
+    relative = " (a rise, not calibrated)" if item.relative else ""
+    return f"{kind_word(item.kind)} {measured}{relative} at {item.device}"
+
+
+def duration(nanoseconds: int) -> str:
+    """A time span as people say it: "45 s", "5 min", "26 h"."""
+    seconds = nanoseconds / 1e9
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 120 * _MINUTE:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _MINUTE / 60:.0f} h"

@@ -1,0 +1,390 @@
+"""The alarm state machine of one zone: evidence and people's actions in, alarm events out.
+
+normal → pre-alarm → alarm → acknowledged → restored → normal; alarms latch. Fault and test are flags beside the state.
+Every method takes the time as nanoseconds since the Unix epoch and returns events whose cursor is still 0.
+"""
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from embereye.v1.alarms_pb2 import AlarmEvent, Fault, Zone, ZoneState
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.types_pb2 import Kind, Level
+from embereye.zone.fusion import WINDOW_NS, Verdict, judge
+from embereye.zone.sentences import duration, sign
+
+TEST_NS = 1_800_000_000_000  # a test that nobody ends ends by itself: half an hour
+FORMAT = 1  # of what `dump` writes
+
+STATE_WORDS = {
+    ZoneState.ZONE_STATE_NORMAL: "normal",
+    ZoneState.ZONE_STATE_PRE_ALARM: "pre-alarm",
+    ZoneState.ZONE_STATE_ALARM: "alarm",
+    ZoneState.ZONE_STATE_ACKNOWLEDGED: "acknowledged",
+    ZoneState.ZONE_STATE_RESTORED: "restored",
+}
+# From least to most urgent. An acknowledged alarm goes on; a restored one only waits for its reset.
+SEVERITY = (
+    ZoneState.ZONE_STATE_UNSPECIFIED,
+    ZoneState.ZONE_STATE_NORMAL,
+    ZoneState.ZONE_STATE_RESTORED,
+    ZoneState.ZONE_STATE_PRE_ALARM,
+    ZoneState.ZONE_STATE_ACKNOWLEDGED,
+    ZoneState.ZONE_STATE_ALARM,
+)
+
+Key = tuple[str, str, Kind.ValueType]  # fleet, device, kind
+
+
+class NotAllowedError(Exception):
+    """A person asked for a step that the zone's state does not allow; says why."""
+
+
+@dataclass(slots=True)
+class Contribution:
+    """The latest sign of one kind at one device."""
+
+    item: EvidenceItem  # without snapshot
+    heard_ns: int  # when the hub heard it, on the hub's clock: a device's wrong clock must not end or prolong a sign
+    ended: bool = False  # its end was reported
+    peak: Level.ValueType = Level.LEVEL_UNSPECIFIED
+
+    def active(self, now_ns: int) -> bool:
+        """Whether the sign still counts."""
+        return not self.ended and now_ns < self.heard_ns + WINDOW_NS
+
+
+@dataclass(slots=True)
+class ZoneMachine:
+    """One zone. `dump` and `load` carry all of it over a restart."""
+
+    namespace: str
+    name: str
+    state: ZoneState.ValueType = ZoneState.ZONE_STATE_NORMAL
+    alarm: str = ""  # id, from pre-alarm to reset
+    since_ns: int = 0  # of state
+    cause: str = ""  # why the open alarm was raised
+    acknowledged_by: str = ""
+    reset_ns: int = 0  # signs last seen before this belong to an alarm that is over
+    tester: str = ""
+    test_until_ns: int = 0
+    contributions: dict[Key, Contribution] = field(default_factory=dict)
+    told: dict[Key, int] = field(default_factory=dict)  # highest level announced within the open alarm
+    faults: dict[tuple[str, str], Fault] = field(default_factory=dict)  # by fleet and device
+    revision: int = 0  # grows with every change, so that its owner knows what to store
+
+    @property
+    def testing(self) -> bool:
+        """Whether people test the zone now."""
+        return bool(self.test_until_ns)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing would be lost with this zone."""
+        quiet = self.state == ZoneState.ZONE_STATE_NORMAL and not self.testing
+        return quiet and not self.contributions and not self.faults
+
+    @property
+    def restless(self) -> bool:
+        """Whether the passing of time alone may change this zone."""
+        return bool(self.contributions) or self.testing
+
+    # What devices tell
+
+    def evidence(self, item: EvidenceItem, now_ns: int) -> list[AlarmEvent]:
+        """Take a report that was never taken before; a resend must be kept away by its id."""
+        if item.until_ns <= self.reset_ns:
+            return []
+        key = (item.fleet, item.device, item.kind)
+        old = self.contributions.get(key)
+        if item.level <= Level.LEVEL_CLEAR:
+            if old is None or old.ended or item.until_ns < old.item.until_ns:
+                return []
+            old.ended = True
+        else:
+            same = old is not None and old.item.episode == item.episode
+            if old is not None and item.until_ns <= old.item.until_ns and item.level <= old.peak:
+                return []  # overtaken by a later report that said as much
+            kept = EvidenceItem()
+            kept.CopyFrom(item)
+            kept.ClearField("snapshot")
+            peak = max(item.level, old.peak) if old is not None and same else item.level
+            self.contributions[key] = Contribution(kept, now_ns, peak=peak)
+        self.revision += 1
+        return self._settle(now_ns, item)
+
+    def tick(self, now_ns: int) -> list[AlarmEvent]:
+        """Let time pass: signs that are not renewed end, a forgotten test ends."""
+        events = []
+        if self.testing and now_ns >= self.test_until_ns:
+            tester, self.tester, self.test_until_ns = self.tester, "", 0
+            self.revision += 1
+            why = f"test begun by {tester} ended by itself after {duration(TEST_NS)}"
+            events.append(self._event(AlarmEvent.TYPE_TEST, now_ns, why))
+        events += self._settle(now_ns, None)
+        if not self.alarm:
+            over = [key for key, c in self.contributions.items() if now_ns >= c.heard_ns + WINDOW_NS]
+            for key in over:
+                del self.contributions[key]
+                self.revision += 1
+        return events
+
+    def fault(self, fleet: str, device: str, reason: str, now_ns: int) -> list[AlarmEvent]:
+        """`device` is not watched; a fault that is already known only gets its new reason."""
+        known = self.faults.get((fleet, device))
+        if known is not None:
+            if known.reason != reason:
+                known.reason = reason
+            return []
+        fault = Fault(device=device, reason=reason, since_ns=now_ns)
+        self.faults[fleet, device] = fault
+        self.revision += 1
+        return [self._event(AlarmEvent.TYPE_FAULT, now_ns, f"{device} is dark: {reason}", fault=fault)]
+
+    def fault_cleared(self, fleet: str, device: str, reason: str, now_ns: int) -> list[AlarmEvent]:
+        """`device` is watched again, or need not be: `reason` says which."""
+        fault = self.faults.pop((fleet, device), None)
+        if fault is None:
+            return []
+        self.revision += 1
+        return [
+            self._event(AlarmEvent.TYPE_FAULT_CLEARED, now_ns, f"{device} {reason}", fault=fault),
+            *self._settle(now_ns, None),
+        ]
+
+    # What people do
+
+    def acknowledge(self, who: str, note: str, now_ns: int) -> list[AlarmEvent]:
+        """A person knows of the alarm."""
+        if self.state == ZoneState.ZONE_STATE_ACKNOWLEDGED:
+            raise NotAllowedError(f"zone {self.title}: {self.acknowledged_by} has acknowledged the alarm already")
+        if self.state != ZoneState.ZONE_STATE_ALARM:
+            raise NotAllowedError(f"zone {self.title} is in state {self._word}: there is no alarm to acknowledge")
+        self.acknowledged_by = who
+        why = _with_note(f"acknowledged by {who}", note)
+        return [self._enter(ZoneState.ZONE_STATE_ACKNOWLEDGED, now_ns, why, who), *self._settle(now_ns, None)]
+
+    def reset(self, who: str, note: str, now_ns: int) -> list[AlarmEvent]:
+        """A person ends the alarm. Signs that still go on raise a new one."""
+        if self.state == ZoneState.ZONE_STATE_ALARM:
+            raise NotAllowedError(f"zone {self.title} is in alarm: acknowledge it before it is reset")
+        if self.state not in {ZoneState.ZONE_STATE_ACKNOWLEDGED, ZoneState.ZONE_STATE_RESTORED}:
+            raise NotAllowedError(f"zone {self.title} is in state {self._word}: there is no alarm to reset")
+        event = self._enter(ZoneState.ZONE_STATE_NORMAL, now_ns, _with_note(f"reset by {who}", note), who)
+        self._close()
+        self.contributions.clear()
+        self.reset_ns = now_ns
+        return [event]
+
+    def test(self, who: str, note: str, now_ns: int) -> list[AlarmEvent]:
+        """Begin a test of the zone, or end the one that is on. Alarms are raised all the same, and say so."""
+        self.revision += 1
+        if self.testing:
+            self.tester, self.test_until_ns = "", 0
+            words = f"test ended by {who}"
+        else:
+            self.tester, self.test_until_ns = who, now_ns + TEST_NS
+            words = f"test begun by {who}"
+        return [self._event(AlarmEvent.TYPE_TEST, now_ns, _with_note(words, note), who=who)]
+
+    # What others see
+
+    @property
+    def title(self) -> str:
+        """How people name the zone: "namespace/name"."""
+        return f"{self.namespace}/{self.name}"
+
+    def message(self, now_ns: int) -> Zone:
+        """The zone as it is told to clients; `declared` and `covered` are not this machine's to know.
+
+        While an alarm is open its ended signs are listed too, at level CLEAR.
+        """
+        zone = Zone(
+            namespace=self.namespace,
+            name=self.name,
+            state=self.state,
+            alarm=self.alarm,
+            since_ns=self.since_ns,
+            faults=sorted(self.faults.values(), key=lambda fault: fault.device),
+            testing=self.testing,
+            why=self.why,
+        )
+        for contribution in self.contributions.values():
+            if contribution.active(now_ns):
+                zone.contributions.append(contribution.item)
+            elif self.alarm:
+                zone.contributions.add().CopyFrom(contribution.item)
+                zone.contributions[-1].level = Level.LEVEL_CLEAR
+        return zone
+
+    @property
+    def why(self) -> str:
+        """Why an alarm is open and who knows of it; empty where none is."""
+        return f"{self.cause}; acknowledged by {self.acknowledged_by}" if self.acknowledged_by else self.cause
+
+    # How it steps
+
+    @property
+    def _word(self) -> str:
+        return STATE_WORDS[self.state]
+
+    def _active(self, now_ns: int) -> list[EvidenceItem]:
+        return [c.item for c in self.contributions.values() if c.active(now_ns)]
+
+    def _settle(self, now_ns: int, trigger: EvidenceItem | None) -> list[AlarmEvent]:
+        """Step to the state that the active signs ask for; `trigger` is the report that came just now."""
+        if self.state == ZoneState.ZONE_STATE_NORMAL and trigger is None:
+            return []  # only a report opens an alarm
+        verdict = judge(self._active(now_ns))
+        step = self._step(verdict, now_ns, trigger)
+        if step is None:
+            return self._joined(now_ns, trigger)
+        self._tell(now_ns)
+        if self.state == ZoneState.ZONE_STATE_NORMAL:
+            self._close()
+        return [step]
+
+    def _step(self, verdict: Verdict, now_ns: int, trigger: EvidenceItem | None) -> AlarmEvent | None:
+        """The change of state that `verdict` makes, if any."""
+        level, state = verdict.level, self.state
+        why = verdict.why + self._late(now_ns, verdict)
+        match state:
+            case ZoneState.ZONE_STATE_NORMAL | ZoneState.ZONE_STATE_PRE_ALARM if level == Level.LEVEL_ALARM:
+                return self._raise(ZoneState.ZONE_STATE_ALARM, why, now_ns, trigger)
+            case ZoneState.ZONE_STATE_NORMAL if level == Level.LEVEL_PRE_ALARM:
+                why += "; a second sign would confirm it"
+                return self._raise(ZoneState.ZONE_STATE_PRE_ALARM, why, now_ns, trigger)
+            case ZoneState.ZONE_STATE_PRE_ALARM if level == Level.LEVEL_CLEAR:
+                return self._enter(ZoneState.ZONE_STATE_NORMAL, now_ns, "the signs have ended unconfirmed")
+            case ZoneState.ZONE_STATE_ACKNOWLEDGED if level == Level.LEVEL_CLEAR and not self._unknown():
+                return self._enter(ZoneState.ZONE_STATE_RESTORED, now_ns, "all signs have ended; ready to be reset")
+            case ZoneState.ZONE_STATE_RESTORED if level == Level.LEVEL_ALARM:
+                return self._raise(ZoneState.ZONE_STATE_ALARM, f"the fire is back: {why}", now_ns, trigger)
+            case ZoneState.ZONE_STATE_RESTORED if level == Level.LEVEL_PRE_ALARM:
+                return self._enter(ZoneState.ZONE_STATE_ACKNOWLEDGED, now_ns, f"a sign is back: {why}")
+        return None
+
+    def _unknown(self) -> bool:
+        """Whether a device went dark before it told the end of its sign: a burnt sensor is silent too."""
+        return any(not c.ended and key[:2] in self.faults for key, c in self.contributions.items())
+
+    def _raise(self, state: ZoneState.ValueType, why: str, now_ns: int, trigger: EvidenceItem | None) -> AlarmEvent:
+        if not self.alarm and trigger is not None:
+            # Derived, not drawn: a report that comes again after a crash opens the alarm that it opened before.
+            seed = "\0".join((self.namespace, self.name, trigger.id))
+            self.alarm = hashlib.sha256(seed.encode()).hexdigest()[:16]
+        self.cause = why
+        self.acknowledged_by = ""
+        return self._enter(state, now_ns, why)
+
+    def _enter(self, state: ZoneState.ValueType, now_ns: int, why: str, who: str = "") -> AlarmEvent:
+        previous, self.state, self.since_ns = self.state, state, now_ns
+        self.revision += 1
+        return self._event(AlarmEvent.TYPE_STATE, now_ns, why, previous=previous, who=who)
+
+    def _joined(self, now_ns: int, trigger: EvidenceItem | None) -> list[AlarmEvent]:
+        """The event of a sign that joins the open alarm or grows within it; a sign that only goes on is no news."""
+        if trigger is None or not self.alarm or trigger.level <= Level.LEVEL_CLEAR:
+            return []
+        key = (trigger.fleet, trigger.device, trigger.kind)
+        before = self.told.get(key, 0)
+        if trigger.level <= before:
+            return []
+        self._tell(now_ns)
+        words = "also" if before == 0 else "stronger:"
+        return [self._event(AlarmEvent.TYPE_EVIDENCE, now_ns, f"{words} {sign(trigger)}")]
+
+    def _tell(self, now_ns: int) -> None:
+        """Remember what the event under way announces."""
+        for key, contribution in self.contributions.items():
+            if contribution.active(now_ns):
+                self.told[key] = max(self.told.get(key, 0), contribution.item.level)
+
+    def _late(self, now_ns: int, verdict: Verdict) -> str:
+        latest = max((item.until_ns for item in verdict.grounds), default=now_ns)
+        late = now_ns - latest
+        return f" (seen {duration(late)} ago, reported late)" if late > WINDOW_NS else ""
+
+    def _close(self) -> None:
+        self.alarm = self.cause = self.acknowledged_by = ""
+        self.told.clear()
+        self.revision += 1
+
+    def _event(
+        self,
+        kind: AlarmEvent.Type.ValueType,
+        now_ns: int,
+        why: str,
+        *,
+        previous: ZoneState.ValueType | None = None,
+        who: str = "",
+        fault: Fault | None = None,
+    ) -> AlarmEvent:
+        under_test = self.testing and kind in {AlarmEvent.TYPE_STATE, AlarmEvent.TYPE_EVIDENCE}
+        return AlarmEvent(
+            time_ns=now_ns,
+            namespace=self.namespace,
+            zone=self.name,
+            alarm=self.alarm,
+            type=kind,
+            state=self.state,
+            previous=self.state if previous is None else previous,
+            contributions=self._active(now_ns),
+            fault=fault,
+            who=who,
+            why=f"{why} (zone under test by {self.tester})" if under_test else why,
+        )
+
+    # How it survives
+
+    def dump(self) -> bytes:
+        """All of the zone, for `load`."""
+        document = {
+            "format": FORMAT,
+            "namespace": self.namespace,
+            "name": self.name,
+            "state": self.state,
+            "alarm": self.alarm,
+            "since_ns": self.since_ns,
+            "cause": self.cause,
+            "acknowledged_by": self.acknowledged_by,
+            "reset_ns": self.reset_ns,
+            "tester": self.tester,
+            "test_until_ns": self.test_until_ns,
+            "contributions": [
+                {"item": _text(c.item), "heard_ns": c.heard_ns, "ended": c.ended, "peak": c.peak}
+                for c in self.contributions.values()
+            ],
+            "told": [[*key, level] for key, level in self.told.items()],
+            "faults": [[fleet, _text(fault)] for (fleet, _), fault in self.faults.items()],
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def load(cls, data: bytes) -> "ZoneMachine":
+        """The zone that `dump` wrote; ValueError where it is not one."""
+        document: dict[str, Any] = json.loads(data)
+        if document.pop("format", None) != FORMAT:
+            raise ValueError("not a zone of this version")
+        contributions, told, faults = (document.pop(name) for name in ("contributions", "told", "faults"))
+        zone = cls(**document)
+        for entry in contributions:
+            item = EvidenceItem.FromString(base64.b64decode(entry["item"]))
+            key = (item.fleet, item.device, item.kind)
+            zone.contributions[key] = Contribution(item, entry["heard_ns"], entry["ended"], entry["peak"])
+        zone.told = {(fleet, device, kind): level for fleet, device, kind, level in told}
+        for fleet, text in faults:
+            fault = Fault.FromString(base64.b64decode(text))
+            zone.faults[fleet, fault.device] = fault
+        return zone
+
+
+def _text(message: EvidenceItem | Fault) -> str:
+    return base64.b64encode(message.SerializeToString()).decode()
+
+
+def _with_note(words: str, note: str) -> str:
+    return f"{words}: {note}" if note else words

@@ -1,0 +1,93 @@
+"""A hub as a real process, and words to talk to it with."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from embereye.process.grpc_server import channel
+
+PROGRAM = (
+    "import argparse, embereye.hub.main as m; p = argparse.ArgumentParser(); m.add_arguments(p);"
+    "raise SystemExit(m.run(p.parse_args()))"
+)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class HubProcess:
+    """`embereye hub` on loopback; may be killed and started again on the same ports and data."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.grpc = f"127.0.0.1:{free_port()}"
+        self.http_port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "--host", "127.0.0.1", "--grpc-port", self.grpc.rpartition(":")[2],
+             "--http-port", str(self.http_port), "--data", str(self.data)],
+            stderr=(self.data / "log").open("ab"),
+            env={**os.environ, "GRPC_VERBOSITY": "NONE"},
+        )  # fmt: skip
+
+    async def ready(self) -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                self.get("/healthz")
+            except OSError:
+                assert self.process is not None
+                assert self.process.poll() is None, self.log()
+                await asyncio.sleep(0.05)
+            else:
+                return
+        raise AssertionError(f"the hub did not start:\n{self.log()}")
+
+    def log(self) -> str:
+        return (self.data / "log").read_text()
+
+    def get(self, path: str) -> object:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as response:
+            text = response.read().decode()
+        return json.loads(text) if path.startswith("/v1/") else text
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def terminate(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(10)
+
+    def channel(self) -> grpc.aio.Channel:
+        # A hub that was restarted is dialled again without gRPC's own long back-off.
+        return channel(self.grpc, [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)])
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+
+@pytest.fixture
+def hub_process(tmp_path: Path) -> Iterator[HubProcess]:
+    hub = HubProcess(tmp_path)
+    yield hub
+    hub.close()

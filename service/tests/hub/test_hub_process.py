@@ -1,0 +1,320 @@
+"""The hub as a process on loopback: shards report, people act, and it may be killed at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from embereye.process.lifecycle import Tasks
+from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.reporter import Reporter
+from embereye.shard.spool import Spool
+from embereye.v1.alarms_pb2 import (
+    ActionRequest,
+    AlarmEvent,
+    HistoryRequest,
+    SubscribeRequest,
+    ZonesRequest,
+    ZoneState,
+)
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye.v1.roster_pb2 import FleetRoster, RetainRequest
+from embereye.v1.roster_pb2_grpc import RosterStub
+from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term
+
+if TYPE_CHECKING:
+    from conftest import HubProcess
+
+SECOND = 1_000_000_000
+FLEET = "default/sensors/hall"
+
+
+def evidence(name: str, *, device: str = "s-01", level: Level.ValueType = Level.LEVEL_ALARM) -> EvidenceItem:
+    now = time.time_ns()
+    return EvidenceItem(
+        id=name,
+        episode=device,
+        fleet=FLEET,
+        device=device,
+        zone="hall",
+        kind=Kind.KIND_HEAT,
+        sense=Sense.SENSE_SENSOR,
+        level=level,
+        score=1,
+        since_ns=now,
+        until_ns=now,
+        why=[Term(name="temperature.max", value=61.3, threshold=57, unit="°C")],
+    )
+
+
+async def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        await asyncio.sleep(0.02)
+
+
+class Shard:
+    """A real Reporter over a real spool, for one shard without devices of its own."""
+
+    def __init__(self, hub: HubProcess, spool: Path) -> None:
+        self.spool = Spool(spool)
+        self.episodes = Episodes(FLEET)
+        self.covered = True
+        self.reporter = Reporter(hub.grpc, self.spool, hello=self._hello, coverage=self._coverage)
+
+    def _hello(self) -> ShardHello:
+        return ShardHello(fleet=FLEET, shard="hall-0", epoch=1)
+
+    def _coverage(self) -> Coverage:
+        devices = [DeviceStatus(id=f"s-0{n}", zone="hall", covered=self.covered, reason="silent") for n in (1, 2)]
+        return Coverage(fleet=FLEET, shard="hall-0", epoch=1, time_ns=time.time_ns(), devices=devices)
+
+    def observe(self, level: Level.ValueType, now_ns: int) -> str:
+        sign = Sign("s-01", "hall", Kind.KIND_SMOKE, Sense.SENSE_SENSOR, level, 1.0)
+        item = self.episodes.observe(sign, now_ns)
+        if item is None:
+            return ""
+        self.reporter.report(item)
+        return item.id
+
+
+async def zone_state(hub: HubProcess) -> ZoneState.ValueType:
+    async with hub.channel() as link:
+        zones = (await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=10)).zones
+    return zones[0].state if zones else ZoneState.ZONE_STATE_UNSPECIFIED
+
+
+async def test_a_reporter_loses_nothing_and_a_fire_stays_one_alarm_while_the_hub_is_killed_and_restarted(
+    hub_process: HubProcess, tmp_path: Path
+) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    shard, sent, randomly = Shard(hub_process, tmp_path / "spool"), list[str](), random.Random(7)
+    async with Tasks() as tasks:
+        tasks.start(shard.reporter.run(), name="reporter")
+        clock = time.time_ns()
+        for _ in range(3):
+            for _ in range(randomly.randint(5, 25)):
+                clock += SECOND  # a report for each, faster than in life
+                sent.append(shard.observe(Level.LEVEL_ALARM, clock))
+                await asyncio.sleep(randomly.random() * 0.02)
+            hub_process.kill()
+            clock += SECOND
+            sent.append(shard.observe(Level.LEVEL_ALARM, clock))
+            hub_process.start()
+            await hub_process.ready()
+        await until(lambda: not len(shard.spool), "everything spooled is acknowledged")
+        await until(lambda: shard.reporter.connected, "the shard knows that it is connected")
+    assert shard.spool.dropped == 0
+    async with hub_process.channel() as link:
+        history = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=10)
+    raised = [event for event in history.events if event.state == ZoneState.ZONE_STATE_ALARM]
+    assert len([event for event in raised if event.previous != ZoneState.ZONE_STATE_ALARM]) == 1
+    assert len({event.alarm for event in raised}) == 1
+    assert [event.cursor for event in history.events] == list(range(1, history.latest + 1))
+    assert await zone_state(hub_process) == ZoneState.ZONE_STATE_ALARM
+
+
+async def _report(hub: HubProcess, items: list[EvidenceItem], acknowledged: set[str]) -> None:
+    """Send `items` on one stream and note what the hub acknowledges, until all are or the stream breaks."""
+    async with hub.channel() as link:
+        call = EvidenceStub(link).Report(wait_for_ready=True)
+        try:
+            await call.write(ReportRequest(hello=ShardHello(fleet=FLEET, shard="hall-0", epoch=1)))
+
+            async def send() -> None:
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    for item in items:
+                        await call.write(ReportRequest(evidence=item))
+
+            sending = asyncio.ensure_future(send())
+            wanted = {item.id for item in items}
+            async for response in call:
+                acknowledged.update(response.acknowledged)
+                if wanted <= acknowledged:
+                    break
+            sending.cancel()
+        finally:
+            call.cancel()
+
+
+async def test_what_was_acknowledged_survives_a_kill_at_any_time(hub_process: HubProcess) -> None:
+    randomly = random.Random(11)
+    latest = 0
+    for attempt in range(4):
+        hub_process.start()
+        await hub_process.ready()
+        acknowledged: set[str] = set()
+        items = [evidence(f"{attempt}-{n}", device=f"s-{attempt}-{n:03}") for n in range(400)]
+        reporting = asyncio.ensure_future(_report(hub_process, items, acknowledged))
+        await asyncio.sleep(randomly.random() * 0.25)
+        hub_process.kill()
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await asyncio.wait_for(reporting, 10)
+        with contextlib.closing(sqlite3.connect(hub_process.data / "hub.sqlite")) as database:
+            stored = {row[0] for row in database.execute("SELECT id FROM evidence")}
+            cursors = [row[0] for row in database.execute("SELECT cursor FROM events ORDER BY cursor")]
+            events = [AlarmEvent.FromString(row[0]) for row in database.execute("SELECT event FROM events")]
+        assert acknowledged <= stored
+        assert cursors == list(range(1, len(cursors) + 1))
+        assert len(cursors) >= latest
+        latest = len(cursors)
+        assert len({event.alarm for event in events}) <= 1
+        # Each report joined the alarm with exactly one event: evidence and its events are one transaction.
+        assert len(events) == len(stored)
+
+
+async def test_a_hub_that_is_told_to_stop_has_stored_what_it_took_and_stops_at_once(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    acknowledged: set[str] = set()
+    await _report(hub_process, [evidence("one"), evidence("two")], acknowledged)
+    async with hub_process.channel() as link:
+        feed = AlarmsStub(link).Subscribe(SubscribeRequest())
+        await feed.read()
+        started = time.monotonic()
+        assert await asyncio.to_thread(hub_process.terminate) == 0
+        took = time.monotonic() - started
+        feed.cancel()
+    assert acknowledged == {"one", "two"}
+    assert took < 5
+    assert "Traceback" not in hub_process.log()
+
+
+async def test_two_hubs_do_not_share_a_folder(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    second = type(hub_process)(hub_process.data)
+    second.start()
+    assert second.process is not None
+    assert await asyncio.to_thread(second.process.wait, 20) == 2
+    assert "is in use by another hub" in hub_process.log()
+
+
+@pytest.fixture
+async def hub(hub_process: HubProcess) -> AsyncIterator[HubProcess]:
+    hub_process.start()
+    await hub_process.ready()
+    yield hub_process
+    assert "Traceback" not in hub_process.log()
+
+
+async def test_a_subscriber_that_resumes_by_cursor_sees_every_event_once_over_a_restart(hub: HubProcess) -> None:
+    seen: list[int] = []
+    reports = [evidence(f"e{n}", device=f"s-{n}") for n in range(30)]
+
+    async def read(count: int) -> None:
+        async with hub.channel() as link:
+            call = AlarmsStub(link).Subscribe(
+                SubscribeRequest(cursor=seen[-1] if seen else 0), wait_for_ready=True, timeout=20
+            )
+            while len(seen) < count:
+                event = await call.read()
+                assert isinstance(event, AlarmEvent)
+                seen.append(event.cursor)
+            call.cancel()
+
+    await _report(hub, reports[:10], set())
+    await read(5)
+    reading = asyncio.ensure_future(read(20))  # from history into what is live
+    await asyncio.sleep(0.05)
+    await _report(hub, reports[10:20], set())
+    await reading
+    hub.kill()
+    hub.start()
+    await hub.ready()
+    await _report(hub, reports[15:], set())
+    await read(30)
+    assert seen == list(range(1, 31))
+
+
+async def test_a_cursor_from_the_future_is_refused(hub: HubProcess) -> None:
+    async with hub.channel() as link:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await AlarmsStub(link).Subscribe(SubscribeRequest(cursor=99), timeout=10).read()
+    assert caught.value.code() == grpc.StatusCode.OUT_OF_RANGE
+    assert caught.value.details() == "cursor 99 is newer than the newest event, 0: start again with cursor 0"
+
+
+async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(hub: HubProcess) -> None:
+    await _report(hub, [evidence("e1")], set())
+    async with hub.channel() as link:
+        alarms = AlarmsStub(link)
+
+        async def refusal(call: grpc.aio.UnaryUnaryCall[ActionRequest, AlarmEvent]) -> tuple[grpc.StatusCode, str]:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            return caught.value.code(), caught.value.details() or ""
+
+        ask = ActionRequest(namespace="default", zone="hall", who="Ada")
+        nobody = ActionRequest(namespace="default", zone="hall")
+        nowhere = ActionRequest(namespace="default", zone="attic", who="Ada")
+        code, sentence = await refusal(alarms.Acknowledge(nobody, timeout=10))
+        assert (code, "who is empty" in sentence) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+        code, sentence = await refusal(alarms.Acknowledge(nowhere, timeout=10))
+        assert (code, "no zone default/attic" in sentence) == (grpc.StatusCode.NOT_FOUND, True)
+        code, sentence = await refusal(alarms.Reset(ask, timeout=10))
+        assert (code, "acknowledge it before" in sentence) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        acknowledged = await alarms.Acknowledge(ask, timeout=10)
+        assert (acknowledged.state, acknowledged.who) == (ZoneState.ZONE_STATE_ACKNOWLEDGED, "Ada")
+        reset = await alarms.Reset(ask, timeout=10)
+        assert (reset.state, reset.alarm) == (ZoneState.ZONE_STATE_NORMAL, acknowledged.alarm)
+        assert not (await alarms.Zones(ZonesRequest(), timeout=10)).zones, "an undeclared, quiet zone vanishes"
+
+
+async def test_a_stream_that_does_not_begin_with_hello_is_refused(hub: HubProcess) -> None:
+    async with hub.channel() as link:
+        call = EvidenceStub(link).Report(timeout=10)
+        await call.write(ReportRequest(evidence=evidence("e1")))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert not hub.get("/v1/zones")["zones"]  # type: ignore[index]
+
+
+async def test_rosters_replace_each_other_by_epoch_and_are_kept(hub: HubProcess) -> None:
+    def roster(epoch: int, *devices: str) -> FleetRoster:
+        return FleetRoster(fleet=FLEET, epoch=epoch, devices=[Device(id=name, zone="hall") for name in devices])
+
+    async with hub.channel() as link:
+        rosters = RosterStub(link)
+        assert (await rosters.Set(roster(5, "s-01", "s-02"), timeout=10)).epochs == {FLEET: 5}
+        for wrong, code in (
+            (roster(4, "s-01"), grpc.StatusCode.FAILED_PRECONDITION),
+            (roster(6, "s-01", "s-01"), grpc.StatusCode.INVALID_ARGUMENT),
+            (FleetRoster(fleet="hall", epoch=6), grpc.StatusCode.INVALID_ARGUMENT),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await rosters.Set(wrong, timeout=10)
+            assert caught.value.code() == code
+        hub.kill()
+        hub.start()
+        await hub.ready()
+        (zone,) = (await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=10)).zones
+        assert (zone.name, zone.declared, zone.covered) == ("hall", 2, 0)
+        assert not (await rosters.Retain(RetainRequest(), timeout=10)).epochs
+        assert not (await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)).zones
+
+
+async def test_coverage_of_an_undeclared_fleet_founds_its_zones(hub: HubProcess, tmp_path: Path) -> None:
+    shard = Shard(hub, tmp_path / "spool")
+    async with Tasks() as tasks:
+        tasks.start(shard.reporter.run(), name="reporter")
+        await until(lambda: hub.get("/v1/zones")["covered"] == 2, "both devices are covered")  # type: ignore[index]
+        shard.covered = False
+        shard.reporter.coverage_changed()
+        await until(lambda: hub.get("/v1/zones")["covered"] == 0, "neither is covered")  # type: ignore[index]
+        devices = hub.get("/v1/devices")["devices"]  # type: ignore[index]
+        assert [device["reason"] for device in devices] == ["silent", "silent"]

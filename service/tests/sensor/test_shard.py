@@ -1,0 +1,287 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from embereye.process.grpc_server import GrpcServer, channel
+from embereye.process.lifecycle import Tasks
+from embereye.sensor.shard import SensorShard
+from embereye.shard.service import ShardContext, ShardOptions
+from embereye.thermal.mlx90640 import Calibration, words_of
+from embereye.v1.evidence_pb2 import DeviceStatus, EvidenceItem
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
+from embereye.v1.ingest_pb2_grpc import IngestStub
+from embereye.v1.shard_pb2 import (
+    Assignment,
+    Commands,
+    GasThresholds,
+    HeatThresholds,
+    Peer,
+    PercentThresholds,
+    SensorSettings,
+)
+from embereye.v1.types_pb2 import Device, Kind, Level
+from embereye.wire.device import DeviceParser, Eeprom, FrameWords
+
+SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "device"
+SETTINGS = SensorSettings(
+    deadline_ns=5_000_000_000,
+    heat=HeatThresholds(pre_alarm_c=47, alarm_c=57, critical_c=90, rise_c_per_min=4, rise_allowance_c=10),
+    gas=GasThresholds(pre_alarm_ppm=2000, alarm_ppm=5000, load_kohm=10, r0_kohm=76.63),
+    smoke=PercentThresholds(pre_alarm=40, alarm=60),
+    flame=PercentThresholds(pre_alarm=50, alarm=70),
+    emissivity=0.95,
+    commands=Commands(start="PERIOD_ON", calibration="EEPROM1", request="REQUEST1"),
+)
+
+
+@dataclass
+class Running:
+    """A shard without the process around it."""
+
+    shard: SensorShard
+    tcp: int
+    grpc: int
+    evidence: list[EvidenceItem] = field(default_factory=list)
+
+    def status(self, device: str) -> DeviceStatus:
+        import time
+
+        return next(status for status in self.shard.devices(time.time_ns()) if status.id == device)
+
+    def own(
+        self, *devices: str, epoch: int = 1, elsewhere: dict[str, str] | None = None, peers: list[Peer] | None = None
+    ) -> None:
+        self.shard.apply(
+            Assignment(
+                fleet="default/sensors/test",
+                epoch=epoch,
+                devices=[Device(id=name, zone="hall") for name in devices],
+                elsewhere=elsewhere or {},
+                peers=peers or [],
+                sensor=SETTINGS,
+            )
+        )
+
+
+Start = Callable[[], "asyncio.Future[Running]"]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Callable[[], object]]:
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def begin() -> Running:
+            shard = SensorShard()
+            tasks = await stack.enter_async_context(Tasks())
+            running = Running(shard, free_port(), 0)
+            options = ShardOptions("s", Path("none"), "", None, "127.0.0.1", 0, running.tcp, 0, 0, 0)
+            await shard.start(ShardContext(options, tasks, running.evidence.append, lambda: None))
+            server = GrpcServer(shard.services())
+            running.grpc = server.listen("127.0.0.1:0")
+            await server.start()
+            stack.push_async_callback(shard.stop)
+            stack.push_async_callback(server.stop, 0)
+            return running
+
+        yield begin
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def connect(running: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", running.tcp)
+
+
+async def test_a_declared_device_that_talks_is_covered_and_its_readings_are_shown(start: Start) -> None:
+    running = await start()
+    running.own("s-01")
+    assert running.status("s-01").reason == "never heard"
+    reader, writer = await connect(running)
+    assert await reader.readexactly(9) == b"PERIOD_ON"
+    writer.write(b"#serialno:s-01!\r\n#Sensor:ADC1=283,ADC2=1305,ADC3=2,DIO=0!\r\n")
+    await until(lambda: running.status("s-01").covered)
+    latest = {term.name: term for term in running.status("s-01").latest}
+    assert latest["smoke"].value == pytest.approx(100 * 283 / 4095)
+    assert running.status("s-01").ledger.analysed == 1
+    assert not running.evidence
+    writer.close()
+
+
+async def test_garbage_costs_only_itself(start: Start) -> None:
+    running = await start()
+    running.own("s-01")
+    _, writer = await connect(running)
+    writer.write(b"\x00\xff garbage!#frame:nothex!" + b"x" * 40_000 + b"!#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
+    await until(lambda: running.status("s-01").covered)
+    assert sum(running.shard.garbage.values()) == 3
+    writer.close()
+
+
+async def test_a_device_nobody_declared_is_shown_but_raises_nothing(start: Start) -> None:
+    running = await start()
+    running.own("s-01")
+    _, writer = await connect(running)
+    for _ in range(5):
+        writer.write(b"#Sensorstranger:ADC1=4000,ADC2=4000,ADC3=4000,DIO=1!\r\n")
+    await until(lambda: len(running.shard.devices(0)) == 2)
+    status = running.status("stranger")
+    assert not status.covered
+    assert "not declared" in status.reason
+    assert not running.evidence
+    writer.close()
+
+
+async def test_smoke_past_its_threshold_becomes_evidence_with_its_terms(start: Start) -> None:
+    running = await start()
+    running.own("s-01")
+    _, writer = await connect(running)
+    for _ in range(3):
+        writer.write(b"#Sensors-01:ADC1=3000,ADC2=100,ADC3=2,DIO=0!\r\n")
+        await asyncio.sleep(0.05)
+    await until(lambda: running.evidence)
+    evidence = running.evidence[0]
+    assert (evidence.device, evidence.zone, evidence.kind) == ("s-01", "hall", Kind.KIND_SMOKE)
+    assert evidence.level == Level.LEVEL_ALARM
+    assert evidence.why[0].value == pytest.approx(100 * 3000 / 4095, abs=0.1)
+    assert evidence.why[0].threshold == 60
+    writer.close()
+
+
+async def test_a_device_that_dials_the_wrong_shard_is_relayed_to_its_owner(start: Start) -> None:
+    owner, stranger = await start(), await start()
+    owner.own("s-01")
+    peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", grpc=f"127.0.0.1:{owner.grpc}")
+    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
+    reader, writer = await connect(stranger)
+    assert await reader.readexactly(9) == b"PERIOD_ON"
+    writer.write(b"#serialno:s-01!\r\n#Sensor:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n#frame:" + b"FFB8" * 834 + b"!\r\n")
+    await until(lambda: owner.status("s-01").ledger.analysed == 2)
+    assert stranger.shard.relayed == 2
+    assert not stranger.status("s-02").covered
+    assert await asyncio.wait_for(reader.readexactly(7), 10) == b"EEPROM1"
+    writer.close()
+
+
+async def test_the_owner_change_is_followed_without_a_new_connection(start: Start) -> None:
+    first, second = await start(), await start()
+    peer = Peer(shard="second", tcp=f"127.0.0.1:{second.tcp}", grpc="")
+    first.own("s-01")
+    _, writer = await connect(first)
+    line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
+    writer.write(line)
+    await until(lambda: first.status("s-01").covered)
+    second.own("s-01", epoch=2)
+    first.own(epoch=2, elsewhere={"s-01": "second"}, peers=[peer])
+    writer.write(line)
+    await until(lambda: second.status("s-01").covered)
+    writer.close()
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the recorded device bytes are not on this machine")
+async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> None:
+    running = await start()
+    running.own("1234")
+    _, writer = await connect(running)
+    capture = (SHARED / "capture.bin").read_bytes()
+    writer.write(capture)
+    messages = DeviceParser().feed(capture)
+    await until(lambda: running.status("1234").ledger.analysed == len(messages))
+    frame = [words_of(message.words) for message in messages if isinstance(message, FrameWords)][-1]
+    eeprom = next(message.words for message in messages if isinstance(message, Eeprom))
+    expected = Calibration.from_eeprom(eeprom).temperatures(frame[None])[0]
+    await until(lambda: len(running.status("1234").thermal.celsius) == 768)
+    shown = np.array(running.status("1234").thermal.celsius).reshape(24, 32)
+    assert np.abs(shown - expected).max() < 0.001
+    assert not running.status("1234").thermal.relative
+    writer.close()
+
+
+Stream = Callable[..., object]
+
+
+async def exchange(running: Running, *batches: DeviceBatch) -> list[IngestResponse]:
+    async with channel(f"127.0.0.1:{running.grpc}") as link:
+        call = IngestStub(link).Stream()
+        responses = []
+        for batch in batches:
+            await call.write(IngestRequest(devices=[batch]))
+            response = await call.read()
+            assert response is not grpc.aio.EOF
+            responses.append(response)
+        await call.done_writing()
+        return responses
+
+
+def readings(epoch: int, *sequences: int) -> DeviceBatch:
+    return DeviceBatch(device="s-01", epoch=epoch, readings=[Reading(sequence=n, smoke_adc=10) for n in sequences])
+
+
+async def test_grpc_readings_are_acknowledged_cumulatively_and_counted_once(start: Start) -> None:
+    running = await start()
+    running.own("s-01")
+    responses = await exchange(running, readings(1, 1, 2, 3), readings(1, 2, 3, 4), readings(2, 1))
+    marks = [(r.ack.watermarks[0].epoch, r.ack.watermarks[0].sequence) for r in responses]
+    assert marks == [(1, 3), (1, 4), (2, 1)]
+    ledger = running.status("s-01").ledger
+    assert (ledger.offered, ledger.analysed, ledger.duplicate, ledger.waiting) == (7, 5, 2, 0)
+
+
+async def test_grpc_columns_say_the_same_as_readings(start: Start) -> None:
+    running = await start()
+    running.own("s-01")
+    columns = ReadingColumns(first_sequence=5, time_ns=[0, 0], smoke_adc=[409.5, float("nan")], gas_adc=[])
+    (response,) = await exchange(running, DeviceBatch(device="s-01", epoch=1, columns=columns))
+    assert response.ack.watermarks[0].sequence == 6
+    latest = {term.name: term.value for term in running.status("s-01").latest}
+    assert latest["smoke"] == pytest.approx(10)
+
+
+async def test_an_older_epoch_is_rejected_and_says_so_in_the_ledger(start: Start) -> None:
+    running = await start()
+    running.own("s-01")
+    await exchange(running, readings(2, 1), readings(1, 7, 8))
+    assert dict(running.status("s-01").ledger.rejected) == {"older epoch": 2}
+
+
+async def test_grpc_senders_are_sent_to_the_owner_or_told_that_there_is_none(start: Start) -> None:
+    running = await start()
+    peer = Peer(shard="other", grpc="10.0.0.9:50051", tcp="")
+    running.own("s-02", elsewhere={"s-01": "other"}, peers=[peer])
+    (moved,) = await exchange(running, readings(1, 1))
+    assert (moved.drain.target, list(moved.drain.devices)) == ("10.0.0.9:50051", ["s-01"])
+    (unknown,) = await exchange(running, DeviceBatch(device="nobody", epoch=1))
+    assert list(unknown.rejected.devices) == ["nobody"]
+    assert "spec.sensors" in unknown.rejected.reason
+
+
+async def test_a_draining_shard_tells_its_senders_and_still_acknowledges(start: Start) -> None:
+    running = await start()
+    running.own("s-01")
+    async with channel(f"127.0.0.1:{running.grpc}") as link:
+        call = IngestStub(link).Stream()
+        await call.write(IngestRequest(devices=[readings(1, 1)]))
+        assert (await call.read()).WhichOneof("body") == "ack"
+        drain = asyncio.ensure_future(running.shard.drain())
+        assert (await call.read()).WhichOneof("body") == "drain"
+        await call.write(IngestRequest(devices=[readings(1, 2)]))
+        assert (await call.read()).ack.watermarks[0].sequence == 2
+        await drain
+        await call.done_writing()

@@ -1,0 +1,280 @@
+"""Simulated sensor devices over loopback TCP."""
+
+import argparse
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from embereye.process.lifecycle import UserError
+from embereye.sensor.thresholds import assess_flame, assess_gas, assess_smoke
+from embereye.sim import sensors
+from embereye.sim.fire import Fire
+from embereye.sim.sensors import Chip, SensorSpec, SensorStats, run_sensors
+from embereye.thermal.heat import HeatWatch
+from embereye.thermal.mlx90640 import Calibration, words_of
+from embereye.v1.shard_pb2 import GasThresholds, HeatThresholds, PercentThresholds
+from embereye.v1.types_pb2 import Level
+from embereye.wire.device import (
+    CALIBRATION,
+    REQUEST,
+    START,
+    DeviceParser,
+    Eeprom,
+    FrameWords,
+    Garbage,
+    Message,
+    SensorReading,
+    SerialNumber,
+)
+
+PATIENCE = 30.0  # seconds; only a broken simulator needs them
+
+
+class Server:
+    """A shard's text listener as far as devices can tell."""
+
+    def __init__(self, greeting: str = START) -> None:
+        self.greeting = greeting
+        self.received: list[list[Message]] = []  # by connection
+        self.writers: list[asyncio.StreamWriter] = []
+        self.changed = asyncio.Condition()
+        self.address = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        messages: list[Message] = []
+        self.received.append(messages)
+        self.writers.append(writer)
+        writer.write(self.greeting.encode())
+        parser = DeviceParser()
+        while data := await reader.read(65536):
+            messages += parser.feed(data)
+            async with self.changed:
+                self.changed.notify_all()
+        writer.close()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE), self.changed:
+            await self.changed.wait_for(condition)
+
+    def all(self, kind: type[Message]) -> list[Message]:
+        return [message for messages in self.received for message in messages if isinstance(message, kind)]
+
+
+@asynccontextmanager
+async def serving(greeting: str = START, port: int = 0) -> AsyncIterator[Server]:
+    state = Server(greeting)
+    server = await asyncio.start_server(state.serve, "127.0.0.1", port)
+    state.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield state
+    finally:
+        server.close()
+        for writer in state.writers:
+            writer.close()
+
+
+@asynccontextmanager
+async def simulating(target: str, *specs: SensorSpec, rate: float = 50, frame_rate: float = 20,
+                     fires: tuple[Fire, ...] = ()) -> AsyncIterator[SensorStats]:  # fmt: skip
+    stop, stats = asyncio.Event(), SensorStats()
+    task = asyncio.create_task(
+        run_sensors(specs, target, stop, rate=rate, frame_rate=frame_rate, seed=1, fires=fires, stats=stats)
+    )
+    try:
+        yield stats
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, PATIENCE)
+        assert stats.connected == 0
+
+
+async def test_a_device_says_who_it_is_and_streams_once_it_is_told_to() -> None:
+    async with serving() as server, simulating(server.address, SensorSpec("a"), SensorSpec("b")):
+        await server.until(lambda: len(server.all(FrameWords)) >= 6 and len(server.all(SensorReading)) >= 10)
+        assert sorted(messages[0].id for messages in server.received) == ["a", "b"]
+        assert not server.all(Garbage)
+        for messages in server.received:
+            name = messages[0].id
+            assert all(message.location == name for message in messages[1:])
+
+
+async def test_a_device_starts_by_itself_where_nobody_tells_it() -> None:
+    async with serving(greeting="") as server, simulating(server.address, SensorSpec("a")):
+        await server.until(lambda: bool(server.all(SensorReading)))
+
+
+async def test_calibration_and_frames_are_sent_on_request_and_give_the_room() -> None:
+    async with (
+        serving(greeting=START + CALIBRATION + REQUEST) as server,
+        simulating(server.address, SensorSpec("a"), rate=0, frame_rate=0) as stats,
+    ):
+        await server.until(lambda: len(server.received[0]) == 3 if server.received else False)
+        serial, eeprom, frame = server.received[0]
+        assert serial == SerialNumber("a")
+        assert isinstance(eeprom, Eeprom)
+        assert isinstance(frame, FrameWords)
+        celsius = Calibration.from_eeprom(eeprom.words).temperatures(words_of(frame.words)[None])
+        assert celsius.mean() == pytest.approx(22.5, abs=0.3)
+        assert celsius.std() < 1
+        assert (stats.calibrations, stats.frames, stats.readings) == (1, 1, 0)
+        server.writers[0].write(REQUEST.encode() * 2)
+        await server.until(lambda: len(server.all(FrameWords)) == 3)
+
+
+async def test_a_lost_connection_is_opened_again() -> None:
+    async with serving() as server, simulating(server.address, SensorSpec("a")) as stats:
+        await server.until(lambda: bool(server.all(SensorReading)))
+        server.writers[0].transport.abort()
+        await server.until(lambda: len(server.received) == 2 and len(server.received[1]) > 2)
+        assert server.received[1][0] == SerialNumber("a")
+        assert (stats.connections, stats.lost) == (2, 1)
+
+
+async def test_a_device_waits_for_a_server_that_is_not_there_yet() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    async with simulating(f"127.0.0.1:{port}", SensorSpec("a")) as stats:
+        async with asyncio.timeout(PATIENCE):
+            while not stats.failures:
+                await asyncio.sleep(0.01)
+        async with serving(port=port) as server:
+            await server.until(lambda: bool(server.all(SensorReading)))
+
+
+async def test_each_connection_asks_anew_where_to_go() -> None:
+    async with serving() as first, serving() as second:
+        stop = asyncio.Event()
+        targets = {"a": first.address}
+        task = asyncio.create_task(run_sensors([SensorSpec("a")], targets.__getitem__, stop, frame_rate=0))
+        await first.until(lambda: bool(first.all(SensorReading)))
+        targets["a"] = second.address
+        first.writers[0].close()
+        await second.until(lambda: bool(second.all(SensorReading)))
+        stop.set()
+        await asyncio.wait_for(task, PATIENCE)
+
+
+async def test_a_fire_is_seen_by_the_devices_of_its_zone_only() -> None:
+    fire = Fire(at=0, duration=1, zone="hall")
+    specs = (SensorSpec("in", "hall"), SensorSpec("out", "yard"))
+    async with serving(START + CALIBRATION) as server, simulating(server.address, *specs, fires=(fire,)):
+
+        def hottest(name: str) -> float:
+            messages = next((m for m in server.received if m and m[0] == SerialNumber(name)), [])
+            eeproms = [m for m in messages if isinstance(m, Eeprom)]
+            frames = [words_of(m.words) for m in messages if isinstance(m, FrameWords)]
+            if not eeproms or not frames:
+                return 0.0
+            return float(Calibration.from_eeprom(eeproms[0].words).temperatures(np.stack(frames)).max())
+
+        await server.until(lambda: hottest("in") > 100 and hottest("out") > 0)
+        assert hottest("out") < 26
+        detected = [m.location for m in server.all(SensorReading) if isinstance(m, SensorReading) and m.flame_detected]
+        await server.until(lambda: len(server.all(SensorReading)) > 4)
+        assert set(detected) <= {"in"}
+
+
+async def test_a_server_that_reads_nothing_costs_packets_not_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensors, "STALLED_SECONDS", 0.2)
+    release = asyncio.Event()
+
+    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await release.wait()
+        writer.close()
+
+    server = await asyncio.start_server(ignore, "127.0.0.1", 0, limit=1024)
+    target = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with simulating(target, SensorSpec("a"), rate=0, frame_rate=20_000) as stats:
+        async with asyncio.timeout(PATIENCE):
+            while not (stats.dropped and stats.connections > 1):
+                await asyncio.sleep(0.01)
+    release.set()
+    server.close()
+
+
+def test_a_chip_at_rest_and_in_a_fire_is_what_the_thresholds_say() -> None:
+    chip = Chip(7)
+    calibration = Calibration.from_eeprom(chip.eeprom)
+
+    def level(strength: float) -> int:
+        frames = np.stack([words_of(chip.frame(strength, number)) for number in range(3)])
+        watch = HeatWatch(HeatThresholds())
+        return max(watch.observe(c, n * 10**9 + 1).level for n, c in enumerate(calibration.temperatures(frames)))
+
+    assert level(0) == Level.LEVEL_CLEAR
+    assert level(0.1) >= Level.LEVEL_PRE_ALARM
+    assert level(1) == Level.LEVEL_CRITICAL
+
+
+def test_readings_at_rest_are_no_evidence_and_a_fire_is_of_every_kind() -> None:
+    dice = random.Random(1)
+
+    def levels(strength: float) -> list[int]:
+        said = sensors.reading(dice, strength)
+        assert said.smoke_adc is not None
+        assert said.gas_adc is not None
+        return [
+            assess_smoke(said.smoke_adc, PercentThresholds()).level,
+            assess_flame(said.flame_adc, said.flame_detected, PercentThresholds()).level,
+            assess_gas(said.gas_adc, GasThresholds()).level,
+        ]
+
+    for _ in range(200):
+        assert levels(0) == [Level.LEVEL_CLEAR] * 3
+    assert levels(1) == [Level.LEVEL_ALARM] * 3
+
+
+def test_the_same_seed_gives_the_same_chip() -> None:
+    assert Chip(3).eeprom == Chip(3).eeprom != Chip(4).eeprom
+    assert Chip(3).frame(0, 0) == Chip(3).frame(0, 0)
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    sensors.add_arguments(parser)
+    return parser.parse_args(["--target", "127.0.0.1:9", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--target", "nowhere"], "--target nowhere is not HOST:PORT"),
+        (["--target", "host:0"], "--target host:0 is not HOST:PORT"),
+        (["--count", "0"], "--count 0 is not at least 1"),
+        (["--rate", "-1"], "--rate -1 is not between"),
+        (["--frame-rate", "nan"], "--frame-rate nan is not between"),
+        (["--devices", "a,,b"], "cannot be a name"),
+        (["--devices", "a=x,a=y"], "a is there twice"),
+        (["--fire", "at=now"], "at=now is not a number of seconds"),
+        (["--fire", "at=1,device=x"], "no simulated device is there"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_named(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        sensors.run(parse(*arguments))
+
+
+def test_devices_are_named_or_counted() -> None:
+    assert sensors.parse_devices("a=hall, b=yard,c") == [
+        SensorSpec("a", "hall"),
+        SensorSpec("b", "yard"),
+        SensorSpec("c"),
+    ]
+    assert [(spec.id, spec.zone) for spec in sensors.count_devices(5)][3:] == [
+        ("sensor-0004", "zone-01"),
+        ("sensor-0005", "zone-02"),
+    ]
+    assert sensors.split_target("[::1]:9001") == ("::1", 9001)
+
+
+def test_the_command_ends_by_itself_and_says_what_it_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert sensors.run(parse("--target", f"127.0.0.1:{port}", "--count", "2", "--duration", "1.5")) == 0
+    assert capsys.readouterr().out.startswith("2 devices: ")

@@ -1,0 +1,102 @@
+import pytest
+
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.types_pb2 import Kind, Level, Sense, Term
+from embereye.zone.fusion import WINDOW_NS, judge
+
+HEAT, SMOKE, GAS, FLAME = Kind.KIND_HEAT, Kind.KIND_SMOKE, Kind.KIND_GAS, Kind.KIND_FLAME
+PRE, ALARM, CRITICAL, CLEAR = (
+    Level.LEVEL_PRE_ALARM,
+    Level.LEVEL_ALARM,
+    Level.LEVEL_CRITICAL,
+    Level.LEVEL_CLEAR,
+)
+SENSOR, CAMERA = Sense.SENSE_SENSOR, Sense.SENSE_CAMERA
+
+
+def sign(
+    device: str,
+    kind: int,
+    level: Level.ValueType,
+    sense: Sense.ValueType = SENSOR,
+    *,
+    relative: bool = False,
+    at: int = 0,
+    why: tuple[Term, ...] = (),
+) -> EvidenceItem:
+    return EvidenceItem(
+        id=f"{device}-{kind}-{at}",
+        device=device,
+        kind=kind,  # type: ignore[arg-type]
+        level=level,
+        sense=sense,
+        relative=relative,
+        since_ns=at,
+        until_ns=at,
+        why=why,
+        score=0.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("signs", "level"),
+    [
+        ([], CLEAR),
+        ([sign("s1", HEAT, CLEAR)], CLEAR),
+        # alone
+        ([sign("s1", SMOKE, ALARM)], ALARM),
+        ([sign("s1", GAS, ALARM)], ALARM),
+        ([sign("s1", HEAT, ALARM)], ALARM),
+        ([sign("s1", HEAT, CRITICAL)], ALARM),
+        ([sign("c1", FLAME, ALARM, CAMERA)], ALARM),
+        ([sign("c1", SMOKE, ALARM, CAMERA)], ALARM),
+        ([sign("s1", FLAME, ALARM)], PRE),
+        ([sign("s1", FLAME, CRITICAL)], PRE),
+        ([sign("s1", HEAT, CRITICAL, relative=True)], PRE),
+        ([sign("s1", 9, CRITICAL)], PRE),
+        ([sign("s1", SMOKE, PRE)], PRE),
+        ([sign("c1", FLAME, PRE, CAMERA)], PRE),
+        # together
+        ([sign("s1", FLAME, PRE), sign("s1", HEAT, PRE)], ALARM),
+        ([sign("s1", HEAT, PRE), sign("s2", SMOKE, PRE)], ALARM),
+        ([sign("c1", FLAME, PRE, CAMERA), sign("s1", FLAME, PRE)], ALARM),
+        ([sign("c1", SMOKE, PRE, CAMERA), sign("s1", SMOKE, PRE)], ALARM),
+        ([sign("c1", SMOKE, PRE, CAMERA), sign("s1", GAS, PRE)], ALARM),
+        ([sign("s1", HEAT, PRE, relative=True), sign("c1", FLAME, PRE, CAMERA)], ALARM),
+        # the same thing twice is not a second opinion
+        ([sign("s1", HEAT, PRE), sign("s2", HEAT, PRE)], PRE),
+        ([sign("s1", FLAME, ALARM), sign("s2", FLAME, ALARM)], PRE),
+        ([sign("c1", FLAME, PRE, CAMERA), sign("c2", FLAME, PRE, CAMERA)], PRE),
+        # signs that were seen far apart do not agree, whenever they were reported
+        ([sign("s1", HEAT, PRE, at=0), sign("s2", SMOKE, PRE, at=WINDOW_NS)], ALARM),
+        ([sign("s1", HEAT, PRE, at=0), sign("s2", SMOKE, PRE, at=WINDOW_NS + 1)], PRE),
+    ],
+)
+def test_signs_amount_to_what_the_rules_say(signs: list[EvidenceItem], level: Level.ValueType) -> None:
+    assert judge(signs).level == level
+    assert judge(reversed(signs)).level == level
+
+
+def test_agreement_is_told_with_both_values_and_thresholds() -> None:
+    heat = Term(name="temperature.max", value=61.3, threshold=57, unit="°C")
+    flame = Term(name="flame.score", value=0.82, threshold=0.6000000238418579, unit="1")
+    verdict = judge([sign("cam-2", FLAME, PRE, CAMERA, why=(flame,)), sign("s-01", HEAT, ALARM, why=(heat,))])
+    assert verdict.why == "heat 61.3 °C ≥ 57 °C at s-01, and flame 0.82 ≥ 0.6 at cam-2 agree"
+
+
+def test_the_term_that_crossed_its_threshold_is_the_one_told() -> None:
+    terms = (
+        Term(name="temperature.max", value=49, threshold=57, unit="°C"),
+        Term(name="temperature.rise", value=12.25, threshold=4, unit="°C/min"),
+    )
+    assert judge([sign("s-01", HEAT, ALARM, why=terms)]).why == "heat 12.2 °C/min ≥ 4 °C/min at s-01"
+
+
+def test_an_uncalibrated_device_says_so() -> None:
+    term = Term(name="rise", value=310, threshold=200, unit="1")
+    why = judge([sign("s-01", HEAT, ALARM, relative=True, why=(term,))]).why
+    assert why == "heat 310 ≥ 200 (a rise, not calibrated) at s-01"
+
+
+def test_a_sign_without_terms_tells_its_score() -> None:
+    assert judge([sign("cam-1", SMOKE, ALARM, CAMERA)]).why == "smoke score 0.5 at cam-1"

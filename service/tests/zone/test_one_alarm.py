@@ -1,0 +1,87 @@
+"""One fire is one alarm, whatever order its reports come in, however often, and whatever restarts meanwhile."""
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.types_pb2 import Kind, Level, Sense
+from embereye.zone.fusion import alone, judge
+from embereye.zone.state import ZoneMachine
+
+SECOND = 1_000_000_000
+NOW = 1_700_000_000 * SECOND
+LEVELS = [Level.LEVEL_CLEAR, Level.LEVEL_PRE_ALARM, Level.LEVEL_ALARM, Level.LEVEL_CRITICAL]
+KINDS = [Kind.KIND_HEAT, Kind.KIND_SMOKE, Kind.KIND_GAS, Kind.KIND_FLAME]
+
+
+@st.composite
+def fires(draw: st.DrawFn) -> list[EvidenceItem]:
+    """What up to four devices report of one fire, a report a second, in the order in which it was seen."""
+    items = []
+    for device in range(draw(st.integers(1, 4))):
+        camera = draw(st.booleans())
+        kind = draw(st.sampled_from(KINDS))
+        start = draw(st.integers(0, 10))
+        for number, level in enumerate(draw(st.lists(st.sampled_from(LEVELS), min_size=1, max_size=6))):
+            until = NOW + (start + number) * SECOND + device
+            items.append(
+                EvidenceItem(
+                    id=f"{device}-{number}",
+                    episode=f"{device}",
+                    fleet="default/cameras/c" if camera else "default/sensors/s",
+                    device=f"d{device}",
+                    zone="hall",
+                    kind=kind,
+                    sense=Sense.SENSE_CAMERA if camera else Sense.SENSE_SENSOR,
+                    level=level,
+                    since_ns=NOW + start * SECOND,
+                    until_ns=until,
+                )
+            )
+    return sorted(items, key=lambda item: item.until_ns)
+
+
+@settings(max_examples=200, deadline=None)
+@given(fires(), st.data())
+def test_one_alarm_per_fire_whatever_the_order_the_resends_and_the_restarts(
+    fire: list[EvidenceItem], data: st.DataObject
+) -> None:
+    deliveries = data.draw(st.permutations([*fire, *data.draw(st.lists(st.sampled_from(fire), max_size=8))]))
+    machine, known, events, now = ZoneMachine("default", "hall"), set[str](), list[AlarmEvent](), NOW
+    for item in deliveries:
+        now += data.draw(st.sampled_from([0, SECOND // 10, SECOND]))
+        if item.id not in known:  # the store keeps resends away, over restarts too
+            known.add(item.id)
+            events += machine.evidence(item, now)
+        if data.draw(st.booleans()):
+            machine = ZoneMachine.load(machine.dump())
+        if data.draw(st.booleans()) and machine.state == ZoneState.ZONE_STATE_ALARM:
+            events += machine.acknowledge("Ada", "", now)
+    raised = {event.alarm for event in events if event.state == ZoneState.ZONE_STATE_ALARM}
+    assert len(raised) <= 1
+    if any(alone(item) >= Level.LEVEL_ALARM for item in fire):
+        assert len(raised) == 1, "an alarm-level report was swallowed"
+    closed = machine.state == ZoneState.ZONE_STATE_NORMAL
+    assert closed == (not machine.alarm)
+    for before, after in itertools.pairwise(events):
+        assert after.previous == before.state
+
+
+@settings(max_examples=100, deadline=None)
+@given(fires())
+def test_a_fire_reported_in_order_ends_where_its_last_signs_say(fire: list[EvidenceItem]) -> None:
+    machine, latest = ZoneMachine("default", "hall"), dict[tuple[str, int], EvidenceItem]()
+    alarmed = False
+    for item in fire:
+        machine.evidence(item, item.until_ns)
+        latest[item.device, item.kind] = item
+        level = judge(latest.values()).level
+        alarmed = alarmed or level == Level.LEVEL_ALARM
+        expected = {
+            Level.LEVEL_CLEAR: ZoneState.ZONE_STATE_NORMAL,
+            Level.LEVEL_PRE_ALARM: ZoneState.ZONE_STATE_PRE_ALARM,
+        }
+        assert machine.state == (ZoneState.ZONE_STATE_ALARM if alarmed else expected[level])

@@ -1,0 +1,289 @@
+import pytest
+
+from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.types_pb2 import Kind, Level, Sense
+from embereye.zone.fusion import WINDOW_NS
+from embereye.zone.state import TEST_NS, NotAllowedError, ZoneMachine
+
+SECOND = 1_000_000_000
+NOW = 1_700_000_000 * SECOND
+NORMAL = ZoneState.ZONE_STATE_NORMAL
+PRE_ALARM = ZoneState.ZONE_STATE_PRE_ALARM
+ALARM = ZoneState.ZONE_STATE_ALARM
+ACKNOWLEDGED = ZoneState.ZONE_STATE_ACKNOWLEDGED
+RESTORED = ZoneState.ZONE_STATE_RESTORED
+
+
+def sign(
+    device: str = "s-01",
+    kind: Kind.ValueType = Kind.KIND_SMOKE,
+    level: Level.ValueType = Level.LEVEL_ALARM,
+    *,
+    at: float = 0,
+    since: float | None = None,
+    episode: str = "",
+    sense: Sense.ValueType = Sense.SENSE_SENSOR,
+    name: str = "",
+) -> EvidenceItem:
+    return EvidenceItem(
+        id=name or f"{device}/{kind}/{level}/{at}/{episode}",
+        episode=episode or f"{device}/{kind}",
+        fleet="default/sensors/f",
+        device=device,
+        zone="hall",
+        kind=kind,
+        level=level,
+        sense=sense,
+        since_ns=NOW + int((at if since is None else since) * SECOND),
+        until_ns=NOW + int(at * SECOND),
+        snapshot=b"jpeg",
+    )
+
+
+def at(seconds: float) -> int:
+    return NOW + int(seconds * SECOND)
+
+
+def zone() -> ZoneMachine:
+    return ZoneMachine("default", "hall")
+
+
+def in_alarm() -> ZoneMachine:
+    machine = zone()
+    machine.evidence(sign(), at(0))
+    assert machine.state == ALARM
+    return machine
+
+
+def test_a_fire_goes_from_pre_alarm_to_reset_under_one_id() -> None:
+    machine = zone()
+    events = machine.evidence(sign(level=Level.LEVEL_PRE_ALARM), at(0))
+    events += machine.evidence(sign(kind=Kind.KIND_HEAT, level=Level.LEVEL_PRE_ALARM, at=1), at(1))
+    events += machine.acknowledge("Ada", "", at(2))
+    events += machine.evidence(sign(level=Level.LEVEL_CLEAR, at=3), at(3))
+    events += machine.evidence(sign(kind=Kind.KIND_HEAT, level=Level.LEVEL_CLEAR, at=4), at(4))
+    events += machine.reset("Ada", "toast", at(5))
+    assert [event.state for event in events] == [PRE_ALARM, ALARM, ACKNOWLEDGED, RESTORED, NORMAL]
+    assert [event.previous for event in events] == [NORMAL, PRE_ALARM, ALARM, ACKNOWLEDGED, RESTORED]
+    assert len({event.alarm for event in events}) == 1
+    assert events[0].alarm
+    assert all(event.why for event in events)
+    assert events[-1].who == "Ada"
+    assert events[-1].why == "reset by Ada: toast"
+    assert machine.idle
+
+
+def test_events_carry_no_snapshot() -> None:
+    (event,) = zone().evidence(sign(), at(0))
+    assert event.contributions[0].device == "s-01"
+    assert not event.contributions[0].snapshot
+
+
+def test_a_pre_alarm_ends_by_itself_when_its_sign_is_clear() -> None:
+    machine = zone()
+    machine.evidence(sign(level=Level.LEVEL_PRE_ALARM), at(0))
+    (event,) = machine.evidence(sign(level=Level.LEVEL_CLEAR, at=1), at(1))
+    assert event.state == NORMAL
+    assert event.alarm
+    assert not machine.alarm
+
+
+def test_a_pre_alarm_ends_by_itself_when_its_sign_is_not_renewed() -> None:
+    machine = zone()
+    machine.evidence(sign(level=Level.LEVEL_PRE_ALARM), at(0))
+    assert machine.tick(NOW + WINDOW_NS - 1) == []
+    (event,) = machine.tick(NOW + WINDOW_NS)
+    assert (event.state, event.why) == (NORMAL, "the signs have ended unconfirmed")
+    assert machine.idle
+
+
+def test_an_alarm_latches_until_somebody_acknowledges_it() -> None:
+    machine = in_alarm()
+    machine.evidence(sign(level=Level.LEVEL_CLEAR, at=1), at(1))
+    assert machine.tick(at(3600)) == []
+    assert machine.state == ALARM
+    events = machine.acknowledge("Ada", "", at(3601))
+    assert [event.state for event in events] == [ACKNOWLEDGED, RESTORED]
+
+
+def test_an_acknowledged_alarm_is_restored_when_its_signs_are_not_renewed() -> None:
+    machine = in_alarm()
+    machine.acknowledge("Ada", "", at(1))
+    machine.evidence(sign(at=20, since=0), at(20))
+    assert machine.tick(at(49)) == []
+    (event,) = machine.tick(at(50))
+    assert event.state == RESTORED
+
+
+def test_a_device_that_burnt_is_not_a_sign_that_ended() -> None:
+    machine = in_alarm()
+    machine.acknowledge("Ada", "", at(1))
+    machine.fault("default/sensors/f", "s-01", "silent for 7 s", at(8))
+    assert machine.tick(at(60)) == []
+    assert machine.state == ACKNOWLEDGED
+    events = machine.fault_cleared("default/sensors/f", "s-01", "is watched again", at(70))
+    assert [event.type for event in events] == [AlarmEvent.TYPE_FAULT_CLEARED, AlarmEvent.TYPE_STATE]
+    assert machine.state == RESTORED
+
+
+def test_a_fire_that_comes_back_before_the_reset_is_the_same_alarm_and_must_be_acknowledged_again() -> None:
+    machine = in_alarm()
+    alarm = machine.alarm
+    machine.acknowledge("Ada", "", at(1))
+    machine.evidence(sign(level=Level.LEVEL_CLEAR, at=2), at(2))
+    assert machine.state == RESTORED
+    (event,) = machine.evidence(sign(at=10, episode="second"), at(10))
+    assert (event.state, event.alarm) == (ALARM, alarm)
+    assert event.why.startswith("the fire is back: ")
+
+
+def test_a_weak_sign_after_restoration_returns_to_acknowledged() -> None:
+    machine = in_alarm()
+    machine.acknowledge("Ada", "", at(1))
+    machine.evidence(sign(level=Level.LEVEL_CLEAR, at=2), at(2))
+    (event,) = machine.evidence(sign(at=10, level=Level.LEVEL_PRE_ALARM, episode="second"), at(10))
+    assert event.state == ACKNOWLEDGED
+
+
+def test_signs_that_go_on_after_a_reset_raise_a_new_alarm() -> None:
+    machine = in_alarm()
+    first = machine.alarm
+    machine.acknowledge("Ada", "", at(1))
+    machine.reset("Ada", "", at(2))
+    (event,) = machine.evidence(sign(at=3, since=0), at(3))
+    assert event.state == ALARM
+    assert event.alarm != first
+
+
+def test_what_was_seen_before_a_reset_raises_nothing_after_it() -> None:
+    machine = in_alarm()
+    machine.acknowledge("Ada", "", at(5))
+    machine.reset("Ada", "", at(10))
+    assert machine.evidence(sign(at=9, name="spooled elsewhere"), at(20)) == []
+    assert machine.state == NORMAL
+
+
+def test_a_sign_that_joins_an_open_alarm_is_told_once_and_once_more_when_it_grows() -> None:
+    machine = in_alarm()
+    (joined,) = machine.evidence(sign("s-02", level=Level.LEVEL_PRE_ALARM, at=1), at(1))
+    assert (joined.type, joined.state) == (AlarmEvent.TYPE_EVIDENCE, ALARM)
+    assert joined.why == "also smoke score 0 at s-02"
+    assert machine.evidence(sign("s-02", level=Level.LEVEL_PRE_ALARM, at=2), at(2)) == []
+    (grown,) = machine.evidence(sign("s-02", level=Level.LEVEL_ALARM, at=3), at(3))
+    assert grown.why.startswith("stronger: ")
+    assert machine.evidence(sign("s-01", at=4), at(4)) == []
+
+
+def test_an_alarm_that_arrives_late_is_raised_and_says_so() -> None:
+    (event,) = zone().evidence(sign(at=0), at(600))
+    assert event.state == ALARM
+    assert event.why.endswith("(seen 10 min ago, reported late)")
+
+
+def test_a_late_alarm_counts_although_a_later_weaker_report_came_first() -> None:
+    machine = zone()
+    machine.evidence(sign(at=10, level=Level.LEVEL_PRE_ALARM, episode="b"), at(10))
+    (event,) = machine.evidence(sign(at=5, episode="a"), at(11))
+    assert event.state == ALARM
+
+
+def test_a_report_overtaken_by_a_later_one_changes_nothing() -> None:
+    machine = zone()
+    machine.evidence(sign(at=10, level=Level.LEVEL_PRE_ALARM), at(10))
+    machine.evidence(sign(at=11, level=Level.LEVEL_CLEAR), at(11))
+    assert machine.evidence(sign(at=9, level=Level.LEVEL_PRE_ALARM), at(12)) == []
+    assert machine.state == NORMAL
+
+
+def test_a_device_whose_clock_runs_ahead_does_not_prolong_its_sign() -> None:
+    machine = zone()
+    machine.evidence(sign(at=7200, level=Level.LEVEL_PRE_ALARM), at(0))
+    (event,) = machine.tick(at(30))
+    assert event.state == NORMAL
+
+
+@pytest.mark.parametrize(
+    ("state", "action", "sentence"),
+    [
+        (NORMAL, "acknowledge", "zone default/hall is in state normal: there is no alarm to acknowledge"),
+        (NORMAL, "reset", "zone default/hall is in state normal: there is no alarm to reset"),
+        (PRE_ALARM, "reset", "zone default/hall is in state pre-alarm: there is no alarm to reset"),
+        (ALARM, "reset", "zone default/hall is in alarm: acknowledge it before it is reset"),
+        (ACKNOWLEDGED, "acknowledge", "zone default/hall: Ada has acknowledged the alarm already"),
+    ],
+)
+def test_a_step_that_the_state_does_not_allow_is_refused(
+    state: ZoneState.ValueType, action: str, sentence: str
+) -> None:
+    machine = ZoneMachine("default", "hall", state=state, acknowledged_by="Ada")
+    with pytest.raises(NotAllowedError) as caught:
+        getattr(machine, action)("Bob", "", NOW)
+    assert str(caught.value) == sentence
+    assert machine.state == state
+
+
+def test_faults_are_told_once_and_cleared_once() -> None:
+    machine = zone()
+    (event,) = machine.fault("f", "cam-2", "silent for 6.2 s", NOW)
+    assert (event.type, event.why) == (AlarmEvent.TYPE_FAULT, "cam-2 is dark: silent for 6.2 s")
+    assert event.fault.device == "cam-2"
+    assert machine.fault("f", "cam-2", "silent for 7.2 s", NOW) == []
+    assert machine.message(NOW).faults[0].reason == "silent for 7.2 s"
+    (event,) = machine.fault_cleared("f", "cam-2", "is watched again", NOW)
+    assert (event.type, event.state) == (AlarmEvent.TYPE_FAULT_CLEARED, NORMAL)
+    assert machine.fault_cleared("f", "cam-2", "is watched again", NOW) == []
+    assert machine.idle
+
+
+def test_a_fault_does_not_hide_an_alarm_nor_an_alarm_a_fault() -> None:
+    machine = in_alarm()
+    machine.fault("f", "cam-2", "silent", at(1))
+    message = machine.message(at(1))
+    assert (message.state, len(message.faults)) == (ALARM, 1)
+
+
+def test_a_zone_under_test_alarms_and_says_that_it_is_tested() -> None:
+    machine = zone()
+    (event,) = machine.test("Ada", "yearly", at(0))
+    assert (event.type, event.why, event.who) == (AlarmEvent.TYPE_TEST, "test begun by Ada: yearly", "Ada")
+    (event,) = machine.evidence(sign(at=1), at(1))
+    assert event.state == ALARM
+    assert event.why.endswith("(zone under test by Ada)")
+    (event,) = machine.test("Bob", "", at(2))
+    assert event.why == "test ended by Bob"
+    assert not machine.testing
+
+
+def test_a_forgotten_test_ends_by_itself() -> None:
+    machine = zone()
+    machine.test("Ada", "", NOW)
+    assert machine.tick(NOW + TEST_NS - 1) == []
+    (event,) = machine.tick(NOW + TEST_NS)
+    assert event.why == "test begun by Ada ended by itself after 30 min"
+    assert machine.idle
+
+
+def test_a_zone_that_was_stored_and_loaded_goes_on_as_it_was() -> None:
+    machine = in_alarm()
+    machine.evidence(sign("s-02", at=1), at(1))
+    machine.fault("f", "cam-2", "silent", at(2))
+    machine.test("Ada", "", at(3))
+    machine.acknowledge("Ada", "", at(4))
+    loaded = ZoneMachine.load(machine.dump())
+    loaded.revision = machine.revision
+    assert loaded == machine
+    assert loaded.tick(at(31)) == machine.tick(at(31))
+
+
+def test_what_is_not_a_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a zone"):
+        ZoneMachine.load(b'{"format": 99}')
+
+
+def test_an_open_alarm_lists_the_signs_that_ended_as_clear() -> None:
+    machine = in_alarm()
+    machine.evidence(sign("s-02", at=1), at(1))
+    machine.evidence(sign("s-02", level=Level.LEVEL_CLEAR, at=2), at(2))
+    levels = {item.device: item.level for item in machine.message(at(2)).contributions}
+    assert levels == {"s-01": Level.LEVEL_ALARM, "s-02": Level.LEVEL_CLEAR}
