@@ -35,6 +35,7 @@ lint: install ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$$(e2e/cluster/binaries helm)/helm lint --strict charts/embereye
 
 format: install ## Put the code into the house style
 	$(BIN)/ruff format .
