@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -234,4 +235,5 @@ def install_crds(cluster: ApiServer, crds: list[Any]) -> None:
             return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
         wait_for(established, f"CRD {name}")
-        wait_for(lambda plural=plural: cluster.get(f"/apis/embereye.dev/v1alpha1/namespaces/default/{plural}"), plural)
+        served = f"/apis/embereye.dev/v1alpha1/namespaces/default/{plural}"
+        wait_for(partial(cluster.get, served), plural)

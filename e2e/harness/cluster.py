@@ -107,7 +107,15 @@ class Cluster:
 
     async def items(self, *arguments: str) -> list[Json]:
         """The objects of a list."""
-        return ((await self.get(*arguments)) or {}).get("items", [])
+        found: list[Json] = ((await self.get(*arguments)) or {}).get("items", [])
+        return found
+
+    async def existing(self, kind: str, name: str, namespace: str, limit: float) -> Json:
+        """An object that is about to appear."""
+        found = await until(
+            lambda: self.get(kind, name, "--namespace", namespace), bool, f"{kind} {namespace}/{name}", limit
+        )
+        return found or {}
 
     async def watch(self, *arguments: str) -> AsyncIterator[Json]:
         """Every state of the objects as the API server tells it, until cancelled; ends where kubectl does."""

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import grpc
 
-from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
@@ -66,7 +66,7 @@ class EvidenceProber:
         """Report nothing new."""
         self._stopping = True
 
-    async def _send(self, call: "grpc.aio.StreamStreamCall[ReportRequest, object]") -> None:
+    async def _send(self, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]") -> None:
         hello = ShardHello(fleet=self._fleet, shard="prober", epoch=1)
         await call.write(ReportRequest(hello=hello))
         # What was acknowledged last is sent again as well: a hub must not count it twice.
@@ -111,7 +111,7 @@ class IngestProber:
     _waiting: deque[Reading] = field(default_factory=deque)
     _epoch: int = field(default_factory=time.time_ns)
     _sent: int = 0
-    _elsewhere: str | None = None
+    _moves: list[str] = field(default_factory=list)  # where this stream was told to go
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -132,7 +132,8 @@ class IngestProber:
 
     async def _talk(self, target: str) -> str:
         """One stream; returns where to go next, "" for home."""
-        self._sent, self._elsewhere = self.watermark, None
+        self._sent = self.watermark
+        self._moves.clear()
         link = grpc.aio.insecure_channel(target, options=OPTIONS)
         call = IngestStub(link).Stream()
         reading = asyncio.ensure_future(self._read(call))
@@ -141,12 +142,12 @@ class IngestProber:
             drained = 0.0
             while not reading.done():
                 now = time.monotonic()
-                if self._elsewhere is None:
+                if not self._moves:
                     await self._write(call)
                 else:
                     drained = drained or now
                     if now - drained > GRACE or not self._waiting or self.watermark >= self._sent:
-                        return self._elsewhere
+                        return self._moves[-1]
                 latest = max(began, self.acks[-1] if self.acks else began)
                 if now - latest > STALLED:
                     self.diary.note(self.device, f"{target} acknowledges nothing: dialling again")
@@ -161,7 +162,7 @@ class IngestProber:
                 await reading
             call.cancel()
             await link.close()
-        return self._elsewhere or ""
+        return self._moves[-1] if self._moves else ""
 
     async def _write(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
         fresh = [reading for reading in self._waiting if reading.sequence > self._sent]
@@ -180,7 +181,7 @@ class IngestProber:
                     self.drains += 1
                     target = self.reroute(response.drain.target) if response.drain.target else ""
                     self.diary.note(self.device, f"DRAIN to {response.drain.target or 'home'}: {response.drain.reason}")
-                    self._elsewhere = target
+                    self._moves.append(target)
                 case "rejected":
                     self.rejections.append(response.rejected.reason)
                     self.diary.note(self.device, f"rejected: {response.rejected.reason}", "bad")

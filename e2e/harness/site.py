@@ -149,12 +149,8 @@ class Site:
         """NodePort Services beside the fleets' and the shards' own, so that devices outside can reach them."""
         for fleet, kind, ports in ((SENSORS, "sensors", ("grpc", "tcp")), (CAMERAS, "cameras", ("grpc",))):
             name = f"{fleet}-{kind}"
-            service = await until(
-                lambda name=name: self.cluster.get("service", name, "--namespace", SITE), bool, f"Service {name}", 60
-            )
-            shard = await until(
-                lambda name=name: self.cluster.get("service", f"{name}-0", "--namespace", SITE), bool, "its shard", 60
-            )
+            service = await self.cluster.existing("service", name, SITE, 60)
+            shard = await self.cluster.existing("service", f"{name}-0", SITE, 60)
             doors = [_door(service, name, service["spec"]["selector"], ports)]
             for index in range(SHARDS):
                 selector = dict(shard["spec"]["selector"])
@@ -180,11 +176,7 @@ class Site:
 
     async def hub(self) -> str:
         """The hub's gRPC address from here."""
-        name = f"{RELEASE}-hub"
-        service = await until(
-            lambda: self.cluster.get("service", name, "--namespace", SYSTEM), bool, f"Service {name}", 30
-        )
-        assert service
+        service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
         return f"{self.entrance}:{node_ports(service)['grpc']}"
 
     async def _follow(self, name: str, kind: str) -> None:
@@ -225,7 +217,7 @@ class Site:
             status = fleet.get("status", {})
             conditions = {entry["type"]: entry for entry in status.get("conditions", [])}
             fresh = status.get("observedGeneration") == fleet.get("metadata", {}).get("generation")
-            return fresh and conditions.get("Covered", {}).get("status") == str(wanted)
+            return bool(fresh and conditions.get("Covered", {}).get("status") == str(wanted))
 
         return await until(lambda: self.fleet(kind, name), satisfied, f"{kind}/{name} Covered={wanted}", limit)
 
