@@ -298,7 +298,7 @@ class Hub:
         try:
             await asyncio.wait((future, changed), return_when=asyncio.FIRST_COMPLETED)
             if not future.done() and self.failing:
-                raise StoreFailingError(self.failing)
+                raise StoreFailingError(f"{self.failing}; what was asked for may be stored once this is mended")
             await future
         finally:
             changed.cancel()
