@@ -28,11 +28,13 @@ class HttpSource:
     async def play(self, offer: Offer, tell: Tell) -> None:
         """Read pictures until the server ends the stream."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._dial, sock_read=self._stall)
-        auth = aiohttp.BasicAuth(self._what.user, self._what.password) if self._what.user else None
+        headers = {}
+        if self._what.user:
+            headers["Authorization"] = aiohttp.encode_basic_auth(self._what.user, self._what.password)
         try:
-            async with aiohttp.ClientSession(timeout=timeout, auth=auth, read_bufsize=CHUNK) as session:
+            async with aiohttp.ClientSession(timeout=timeout, read_bufsize=CHUNK) as session:
                 async with self._dials, asyncio.timeout(self._dial):
-                    response = await session.get(self._what.address, max_redirects=3)
+                    response = await session.get(self._what.address, headers=headers, max_redirects=3)
                 try:
                     await self._stream(response, offer, tell)
                 finally:
