@@ -46,7 +46,7 @@ _NOTHING = Flame(0.0, 0, None, ())
 @dataclass(frozen=True)
 class _Step:
     time_ns: int
-    green: Share
+    green: Picture
     colour: Mask
 
 
@@ -85,8 +85,7 @@ class FlameDetector:
     @property
     def suspect_mask(self) -> Mask | None:
         """Where something is suspected now: the background must not learn there. None: nowhere."""
-        held = self._held > 0
-        return held if held.any() else None
+        return self._held > 0 if self._holding else None
 
     def _reset(self, shape: tuple[int, int]) -> None:
         self._shape = shape
@@ -95,6 +94,7 @@ class FlameDetector:
         self._flicker = np.zeros(shape, np.float32)
         self._core = np.zeros(shape, np.float32)
         self._held = np.zeros(shape, np.float32)  # seconds
+        self._holding = False  # whether any of them is above 0
         self._periodicity = Periodicity(self.limits)
         self._red = np.zeros(shape, np.uint8)  # of the present frame
         self._coloured_ns = 0  # when anything had a flame's colour last
@@ -114,7 +114,7 @@ class FlameDetector:
             colour &= ~ignored
             core &= ~ignored
         self._red = frame[..., 2]
-        self._steps.append(_Step(time_ns, frame[..., 1].astype(np.float32), colour))
+        self._steps.append(_Step(time_ns, frame[..., 1].copy(), colour))
         self._periodicity.see(frame[..., 1], time_ns)
         before = self._step_before(time_ns)
         if colour.any():
@@ -125,17 +125,17 @@ class FlameDetector:
         if before is None:
             return self._conclude([], time_ns, elapsed)
         middle, first = before
-        swing = self._steps[-1].green - 2 * middle.green + first.green
-        swinging = np.abs(swing) > limits.swing_min
+        # Half the second difference, in eight bits: |(newest + first) / 2 - middle|.
+        swing = cv2.absdiff(cv2.addWeighted(self._steps[-1].green, 0.5, first.green, 0.5, 0.0), middle.green)
+        swinging = swing > 0.5 * limits.swing_min
         coloured = colour | middle.colour | first.colour
-        others = swinging & ~coloured
-        if np.count_nonzero(others) > limits.disturbed_share * others.size:
+        flickering = swinging & coloured
+        if np.count_nonzero(swinging) - np.count_nonzero(flickering) > limits.disturbed_share * swinging.size:
             return self._conclude([], time_ns, elapsed)
         self._periodicity.swing(swinging, time_ns)
         rate = 1.0 - math.exp(-min(elapsed, limits.frame_max_ns) / limits.memory_ns)
-        self._occupancy += rate * (colour - self._occupancy)
-        self._flicker += rate * ((swinging & coloured) - self._flicker)
-        self._core += rate * (core - self._core)
+        for memory, mask in ((self._occupancy, colour), (self._flicker, flickering), (self._core, core)):
+            cv2.accumulateWeighted(mask.view(np.uint8), memory, rate)
         return self._conclude(self._sites(time_ns), time_ns, elapsed)
 
     def _forget(self) -> None:
@@ -143,6 +143,7 @@ class FlameDetector:
             self._coloured_ns = 0
             for memory in (self._occupancy, self._flicker, self._core, self._held):
                 memory.fill(0)
+            self._holding = False
 
     def _step_before(self, time_ns: int) -> tuple[_Step, _Step] | None:
         """The frames one and two steps before `time_ns`; forgets what is older."""
@@ -163,6 +164,8 @@ class FlameDetector:
 
     def _sites(self, time_ns: int) -> list[_Site]:
         limits = self.limits
+        if float(self._flicker.max(initial=0.0)) <= limits.flicker_min:
+            return []
         seeds = (self._flicker > limits.flicker_min) & (self._occupancy > limits.occupancy_min)
         if not seeds.any():
             return []
@@ -211,30 +214,32 @@ class FlameDetector:
     def _conclude(self, sites: list[_Site], time_ns: int, elapsed_ns: int) -> Flame:
         limits = self.limits
         seconds = min(elapsed_ns, limits.frame_max_ns) / SECOND
-        evidence = np.zeros(self._shape, np.uint8)
-        best: _Site | None = None
-        for site in sites:
-            if best is None or site.score > best.score:
-                best = site
-            if site.score >= limits.score_min:
-                x, y, width, height = site.box
-                evidence[y : y + height, x : x + width] |= site.mask.astype(np.uint8)
-        if evidence.any():
-            reached = cv2.dilate(evidence, _HELD_REACH).astype(bool)
-            self._held += np.where(reached, seconds, -limits.decay * seconds).astype(np.float32)
-        else:
-            self._held -= limits.decay * seconds
-        longest = limits.held_max_ns
-        if not self._periodicity.knows(time_ns):
-            longest = limits.alarm_ns - 1_000_000  # only a suspicion until repetition can be ruled out
-        np.clip(self._held, 0.0, longest / SECOND, out=self._held)
-        held = float(self._held.max(initial=0.0))
+        best = max(sites, key=lambda site: site.score, default=None)
+        evident = [site for site in sites if site.score >= limits.score_min]
+        if evident or self._holding:
+            self._hold(evident, time_ns, seconds)
+        held = float(self._held.max(initial=0.0)) if self._holding else 0.0
         return Flame(
             score=best.score if best else 0.0,
             held_ns=int(held * SECOND),
             box=best.box if best else None,
             terms=self._terms(best, held) if best else (),
         )
+
+    def _hold(self, evident: list[_Site], time_ns: int, seconds: float) -> None:
+        """Add `seconds` where there is evidence, take some of it off elsewhere."""
+        limits = self.limits
+        evidence = np.zeros(self._shape, np.uint8)
+        for site in evident:
+            x, y, width, height = site.box
+            evidence[y : y + height, x : x + width] |= site.mask.astype(np.uint8)
+        reached = cv2.dilate(evidence, _HELD_REACH).astype(bool)
+        self._held += np.where(reached, seconds, -limits.decay * seconds).astype(np.float32)
+        longest = limits.held_max_ns
+        if not self._periodicity.knows(time_ns):
+            longest = limits.alarm_ns - 1_000_000  # only a suspicion until repetition can be ruled out
+        np.clip(self._held, 0.0, longest / SECOND, out=self._held)
+        self._holding = bool(self._held.any())
 
     def _terms(self, site: _Site, held: float) -> tuple[Term, ...]:
         limits, pixels = self.limits, self._shape[0] * self._shape[1]

@@ -54,14 +54,14 @@ class Periodicity:
     def swing(self, swinging: npt.NDArray[np.bool_], time_ns: int) -> None:
         """Note where the picture swings."""
         size = ((swinging.shape[1] + 1) // 2, (swinging.shape[0] + 1) // 2)
-        small = cv2.resize(swinging.astype(np.float32), size, interpolation=cv2.INTER_AREA)
+        small = cv2.resize(swinging.view(np.uint8) * np.uint8(255), size, interpolation=cv2.INTER_AREA)
         if self._bin is None:
             self._bin, self._bin_frames, self._bin_began_ns = np.zeros(small.shape, np.float32), 0, time_ns
             self._since_ns = self._since_ns or time_ns
         cv2.accumulate(small, self._bin)
         self._bin_frames += 1
         if time_ns - self._bin_began_ns >= BIN_NS:
-            self._bins.append((self._bin * (255 / self._bin_frames)).astype(np.uint8))
+            self._bins.append((self._bin / self._bin_frames).astype(np.uint8))
             self._bin = None
 
     def knows(self, time_ns: int) -> bool:

@@ -229,7 +229,7 @@ async def test_a_shard_that_cannot_see_does_not_say_that_the_fire_is_out(running
     loops = await asyncio.to_thread(render, 320, 240, 5, 15.0, fire=True)
     await push_all(shard, "c1", list(loops.growth[:60]))
     assert running.reports
-    await push_all(shard, "c1", [noisy_jpeg(n, size=(240, 320), level=-200) for n in range(150)])
+    await push_all(shard, "c1", [noisy_jpeg(n, size=(240, 320), level=-200) for n in range(60)])
     assert all(report.level > Level.LEVEL_CLEAR for report in running.reports)
     assert status_of(shard, "c1").reason == "picture black"
 

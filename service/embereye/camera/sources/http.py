@@ -1,6 +1,7 @@
 """MJPEG over HTTP: one GET, then picture after picture (multipart/x-mixed-replace)."""
 
 import asyncio
+import os
 
 import aiohttp
 
@@ -42,7 +43,8 @@ class HttpSource:
         except TimeoutError as error:
             raise SourceError(f"no answer within {self._dial:g} s") from error
         except aiohttp.ClientConnectorError as error:
-            raise SourceError(f"cannot connect: {error.os_error.strerror or error.os_error}") from error
+            reason = os.strerror(error.errno) if error.errno else str(error.os_error)
+            raise SourceError(f"cannot connect: {reason}") from error
         except aiohttp.ClientError as error:
             raise SourceError(f"HTTP: {type(error).__name__}: {str(error)[:200]}") from error
 
