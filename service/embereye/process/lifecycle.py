@@ -13,8 +13,8 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 
-# The id of a parent whose death is to end this process: nothing is left running behind a killed `embereye up`. It is the
-# parent that says who it is: it may be gone before this process can ask.
+# The id of a parent whose death is to end this process: nothing is left running behind a killed `embereye up`. The
+# parent says who it is itself: it may be gone before this process can ask.
 PARENT_VARIABLE = "EMBEREYE_FOLLOW_PARENT"
 
 

@@ -8,8 +8,8 @@ import pytest
 from embereye.camera import device as device_module
 from embereye.camera.mailbox import Tally
 from embereye.sim.cameras import CameraSpec, run_cameras
+from embereye.sim.fire import Fire
 from embereye.sim.scene import render
-from embereye.sim.script import FireScript
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Kind, Level, Mask, Sense
 
@@ -196,7 +196,7 @@ async def test_load_counts_what_waits_and_how_long(running):
 async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1", zone="hall")))
-    loops = await asyncio.to_thread(render, 320, 240, 5, 15.0, fire=True)
+    loops = await asyncio.to_thread(render, 320, 240, 5, 15.0)
     await push_all(shard, "c1", [*loops.quiet[:20], *loops.growth[:75]])
     assert running.reports, "no evidence at all"
     levels = [report.level for report in running.reports]
@@ -216,7 +216,7 @@ async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(
 async def test_a_quiet_room_and_somebody_walking_through_raise_nothing(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))
-    loops = await asyncio.to_thread(render, 320, 240, 6, 15.0, fire=False)
+    loops = await asyncio.to_thread(render, 320, 240, 6, 15.0)
     await push_all(shard, "c1", [*loops.quiet, *loops.walk, *loops.quiet])
     assert not running.reports
     assert status_of(shard, "c1").covered
@@ -226,7 +226,7 @@ async def test_a_shard_that_cannot_see_does_not_say_that_the_fire_is_out(running
     monkeypatch.setattr(device_module, "BLIND_NS", 0)
     shard = running.shard
     shard.apply(assignment(1, device("c1")))
-    loops = await asyncio.to_thread(render, 320, 240, 5, 15.0, fire=True)
+    loops = await asyncio.to_thread(render, 320, 240, 5, 15.0)
     await push_all(shard, "c1", list(loops.growth[:60]))
     assert running.reports
     await push_all(shard, "c1", [noisy_jpeg(n, size=(240, 320), level=-200) for n in range(60)])
@@ -240,7 +240,7 @@ async def test_a_served_camera_is_pulled_analysed_and_raises_its_alarm(running):
     specs = [CameraSpec("c1", "hall"), CameraSpec("c2", "yard")]
     server = asyncio.ensure_future(
         run_cameras(
-            specs, "127.0.0.1", 0, fps=10, size=(320, 240), seed=3, fires=[FireScript(0.5, 60, zone="hall")],
+            specs, "127.0.0.1", 0, fps=10, size=(320, 240), seed=3, fires=[Fire(0.5, 60, zone="hall")],
             stop=stop, ready=port.set_result,
         )
     )  # fmt: skip

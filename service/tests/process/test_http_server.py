@@ -1,18 +1,22 @@
 import asyncio
+import socket
 
 import pytest
 from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry
 
-from embereye.process.http_server import bound_port, metrics_app, serve_http
+from embereye.process.http_server import metrics_app, serve_http
 from embereye.process.lifecycle import UserError
 
 
 @pytest.mark.parametrize("host", ["[::]", "0.0.0.0"])
 async def test_every_address_means_ipv4_too(host: str) -> None:
-    runner = await serve_http(metrics_app(CollectorRegistry()), host, 0)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    runner = await serve_http(metrics_app(CollectorRegistry()), host, port)
     try:
-        async with ClientSession() as session, session.get(f"http://127.0.0.1:{bound_port(runner)}/healthz") as answer:
+        async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/healthz") as answer:
             assert await answer.text() == "ok\n"
     finally:
         await runner.cleanup()

@@ -9,7 +9,7 @@ import pytest
 from embereye.process.lifecycle import UserError
 from embereye.sim import cameras as module
 from embereye.sim.cameras import CameraSpec, add_arguments, parse_specs, prepare, run_cameras
-from embereye.sim.script import FireScript
+from embereye.sim.fire import Fire
 from embereye.wire.jpeg import read_header
 from embereye.wire.multipart import MultipartParser
 
@@ -29,7 +29,7 @@ def test_a_clip_is_a_camera_of_its_own_or_one_of_those_named(tmp_path):
     clip = tmp_path / "a=b.mp4"
     clip.write_bytes(b"x")
     assert parse_specs(arguments("--cameras", "c1=hall", "--clip", f"{clip}=c1")) == [CameraSpec("c1", "hall", clip)]
-    assert parse_specs(arguments("--count", "0", "--clip", f"{clip}=c9")) == [CameraSpec("c9", "", clip)]
+    assert parse_specs(arguments("--clip", f"{clip}=c9")) == [CameraSpec("c9", "", clip)]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ async def test_the_server_lists_its_cameras_and_streams_each_as_mjpeg():
 
 
 async def test_a_fire_is_shown_while_it_burns_and_only_where():
-    fires = [FireScript(5, 10, device="a")]
+    fires = [Fire(5, 10, device="a")]
     cameras = await prepare([CameraSpec("a"), CameraSpec("b")], fps=5, size=(160, 120), fires=fires)
 
     def redness(camera, seconds):
