@@ -1,7 +1,7 @@
 """Waiting times between attempts at something that keeps failing."""
 
-import random
 from dataclasses import dataclass, field
+from random import Random
 
 
 @dataclass
@@ -15,14 +15,14 @@ class Backoff:
     floor: float = 0.1  # seconds
     cap: float = 10.0  # seconds
     factor: float = 2.0
-    random: random.Random = field(default_factory=random.Random)
+    jitter: Random = field(default_factory=Random)
     failures: int = field(default=0, init=False)
 
     def next(self) -> float:
         """Count a failure and return how many seconds to wait."""
         ceiling = min(self.cap, self.floor * self.factor**self.failures)
         self.failures = min(self.failures + 1, 64)
-        return self.random.uniform(self.floor, max(self.floor, ceiling))
+        return self.jitter.uniform(self.floor, max(self.floor, ceiling))
 
     def reset(self) -> None:
         """Start over after a success."""
