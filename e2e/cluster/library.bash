@@ -22,22 +22,23 @@ tool=$(basename "$0")
 # --- progress and failures ----------------------------------------------------------------------------------------
 
 doing='' began=0 child='' scratch=''
+exec {report}>&2 # also where a step's own output goes to a log
 
 step() { # step TEXT: the line is ended, with the seconds that it took, by the next step or by `stepped`
   stepped
   doing=$1 began=$SECONDS
-  printf '%s … ' "$doing" >&2
+  printf '%s … ' "$doing" >&"$report"
 }
 
 stepped() {
-  [ -z "$doing" ] || printf '%d s\n' $((SECONDS - began)) >&2
+  [ -z "$doing" ] || printf '%d s\n' $((SECONDS - began)) >&"$report"
   doing=''
 }
 
 fail() { # fail SENTENCE
-  [ -z "$doing" ] || printf 'failed\n' >&2
+  [ -z "$doing" ] || printf 'failed\n' >&"$report"
   doing=''
-  printf '%s: %s\n' "$tool" "$1" >&2
+  printf '%s: %s\n' "$tool" "$1" >&"$report"
   exit 1
 }
 
@@ -73,9 +74,9 @@ interrupted() {
     kill -TERM -- "-$child" 2>/dev/null || true
     wait "$child" 2>/dev/null || true
   fi
-  [ -z "$doing" ] || printf 'interrupted\n' >&2
+  [ -z "$doing" ] || printf 'interrupted\n' >&"$report"
   doing=''
-  [ -n "${EMBEREYE_PART:-}" ] || printf '%s: interrupted; run it again, what was finished is kept.\n' "$tool" >&2
+  [ -n "${EMBEREYE_PART:-}" ] || printf '%s: interrupted; run it again, what was finished is kept.\n' "$tool" >&"$report"
   exit 130
 }
 
@@ -91,6 +92,10 @@ discard() {
 make_scratch() { [ -n "$scratch" ] || scratch=$(mktemp -d "$state/unfinished.XXXXXX"); }
 
 leave() {
+  local status=$?
+  if [ "$status" != 0 ] && [ -n "$doing" ]; then # no sentence of ours foresaw it
+    printf 'failed\n%s: "%s" failed as the line above says, if there is one, and else as the newest file in %s does; mend that and run it again.\n' "$tool" "$doing" "$logs" >&"$report"
+  fi
   [ -z "$scratch" ] || discard "$scratch"
   if declare -F on_leave >/dev/null; then on_leave; fi
 }
@@ -299,7 +304,7 @@ pulled() {
     stepped
     return
   fi
-  printf 'not possible; ' >&2
+  printf 'not possible; ' >&"$report"
   stepped
   touch "$state/no-pull"
   return 1
