@@ -153,7 +153,7 @@ lacks_sys_resource() {
 # --- what is taken back by `down` ---------------------------------------------------------------------------------
 
 settings=(net.ipv4.ip_forward net.ipv6.conf.all.forwarding net.ipv6.conf.default.forwarding vm.overcommit_memory
-  vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys kernel.keys.root_maxbytes)
+  vm.panic_on_oom fs.file-max fs.nr_open kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys kernel.keys.root_maxbytes)
 
 # Writes down, once, how the machine was before anything here changed it.
 remember_machine() {
@@ -218,7 +218,7 @@ docker_answers() { timeout 20 docker version --format '{{.Server.Version}}' >/de
 
 daemon_pid() { # of the daemon that was started here, if it runs
   local pid
-  pid=$(cat "$state/daemon" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = dockerd ] && echo "$pid"
+  pid=$(cat "$state/daemon" 2>/dev/null) && tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF "$state/docker" && echo "$pid"
 }
 
 need_docker() {
