@@ -41,6 +41,7 @@ def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
     """Prints one line at once, whatever is captured."""
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
     reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+    assert reporter is not None
 
     def write(line: str) -> None:
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():

@@ -7,9 +7,10 @@ product says about itself.
 import asyncio
 import json
 import time
+from functools import partial
 
 import pytest
-from harness.cluster import until
+from harness.cluster import Json, until
 from harness.devices import Film
 from harness.diary import Diary, percentile
 from harness.probers import EvidenceProber
@@ -46,14 +47,7 @@ async def test_both_fleets_are_covered_soon_after_helm_install(site: Site) -> No
             await site.covered(kind, name, COVERED_SECONDS)
         seconds = (time.time_ns() - site.installed_ns) / 1e9
         step.say(hold(site.diary, "helm install → both fleets Covered", seconds, "s", COVERED_SECONDS))
-        await until(_connections(site), bool, "the witness is connected", 20)
-
-
-def _connections(site: Site):  # type: ignore[no-untyped-def]
-    async def ask() -> int:
-        return site.witness.connections
-
-    return ask
+        await until(site.witness.connected, bool, "the witness is connected", 20)
 
 
 def render_film() -> Film:
@@ -125,10 +119,9 @@ async def test_a_killed_shard_and_a_killed_hub_lose_and_double_nothing(site: Sit
         killed_ns = await site.cluster.kill_container(hub)
         await site.text_in("while-hub-away").fire(ADC1=3600)
 
-        async def again() -> int:
-            return site.witness.connections
-
-        await until(again, lambda count: count > connections, "the witness is connected again", 40, 0.1)
+        await until(
+            site.witness.connected, lambda count: count > connections, "the witness is connected again", 40, 0.1
+        )
         away = (time.time_ns() - killed_ns) / 1e9
         step.say("hub away " + hold(site.diary, "hub killed: no alarms for", away, "s"))
         for zone in fires:
@@ -179,7 +172,7 @@ async def _settled(site: Site, shards: int) -> None:
     await site.covered("sf", SENSORS, 30)
 
 
-def _ready(pod: dict) -> bool:  # type: ignore[type-arg]
+def _ready(pod: Json) -> bool:
     conditions = {entry["type"]: entry["status"] for entry in pod["status"].get("conditions", [])}
     return conditions.get("Ready") == "True"
 
@@ -214,7 +207,8 @@ async def test_a_node_is_drained_and_comes_back(site: Site) -> None:
 async def test_edits_of_a_fleet_take_effect_without_restarts(site: Site) -> None:
     with site.diary.step("a fleet edited") as step:
         before = _runs(await site.pods(component="sensor-shard", fleet=SENSORS))
-        await _patch(site, [{"op": "add", "path": "/spec/sensors/-", "value": {"id": "n-1", "zone": "new-1"}}])
+        sensors = (await site.fleet("sf", SENSORS))["spec"]["sensors"]
+        await _patch(site, {"sensors": [*sensors, {"id": "n-1", "zone": "new-1"}]})
         await site.covered("sf", SENSORS, 15, wanted=False)
         site.add_text_device("n-1", "new-1")
         await site.covered("sf", SENSORS, 20)
@@ -226,14 +220,14 @@ async def test_edits_of_a_fleet_take_effect_without_restarts(site: Site) -> None
         await asyncio.sleep(1)
         assert site.witness.alarms("edited") == []
         since = time.time_ns()
-        await _patch(site, [{"op": "add", "path": "/spec/smoke/alarmPercent", "value": 42}])
+        await _patch(site, {"smoke": {"alarmPercent": 42}})
         raised = await site.witness.alarmed("edited", 20)
         seconds = (raised.time_ns - since) / 1e9
         step.say("threshold in force after " + hold(site.diary, "edit → threshold in force", seconds, "s", 10))
         assert _runs(await site.pods(component="sensor-shard", fleet=SENSORS)) == before
 
 
-def _runs(pods: list[dict]) -> dict[str, int]:  # type: ignore[type-arg]
+def _runs(pods: list[Json]) -> dict[str, int]:
     """Pods, by uid, and how often their containers were started anew."""
     return {
         pod["metadata"]["uid"]: sum(status["restartCount"] for status in pod["status"].get("containerStatuses", []))
@@ -241,26 +235,22 @@ def _runs(pods: list[dict]) -> dict[str, int]:  # type: ignore[type-arg]
     }
 
 
-async def _patch(site: Site, patch: list[dict]) -> None:  # type: ignore[type-arg]
-    await site.cluster.kubectl(
-        "patch", f"sf/{SENSORS}", "--namespace", SITE, "--type=json", "--patch", json.dumps(patch)
-    )
+async def _patch(site: Site, spec: Json) -> None:
+    patch = json.dumps({"spec": spec})
+    await site.cluster.kubectl("patch", f"sf/{SENSORS}", "--namespace", SITE, "--type=merge", "--patch", patch)
 
 
 async def test_a_deleted_fleet_leaves_nothing_behind(site: Site) -> None:
     with site.diary.step("the fleets deleted"):
         zones = [*INGEST.values(), "new-1", "store-4"]  # quiet ones: an alarm outlives its fleet
         assert set(zones) <= set(await site.witness.zones())
-        assert not await site.cluster.get("events", "--namespace", SITE, "--field-selector", "reason=FailedCreate") or (
-            await site.cluster.items("events", "--namespace", SITE, "--field-selector", "reason=FailedCreate") == []
-        )
         await site.stop(*(f"text-{name}" for name in site.texts), *(f"ingest-{name}" for name in INGEST))
         await site.stop(*(f"camera-{name}" for name in PUSHED))
         for kind, plural, name in (("sf", "sensors", SENSORS), ("cf", "cameras", CAMERAS)):
             await site.cluster.kubectl("delete", f"{kind}/{name}", "--namespace", SITE)
             selector = f"embereye.dev/fleet={plural}.{name}"
             await until(
-                lambda selector=selector: site.cluster.items(CHILDREN, "--namespace", SITE, "--selector", selector),
+                partial(site.cluster.items, CHILDREN, "--namespace", SITE, "--selector", selector),
                 lambda children: not children,
                 f"the children of {name} are gone",
                 40,

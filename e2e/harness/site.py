@@ -74,9 +74,6 @@ class Site:
     async def clean(self) -> None:
         """Remove what a run leaves, this one or one before."""
         cluster = self.cluster
-        fleets = [name async for name in self._fleets()]
-        if fleets:
-            await cluster.kubectl("delete", "--namespace", SITE, *fleets, "--wait=false", check=False)
         with contextlib.suppress(CommandError):
             if RELEASE in (await cluster.helm("list", "--namespace", SYSTEM, "--short", "--all")).split():
                 await cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
@@ -89,14 +86,6 @@ class Site:
             await cluster.kubectl("uncordon", node)
             await cluster.on_node(node, "rm", "-rf", "/var/lib/embereye-e2e")
 
-    async def _fleets(self) -> Any:
-        for plural in ("sensorfleets", "camerafleets"):
-            names = await self.cluster.kubectl(
-                "get", f"{plural}.embereye.dev", "--namespace", SITE, "--output", "name", check=False
-            )
-            for name in names.split():
-                yield name
-
     async def prepare(self) -> None:
         """Load the image; make the namespaces, where only restricted pods are admitted, and the hub's volume."""
         await script("load", IMAGE)
@@ -106,6 +95,9 @@ class Site:
         await self.cluster.on_node(self.home_node, "mkdir", "-p", path)
         namespaces = [_named("v1", "Namespace", name, labels=RESTRICTED) for name in (SYSTEM, SITE)]
         await self.cluster.apply(*namespaces, _volume(path, self.home_node))
+        for namespace in (SYSTEM, SITE):
+            await self.cluster.existing("serviceaccount", "default", namespace, 20)
+            await self.cluster.existing("configmap", "kube-root-ca.crt", namespace, 20)
         self.before = await self.objects()
 
     async def objects(self) -> set[str]:

@@ -97,6 +97,10 @@ class Witness:
 
     # What it knows
 
+    async def connected(self) -> int:
+        """How often it has been connected so far."""
+        return self.connections
+
     def alarms(self, zone: str) -> list[Heard]:
         """Every beginning of an alarm in `zone`."""
         return [heard for heard in self.heard if heard.zone == zone and heard.raises]
