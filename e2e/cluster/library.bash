@@ -12,7 +12,10 @@ stock_base=python:3.11-slim own_base=embereye-base:bookworm
 debian=bookworm # its Python is 3.11, the oldest that the project supports
 
 root=$(cd "$here/../.." && pwd)
-mkdir -p "${EMBEREYE_CACHE:-$root/.cache}/cluster/logs"
+if ! mkdir -p "${EMBEREYE_CACHE:-$root/.cache}/cluster/logs" 2>/dev/null || [ ! -w "${EMBEREYE_CACHE:-$root/.cache}/cluster/logs" ]; then
+  printf '%s may not be written to by %s: run this as root, or set EMBEREYE_CACHE to a folder of your own.\n' "${EMBEREYE_CACHE:-$root/.cache}" "$(id -un)" >&2
+  exit 1
+fi
 cache=$(realpath "${EMBEREYE_CACHE:-$root/.cache}")
 state=$cache/cluster
 logs=$state/logs
@@ -65,7 +68,7 @@ run() {
 # Another script of this folder, which prints its own steps and its own sentence.
 part() {
   stepped
-  EMBEREYE_PART=1 run "$here/$1" "${@:2}" >/dev/null || exit
+  run env EMBEREYE_PART=1 "$here/$1" "${@:2}" >/dev/null || exit
 }
 
 interrupted() {
