@@ -22,7 +22,7 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py $(PROTOS)
 	@echo "installing into $(VENV) (about a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
