@@ -83,12 +83,16 @@ interrupted() {
   exit 130
 }
 
-# Deletes a folder in which a root file system may have been under construction.
-discard() {
-  local mount
-  awk -v under="$1/" 'index($2, under) == 1 { print $2 }' /proc/self/mounts | sort -r | while read -r mount; do
+# release FOLDER: unmounts it and all that is mounted within.
+release() {
+  awk -v folder="$1" '$2 == folder || index($2, folder "/") == 1 { print $2 }' /proc/self/mounts | sort -r | while read -r mount; do
     umount -l "$mount"
   done
+}
+
+# Deletes a folder in which a root file system may have been under construction.
+discard() {
+  release "$1"
   rm -rf --one-file-system "$1"
 }
 
