@@ -153,8 +153,9 @@ class IngestProber:
                     self.diary.note(self.device, f"{target} acknowledges nothing: dialling again")
                     return ""
                 await asyncio.sleep(0.02)
-            await reading
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            if not reading.cancelled():
+                await reading
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
             self.diary.note(self.device, f"{target}: {getattr(error, 'details', lambda: '')() or type(error).__name__}")
         finally:
             reading.cancel()

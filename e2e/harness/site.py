@@ -48,8 +48,13 @@ class Site:
     # --- background work ---
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        """Run `work` until the run ends; `check_tasks` tells of its failure."""
-        self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
+        """Run `work` until the run ends; the diary and `check_tasks` tell of its failure."""
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            self.diary.note("harness", f"{task.get_name()} failed: {error!r}", "bad")
 
     async def stop(self, *names: str) -> None:
         """Cancel background work; all of it where no name is given."""
