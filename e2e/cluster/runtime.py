@@ -63,7 +63,7 @@ def held() -> set[str]:
 
 
 def reduce(path: str, *, bundle: bool) -> None:
-    """Rewrite the process in `path` (within an OCI configuration when `bundle`) to hold nothing that is not held here."""
+    """Rewrite the process in `path` (in an OCI configuration when `bundle`) to hold nothing that is not held here."""
     with open(path) as file:
         document = json.load(file)
     process = document["process"] if bundle else document
