@@ -163,14 +163,14 @@ async def test_shards_are_scaled_up_and_down_under_load(site: Site) -> None:
 
 
 async def _settled(site: Site, shards: int) -> None:
-    """Wait until the API server's records show exactly `shards` pods, all ready, and the fleet covered."""
+    """Wait until the API server's records show `shards` pods, all ready, and a placement in force everywhere."""
     await until(
         lambda: site.pods(component="sensor-shard", fleet=SENSORS),
         lambda pods: len(pods) == shards and all(_ready(pod) for pod in pods),
         f"{shards} shards",
         60,
     )
-    await site.covered("sf", SENSORS, 30)
+    await site.condition("sf", SENSORS, 30, Ready=True, Progressing=False, Covered=True)
 
 
 def _ready(pod: Json) -> bool:

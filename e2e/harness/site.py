@@ -207,16 +207,20 @@ class Site:
         """A fleet as the API server has it."""
         return await self.cluster.get(kind, name, "--namespace", SITE) or {}
 
-    async def covered(self, kind: str, name: str, limit: float, *, wanted: bool = True) -> Json:
-        """Wait until the API server's record of the fleet's newest generation says Covered is `wanted`."""
+    async def condition(self, kind: str, name: str, limit: float, **wanted: bool) -> Json:
+        """Wait until the API server's record of the fleet's newest generation has these conditions."""
 
         def satisfied(fleet: Json) -> bool:
             status = fleet.get("status", {})
-            conditions = {entry["type"]: entry for entry in status.get("conditions", [])}
+            conditions = {entry["type"]: entry["status"] for entry in status.get("conditions", [])}
             fresh = status.get("observedGeneration") == fleet.get("metadata", {}).get("generation")
-            return bool(fresh and conditions.get("Covered", {}).get("status") == str(wanted))
+            return bool(fresh and all(conditions.get(name) == str(value) for name, value in wanted.items()))
 
-        return await until(lambda: self.fleet(kind, name), satisfied, f"{kind}/{name} Covered={wanted}", limit)
+        return await until(lambda: self.fleet(kind, name), satisfied, f"{kind}/{name} {wanted}", limit)
+
+    async def covered(self, kind: str, name: str, limit: float, *, wanted: bool = True) -> Json:
+        """Wait until the API server's record of the fleet says Covered is `wanted`."""
+        return await self.condition(kind, name, limit, Covered=wanted)
 
     async def pods(self, *, component: str = "", fleet: str = "", namespace: str = SITE) -> list[Json]:
         """Pods that are not on their way out, by name."""
