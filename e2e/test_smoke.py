@@ -170,7 +170,8 @@ async def _settled(site: Site, shards: int) -> None:
         f"{shards} shards",
         60,
     )
-    await site.condition("sf", SENSORS, 30, Ready=True, Progressing=False, Covered=True)
+    # The Service of a shard that went and comes back has another address; DNS tells the old one for up to a minute.
+    await site.condition("sf", SENSORS, 90, Ready=True, Progressing=False, Covered=True)
 
 
 def _ready(pod: Json) -> bool:
