@@ -61,6 +61,11 @@ class SensorShard:
         """Its own service: Ingest."""
         return (self._ingest.service(),)
 
+    @property
+    def ports(self) -> list[int]:
+        """The ports of its text listeners, its own first."""
+        return [server.sockets[0].getsockname()[1] for server in self._servers]
+
     async def start(self, context: ShardContext) -> None:
         """Open the text listeners; they serve every device of the fleet, owned here or not."""
         self._context = context
