@@ -12,13 +12,17 @@ from embereye.sensor.thresholds import Assessment, assess_flame, assess_gas, ass
 from embereye.shard.coverage import Watch
 from embereye.shard.episodes import HOLD_NS, Sign
 from embereye.shard.ledger import Ledger
-from embereye.thermal.heat import HeatAssessment, HeatWatch
-from embereye.thermal.mlx90640 import FRAME_WORDS, PIXELS, Calibration
+from embereye.thermal.heat import Extreme, HeatAssessment, HeatWatch
+from embereye.thermal.mlx90640 import FRAME_WORDS, PIXELS, Calibration, words_of
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term
 
 logger = logging.getLogger(__name__)
+# Looked up once: an enum's name costs more than the comparison it is for.
+UNKNOWN, CLEAR = Level.LEVEL_UNSPECIFIED, Level.LEVEL_CLEAR
+HEAT, SMOKE, GAS, FLAME = Kind.KIND_HEAT, Kind.KIND_SMOKE, Kind.KIND_GAS, Kind.KIND_FLAME
+SENSOR = Sense.SENSE_SENSOR
 Row = Sequence[float]  # smoke, flame, gas in ADC counts, digital flame as 0 or 1; NaN: not said
 EMISSIVITY = 0.95
 # Level changes looked at one by one in a batch of one device. What goes up and down more often than that within a
@@ -57,7 +61,7 @@ class SensorDevice:
         self._found: HeatAssessment | None = None  # of the latest frame
         self._picture: NDArray[np.float32] | None = None  # the latest frame: °C, or counts above their median
         self._relative = False
-        self._counts: NDArray[np.int16] | None = None  # the latest frame's raw pixels
+        self._words = b""  # of the latest frame
         self._set_bands()
 
     def configure(self, spec: Device, settings: SensorSettings) -> None:
@@ -128,7 +132,7 @@ class SensorDevice:
         low, high = self._table.low[self.slot], self._table.high[self.slot]
         part = rows[start:]
         outside = (part < low) | (part >= high)
-        if self._digital or self._held.get(Kind.KIND_FLAME, Level.LEVEL_CLEAR) > Level.LEVEL_CLEAR:
+        if self._digital or self._held.get(FLAME, CLEAR) > CLEAR:
             outside[:, 1] |= np.isnan(part[:, 1])  # the two flame outputs are understood together
             outside[:, 3] |= np.isnan(part[:, 3])
         found = np.flatnonzero(outside.any(axis=1))
@@ -144,26 +148,34 @@ class SensorDevice:
 
     def startled(self, words: bytes) -> bool:
         """Whether a frame differs so much from the one before that it must not wait."""
-        pixels = np.frombuffer(words, ">i2", PIXELS)
-        return self._counts is None or int((pixels - self._counts).max()) > STARTLE_COUNTS
+        if not self._words:
+            return True
+        before, pixels = (np.frombuffer(each, ">i2", PIXELS).astype(np.int32) for each in (self._words, words))
+        return int((pixels - before).max()) > STARTLE_COUNTS
 
-    def frame(self, words: NDArray[np.uint16], celsius: NDArray[np.float32] | None, now_ns: int) -> list[Sign]:
-        """Analyse a frame, which `celsius` (24, 32) are the temperatures of where it is calibrated; books it."""
+    def frame(
+        self,
+        words: bytes,
+        celsius: NDArray[np.float32] | None,
+        extreme: Extreme | None,
+        now_ns: int,
+    ) -> list[Sign]:
+        """Analyse a frame, and book it. Where it is calibrated, `celsius` (24, 32) and their `extreme` are given."""
         self.ledger.offered += 1
         self.ledger.analysed += 1
         self.watch.heard_ns = self.watch.analysed_ns = now_ns
-        pixels = words[:PIXELS].view(np.int16)
-        self._counts = pixels
-        if celsius is None:
+        self._words = words
+        if celsius is None or extreme is None:
             # Only the long form can be calibrated; the short one never carries what a calibration needs.
-            self.wants_calibration = self.calibration is None and len(words) == FRAME_WORDS
-            self._found = self._heat.observe_words(words[:PIXELS], now_ns)
-            self._picture, self._relative = pixels.astype(np.float32), True
+            self.wants_calibration = self.calibration is None and len(words) == 2 * FRAME_WORDS
+            pixels = words_of(words)[:PIXELS]
+            self._found = self._heat.observe_words(pixels, now_ns)
+            self._picture, self._relative = pixels.view(np.int16).astype(np.float32), True
         else:
-            self._found = self._heat.observe(celsius, now_ns)
+            self._found = self._heat.observe_extreme(extreme, now_ns)
             if self._found.hottest is not None:
                 self._picture, self._relative = celsius, False
-        return self._signs(Kind.KIND_HEAT, self._found, now_ns)
+        return self._signs(HEAT, self._found, now_ns)
 
     def calibrate(self, words: bytes, now_ns: int) -> bool:
         """Take a calibration EEPROM, and book it; False where it is refused."""
@@ -215,16 +227,16 @@ class SensorDevice:
         """The latest measurements: name, value, unit."""
         smoke, flame, gas, digital = self._row
         found: list[tuple[str, float, str]] = []
-        if not math.isnan(smoke) and Kind.KIND_SMOKE not in self._blind:
+        if not math.isnan(smoke) and SMOKE not in self._blind:
             found.append(("smoke", float(percent(smoke)), "%"))
-        if not math.isnan(flame) and Kind.KIND_FLAME not in self._blind:
+        if not math.isnan(flame) and FLAME not in self._blind:
             found.append(("flame", float(percent(flame)), "%"))
         if not math.isnan(digital):
             found.append(("flame.digital", float(digital), "1"))
-        if not math.isnan(gas) and Kind.KIND_GAS not in self._blind:
+        if not math.isnan(gas) and GAS not in self._blind:
             found.append(("gas", float(ppm(gas, self._settings.gas)), "ppm"))
         if self._found is not None:
-            found += [(term.name, term.value, term.unit) for term in self._found.terms]
+            found += [(name, value, unit) for name, value, _, unit in self._found.measured]
             if not self._relative and self._picture is not None:
                 found.append(("temperature.mean", float(np.nanmean(self._picture)), "°C"))
         return found
@@ -242,16 +254,16 @@ class SensorDevice:
         settings, signs = self._settings, []
         smoke, flame, gas, digital = row
         if not math.isnan(smoke):
-            found = assess_smoke(smoke, settings.smoke, self._level(Kind.KIND_SMOKE))
-            signs += self._signs(Kind.KIND_SMOKE, found, now_ns)
+            found = assess_smoke(smoke, settings.smoke, self._level(SMOKE))
+            signs += self._signs(SMOKE, found, now_ns)
         if not math.isnan(gas):
-            found = assess_gas(gas, settings.gas, self._level(Kind.KIND_GAS))
-            signs += self._signs(Kind.KIND_GAS, found, now_ns)
+            found = assess_gas(gas, settings.gas, self._level(GAS))
+            signs += self._signs(GAS, found, now_ns)
         analog = None if math.isnan(flame) else flame
         detected = None if math.isnan(digital) else digital != 0
         if analog is not None or detected is not None:
-            found = assess_flame(analog, detected, settings.flame, self._level(Kind.KIND_FLAME))
-            signs += self._signs(Kind.KIND_FLAME, found, now_ns)
+            found = assess_flame(analog, detected, settings.flame, self._level(FLAME))
+            signs += self._signs(FLAME, found, now_ns)
             self._digital = bool(detected)
         self._set_bands()
         return signs
@@ -259,13 +271,13 @@ class SensorDevice:
     def _set_bands(self) -> None:
         limits, blind = self._limits, self._blind
         self.bands = (
-            NOWHERE if Kind.KIND_SMOKE in blind else limits.smoke(self._level(Kind.KIND_SMOKE)),
-            NOWHERE if Kind.KIND_FLAME in blind else limits.flame(self._level(Kind.KIND_FLAME), digital=self._digital),
-            NOWHERE if Kind.KIND_GAS in blind else limits.gas(self._level(Kind.KIND_GAS)),
+            NOWHERE if SMOKE in blind else limits.smoke(self._level(SMOKE)),
+            NOWHERE if FLAME in blind else limits.flame(self._level(FLAME), digital=self._digital),
+            NOWHERE if GAS in blind else limits.gas(self._level(GAS)),
             (0.5, math.inf) if self._digital else (-0.5, 0.5),
         )
         self._table.set(self.slot, self.bands)
-        self.attentive = any(kind != Kind.KIND_HEAT for kind in self._shown)
+        self.attentive = any(kind != HEAT for kind in self._shown)
 
     def _signs(self, kind: Kind.ValueType, found: Assessment | HeatAssessment, now_ns: int) -> list[Sign]:
         if found.blind != self._blind.get(kind, ""):
@@ -274,10 +286,10 @@ class SensorDevice:
             else:
                 self._blind.pop(kind, None)
             self.watch.blind = "; ".join(self._blind.values())
-        if found.level == Level.LEVEL_UNSPECIFIED:
+        if found.level == UNKNOWN:
             return []  # it cannot tell: that is neither a sign nor its end
         self._held[kind] = found.level
-        if found.level > Level.LEVEL_CLEAR:
+        if found.level > CLEAR:
             self._shown[kind] = now_ns
         elif kind not in self._shown:
             return []
@@ -288,7 +300,7 @@ class SensorDevice:
                 device=self.spec.id,
                 zone=self.spec.zone,
                 kind=kind,
-                sense=Sense.SENSE_SENSOR,
+                sense=SENSOR,
                 level=found.level,
                 score=found.score,
                 why=found.terms,
@@ -298,4 +310,4 @@ class SensorDevice:
         ]
 
     def _level(self, kind: Kind.ValueType) -> Level.ValueType:
-        return self._held.get(kind, Level.LEVEL_CLEAR)
+        return self._held.get(kind, CLEAR)

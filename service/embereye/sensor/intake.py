@@ -20,7 +20,8 @@ from embereye.sensor.bands import BandTable
 from embereye.sensor.device import COMPACTED, SensorDevice
 from embereye.shard.episodes import Sign
 from embereye.thermal.batch import temperatures
-from embereye.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured
+from embereye.thermal.heat import Extreme, extremes
+from embereye.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.wire.readings import Shape, parse_usual
 
@@ -35,6 +36,7 @@ BUDGET = 0.02  # seconds of work before the event loop has its turn
 FRAMES_BUDGET = 0.04  # seconds of work on frames in a batch; frames beyond it are shed
 FRAME_COST = 40e-6  # seconds, before it has been measured
 OVERFLOW = "overflow"
+FRAME_BYTES = 2 * FRAME_WORDS
 
 
 class Source(Protocol):
@@ -63,7 +65,7 @@ class Source(Protocol):
 @dataclass(slots=True)
 class _Frame:
     device: SensorDevice
-    words: NDArray[np.uint16]
+    words: bytes
     at_ns: int
 
 
@@ -208,7 +210,7 @@ class Intake:
 
     def add_frame(self, device: SensorDevice, words: bytes, at_ns: int) -> None:
         """Analyse a frame with the other ones of this tick."""
-        self._frames.append(_Frame(device, np.frombuffer(words, ">u2").astype(np.uint16), at_ns))
+        self._frames.append(_Frame(device, words, at_ns))
 
     def calibrate(self, device: SensorDevice, words: bytes, now_ns: int) -> None:
         """Take a device's calibration."""
@@ -266,17 +268,19 @@ class Intake:
             by_device.setdefault(frame.device, []).append(frame)
         self._shed_frames(by_device, len(frames))
         runs = [
-            (device.calibration, np.stack([frame.words for frame in own]), device.emissivity)
+            (device.calibration, _words(own), device.emissivity)
             for device, own in by_device.items()
-            if device.calibration is not None and all(len(frame.words) == FRAME_WORDS for frame in own)
+            if device.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
         ]
-        celsius = iter(temperatures(runs))
+        pictures = temperatures(runs)
+        found = iter(zip(pictures, extremes(pictures), strict=True))
         for device, own in by_device.items():
-            calibrated = device.calibration is not None and all(len(frame.words) == FRAME_WORDS for frame in own)
+            calibrated = device.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
             for frame in own:
-                picture = next(celsius) if calibrated else self._alone(frame)
+                picture, extreme = next(found) if calibrated else self._alone(frame)
                 try:
-                    self._observe(device.frame(frame.words, picture, frame.at_ns), frame.at_ns)
+                    if signs := device.frame(frame.words, picture, extreme, frame.at_ns):
+                        self._observe(signs, frame.at_ns)
                 except Exception:
                     logger.exception("device %s: a frame could not be analysed", device.spec.id)
         done = sum(len(own) for own in by_device.values())
@@ -284,12 +288,12 @@ class Intake:
         self._frame_cost += 0.1 * ((time.perf_counter() - started) / done - self._frame_cost)
 
     @staticmethod
-    def _alone(frame: _Frame) -> NDArray[np.float32] | None:
+    def _alone(frame: _Frame) -> tuple[NDArray[np.float32] | None, Extreme | None]:
         device = frame.device
-        if device.calibration is None or len(frame.words) != FRAME_WORDS:
-            return None
-        celsius: NDArray[np.float32] = device.calibration.temperatures(frame.words[None], device.emissivity)[0]
-        return celsius
+        if device.calibration is None or len(frame.words) != FRAME_BYTES:
+            return None, None
+        celsius = device.calibration.temperatures(_words([frame]), device.emissivity)
+        return celsius[0], extremes(celsius)[0]
 
     def _shed_frames(self, by_device: dict[SensorDevice, list[_Frame]], total: int) -> None:
         """Leave each device its fair share of what can be analysed in time."""
@@ -323,11 +327,16 @@ def _fair_share(counts: list[int], affordable: int) -> int:
 def _hottest(frames: list[_Frame]) -> _Frame:
     """One frame for many of the same length as the last: the highest value of each pixel, all else of the last."""
     last = frames[-1]
-    words = last.words.copy()
+    words = words_of(last.words)
     highest = words[:PIXELS].view(np.int16)
     for frame in frames[:-1]:
-        pixels = frame.words[:PIXELS]
+        pixels = words_of(frame.words)[:PIXELS]
         if (pixels == NOT_MEASURED).any():  # rows that hold nothing yet must not pass for the hottest
             pixels = np.where(unmeasured(pixels), highest.view(np.uint16), pixels)
         np.maximum(highest, pixels.view(np.int16), out=highest)
-    return _Frame(last.device, words, last.at_ns)
+    return _Frame(last.device, words.astype(">u2").tobytes(), last.at_ns)
+
+
+def _words(frames: list[_Frame]) -> NDArray[np.uint16]:
+    """The words (n, 834) of frames of the long form."""
+    return words_of(b"".join([frame.words for frame in frames])).reshape(len(frames), FRAME_WORDS)

@@ -164,7 +164,7 @@ def parse_line(line: bytes, messages: list[Message]) -> None:
     if start:
         messages.append(Garbage(CUT_OFF, len(line[:start].rstrip())))
         line = line[start:]
-    message = _usual_reading(line) or _message(line)
+    message = (None if line.startswith(b"#frame") else _usual_reading(line)) or _message(line)
     messages.append(Garbage(message, len(line)) if isinstance(message, str) else message)
 
 
