@@ -135,8 +135,9 @@ class SensorDevice:
         if self._digital or self._held.get(FLAME, CLEAR) > CLEAR:
             outside[:, 1] |= np.isnan(part[:, 1])  # the two flame outputs are understood together
             outside[:, 3] |= np.isnan(part[:, 3])
-        found = np.flatnonzero(outside.any(axis=1))
-        return start + int(found[0]) if len(found) else len(rows)
+        if not outside.any():
+            return len(rows)
+        return start + int(outside.argmax() // outside.shape[1])
 
     def _remember(self, rows: NDArray[np.float64]) -> None:
         last: list[float] = rows[-1].tolist()

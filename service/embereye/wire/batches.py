@@ -64,18 +64,19 @@ def columns_block(columns: ReadingColumns) -> Block:
         column = np.asarray(getattr(columns, name), np.float64)[:count]
         rows[: len(column), number] = column
     digital = rows[:, 3]
-    rows[:, 3] = np.where(np.isnan(digital), np.nan, digital != 0)
+    if ((digital != 0) & (digital != 1)).any():  # NaN, or a sender with its own idea of true
+        rows[:, 3] = np.where(np.isnan(digital), np.nan, digital != 0)
     return np.arange(columns.first_sequence, columns.first_sequence + count, dtype=np.int64), rows
 
 
 def readings_block(readings: Sequence[bytes]) -> Block:
     """What readings, each a serialized `Reading`, say. DecodeError where one is not one."""
-    lengths = np.fromiter(map(len, readings), np.int64, len(readings))
+    lengths = np.array(list(map(len, readings)))
     sequences = np.empty(len(readings), np.int64)
     rows = np.full((len(readings), 4), np.nan)
     text = np.frombuffer(b"".join(readings), np.uint8)
     starts = np.cumsum(lengths) - lengths
-    for length in np.unique(lengths).tolist():
+    for length in sorted(set(lengths.tolist())):
         chosen = np.flatnonzero(lengths == length)
         same = text.reshape(-1, length) if len(chosen) == len(lengths) and length else None
         if same is None:
@@ -106,25 +107,25 @@ def _decode_alike(
     fields = _layout(first)
     if fields is None:
         return False
-    found = np.zeros(len(matrix), np.int64)
-    values: list[tuple[int, NDArray[Any]]] = []
+    # Field numbers must be the same, and varints as long: their highest bits say how long they are.
+    mask = np.full(len(first), 0xFF, np.uint8)
     for number, start, stop in fields:
-        part = matrix[:, start:stop]
-        if not (matrix[:, start - 1] == first[start - 1]).all():
-            return False
+        mask[start:stop] = 0 if number in _FLOATS else 0x80
+    if ((matrix ^ np.frombuffer(first, np.uint8)) & mask).any():
+        return False
+    found = np.zeros(len(matrix), np.int64)
+    everything = slice(None) if len(chosen) == len(rows) else chosen
+    for number, start, stop in fields:
         if number in _FLOATS:
-            values.append((_FLOATS[number], np.ascontiguousarray(part).view("<f4")[:, 0]))
-            continue
-        if (part[:, -1] & 128).any() or not (part[:, :-1] & 128).all():
-            return False
-        if number == _FLAME_DETECTED:
-            values.append((3, (part & 127).max(axis=1) > 0))
+            values = np.ascontiguousarray(matrix[:, start:stop]).view("<f4")[:, 0]
+            rows[everything, _FLOATS[number]] = values
+        elif number == _FLAME_DETECTED:
+            digital = matrix[:, start] & 127 if stop - start == 1 else (matrix[:, start:stop] & 127).max(axis=1)
+            rows[everything, 3] = digital != 0
         elif number == 1:
             for place in range(stop - start):
-                found |= (part[:, place] & 127).astype(np.int64) << (7 * place)
-    sequences[chosen] = found
-    for column, value in values:
-        rows[chosen, column] = value
+                found |= (matrix[:, start + place] & np.int64(127)) << (7 * place)
+    sequences[everything] = found
     return True
 
 
