@@ -225,7 +225,11 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
         {"name": "data", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
     ]
+    # What is said here although it is the default: server-side apply leaves what we do not say as somebody else set it.
     pod: Manifest = {
+        "hostNetwork": False,
+        "hostPID": False,
+        "hostIPC": False,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
@@ -300,6 +304,7 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
     container: Manifest = {
         "name": "shard",
         "image": settings.image,
+        "command": [],
         "args": ["shard", fleet.type.component],
         "env": [{"name": name, "value": value} for name, value in environment.items()],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
@@ -308,9 +313,12 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "livenessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 3},
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "securityContext": {
+            "privileged": False,
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": mounts,

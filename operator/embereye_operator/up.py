@@ -24,6 +24,9 @@ from embereye.process.grpc_server import channel
 from embereye.process.lifecycle import Tasks, UserError, first_of
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest, ZoneState
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.v1.types_pb2 import Level
+from embereye.zone.sentences import sign
+from embereye.zone.state import STATE_WORDS
 from embereye_operator.display import Display, FleetRow, Lines, LiveTable, ZoneRow
 from embereye_operator.manifests import Settings
 from embereye_operator.model import Fleet, FleetError, parse_fleet
@@ -48,13 +51,6 @@ UNIT_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None
 RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
 READY_SECONDS = 30.0  # for the hub to answer
-STATE_NAMES = {
-    ZoneState.ZONE_STATE_NORMAL: "normal",
-    ZoneState.ZONE_STATE_PRE_ALARM: "pre-alarm",
-    ZoneState.ZONE_STATE_ALARM: "alarm",
-    ZoneState.ZONE_STATE_ACKNOWLEDGED: "acknowledged",
-    ZoneState.ZONE_STATE_RESTORED: "restored",
-}
 
 
 def duration(text: str) -> float:
@@ -170,6 +166,8 @@ class Up:
         started = time.monotonic()
         try:
             async with Tasks() as tasks:
+                shards = sum(state.fleet.spec.shards for state in self._fleets.values())
+                self._display.say(f"starting the hub and {shards} shards for {', '.join(self._fleets)}")
                 await self._start_hub()
                 await self._simulate()
                 await self._reconcile_due(0.0)
@@ -364,7 +362,7 @@ class Up:
             case AlarmEvent.TYPE_FAULT_CLEARED:
                 self._display.say(f"fault cleared {where}: {event.why}", style="green")
             case AlarmEvent.TYPE_STATE:
-                state = STATE_NAMES.get(event.state, "unknown")
+                state = STATE_WORDS.get(event.state, "unknown")
                 alarm = event.state == ZoneState.ZONE_STATE_ALARM
                 word, style = (state.upper(), "bold white on red") if alarm else (state, "bold")
                 self._display.say(f"{word} {where}: {event.why}", style=style)
@@ -412,9 +410,9 @@ class Up:
         rows = []
         for zone in self._zones:
             # A hub that does not answer leaves the last picture stale: that is not "normal".
-            state = STATE_NAMES.get(zone.state, "unknown") if self._connected else "unknown"
+            state = STATE_WORDS.get(zone.state, "unknown") if self._connected else "unknown"
             faults = [f"{fault.device}: {fault.reason}" for fault in zone.faults]
-            signs = [f"{item.device} {item.note}".strip() for item in zone.contributions]
+            signs = [sign(item) for item in zone.contributions if item.level > Level.LEVEL_CLEAR]
             why = "; ".join(signs + faults) if self._connected else "the hub does not answer"
             rows.append(ZoneRow(f"{zone.namespace}/{zone.name}", state, f"{zone.covered}/{zone.declared}", why))
         return rows

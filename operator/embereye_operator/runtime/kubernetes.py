@@ -231,26 +231,41 @@ class KubernetesRuntime:
 
     async def apply(self, manifest: Manifest) -> None:
         """See Runtime."""
-        kind = CHILDREN[manifest["kind"]]
-        name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
         try:
-            stored = await self._client.patch(
-                kind, name, manifest, namespace=namespace, patch_type=PatchType.APPLY, force=True,
-                field_manager=MANAGED_BY,
-            )  # fmt: skip
+            try:
+                stored = await self._patch(manifest, PatchType.APPLY)
+            except ApiError as error:
+                if error.status.code != 422 or key_of(manifest) not in self.cache.objects:
+                    raise
+                # What somebody else added contradicts ours. A merge patch replaces lists as a whole.
+                await self._patch({key: manifest[key] for key in manifest if key != "apiVersion"}, PatchType.MERGE)
+                stored = await self._patch(manifest, PatchType.APPLY)
             if surplus := _surplus(manifest, stored):
                 # Keys that somebody else came to own: apply alone leaves them to their owner.
-                patch: Manifest = {"data": dict.fromkeys(surplus)}
-                stored = await self._client.patch(
-                    kind, name, patch, namespace=namespace, patch_type=PatchType.MERGE, field_manager=MANAGED_BY
-                )
+                stored = await self._patch({**manifest, "data": dict.fromkeys(surplus)}, PatchType.MERGE)
         except ApiError as error:
             # 409: somebody was faster; 404: the namespace is going; 429, 5xx: not now.
             if error.status.code in {400, 403, 422}:
-                what = f"{manifest['kind']} {namespace}/{name}"
+                what = " ".join(key_of(manifest))
                 raise RefusedError(f"{what} is refused: {error.status.message}") from error
             raise
         self.cache.put(trimmed(stored))
+
+    async def _patch(self, manifest: Manifest, patch_type: PatchType) -> Manifest:
+        metadata = manifest["metadata"]
+        if patch_type is PatchType.MERGE:
+            # Its version has just become another one.
+            manifest = {**manifest, "metadata": {k: v for k, v in metadata.items() if k != "resourceVersion"}}
+        stored: Manifest = await self._client.patch(
+            CHILDREN[manifest["kind"]],
+            metadata["name"],
+            manifest,
+            namespace=metadata["namespace"],
+            patch_type=patch_type,
+            force=True,
+            field_manager=MANAGED_BY,
+        )
+        return stored
 
     async def delete(self, manifest: Manifest) -> None:
         """See Runtime."""

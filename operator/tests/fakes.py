@@ -1,0 +1,157 @@
+"""A runtime in memory: objects in a dictionary, shards as values that tests set."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from embereye.v1.evidence_pb2 import DeviceStatus
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardStatus
+from embereye_operator.manifests import Settings, peer_address
+from embereye_operator.model import Fleet, parse_fleet
+from embereye_operator.reconcile import Outcome, identity, reconcile
+from embereye_operator.runtime import RefusedError, UnavailableError
+from embereye_operator.schema import Manifest
+
+SECOND = 1_000_000_000
+START = 1_800_000_000 * SECOND
+SETTINGS = Settings(image="embereye:test", hub="hub:50052")
+
+
+@dataclass
+class FakeShard:
+    """A shard that does what it is told."""
+
+    name: str
+    assignment: Assignment = field(default_factory=Assignment)
+    dark: dict[str, str] = field(default_factory=dict)  # device → reason
+    draining: bool = False
+    reachable: bool = True
+    load: Load = field(default_factory=Load)
+
+    def take(self, assignment: Assignment) -> AssignResponse:
+        if assignment.epoch < self.assignment.epoch:
+            return AssignResponse(accepted=False, epoch=self.assignment.epoch, reason="older")
+        self.assignment = copy.deepcopy(assignment)
+        return AssignResponse(accepted=True, epoch=assignment.epoch)
+
+    def status(self) -> ShardStatus:
+        devices = [
+            DeviceStatus(
+                id=device.id, zone=device.zone, covered=device.id not in self.dark, reason=self.dark.get(device.id, "")
+            )
+            for device in self.assignment.devices
+        ]
+        return ShardStatus(
+            fleet=self.assignment.fleet,
+            shard=self.name,
+            epoch=self.assignment.epoch,
+            ready=bool(self.assignment.epoch) and not self.draining,
+            draining=self.draining,
+            devices=devices,
+            load=self.load,
+        )
+
+
+class FakeRuntime:
+    """Implements Runtime; `log` has every change in order."""
+
+    def __init__(self, *, starts_shards: bool = True) -> None:
+        self.objects: dict[tuple[str, str], Manifest] = {}
+        self.maps: dict[str, dict[str, str]] = {}
+        self.shards: dict[str, FakeShard] = {}
+        self.log: list[str] = []
+        self.statuses: list[Manifest] = []
+        self.events: list[str] = []
+        self.rosters: list[FleetRoster] = []
+        self.hub_is_down = False
+        self.refused: dict[tuple[str, str], str] = {}
+        self.starts_shards = starts_shards
+
+    async def children(self, fleet: Fleet) -> Sequence[Manifest]:
+        return copy.deepcopy(list(self.objects.values()))
+
+    async def apply(self, manifest: Manifest) -> None:
+        if reason := self.refused.get(identity(manifest)):
+            raise RefusedError(reason)
+        name = manifest["metadata"]["name"]
+        self.log.append(f"apply {manifest['kind']} {name}")
+        self.objects[identity(manifest)] = copy.deepcopy(manifest)
+        if manifest["kind"] == "Deployment":
+            self.objects[identity(manifest)]["status"] = {"availableReplicas": int(self.starts_shards)}
+            if self.starts_shards:
+                self.shards.setdefault(name, FakeShard(name))
+
+    async def delete(self, manifest: Manifest) -> None:
+        self.log.append(f"delete {manifest['kind']} {manifest['metadata']['name']}")
+        self.objects.pop(identity(manifest), None)
+        if manifest["kind"] == "Deployment":
+            self.shards.pop(manifest["metadata"]["name"], None)
+
+    async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
+        return self.maps
+
+    def address(self, fleet: Fleet, shard: str) -> Peer:
+        return peer_address(fleet, shard)
+
+    async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
+        known = self.shards.get(shard)
+        return known.status() if known and known.reachable else None
+
+    async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
+        known = self.shards.get(shard)
+        if known is None or not known.reachable:
+            return None
+        self.log.append(f"assign {shard}")
+        return known.take(assignment)
+
+    async def write_status(self, fleet: Fleet, status: Manifest) -> None:
+        self.log.append("status")
+        self.statuses.append(copy.deepcopy(status))
+
+    async def set_roster(self, roster: FleetRoster) -> None:
+        if self.hub_is_down:
+            raise UnavailableError("hub hub:50052 cannot be told the roster: UNAVAILABLE")
+        self.rosters.append(roster)
+
+    async def retain(self, fleets: Sequence[str]) -> None:
+        raise AssertionError("a reconcile of one fleet knows nothing of the others")
+
+    async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        self.events.append(f"{type_} {reason}: {message}")
+
+
+class World:
+    """A fleet, its runtime and a clock."""
+
+    def __init__(self, manifest: Manifest, **options: Any) -> None:
+        self.manifest = manifest
+        self.runtime = FakeRuntime(**options)
+        self.now = START
+
+    @property
+    def fleet(self) -> Fleet:
+        status = {"status": self.runtime.statuses[-1]} if self.runtime.statuses else {}
+        return parse_fleet({**self.manifest, **status})
+
+    async def step(self) -> Outcome:
+        """One pass."""
+        self.now += 2 * SECOND
+        return await reconcile(self.fleet, self.runtime, lambda: self.now, SETTINGS)
+
+    async def settle(self) -> Outcome:
+        """Passes until nothing is on its way and nothing is written."""
+        for _ in range(10):
+            outcome = await self.step()
+            if outcome.settled and not outcome.actions:
+                return outcome
+        raise AssertionError(f"not settled after 10 passes: {outcome}")
+
+    def owners(self) -> dict[str, list[str]]:
+        """What the shards themselves believe: device → shards that own it."""
+        owners: dict[str, list[str]] = {}
+        for name, shard in sorted(self.runtime.shards.items()):
+            for device in shard.assignment.devices:
+                owners.setdefault(device.id, []).append(name)
+        return owners

@@ -1,0 +1,150 @@
+"""Children of a fleet, without a runtime."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from embereye_operator.assignments import build_assignments, build_device, decode, encode, next_epoch
+from embereye_operator.manifests import (
+    PLACEMENT_FOLDER,
+    build_children,
+    build_deployment,
+    peer_address,
+    shard_index,
+    shard_name,
+)
+from embereye_operator.model import Fleet, parse_fleet
+from embereye_operator.placement import place
+from embereye_operator.schema import Manifest
+
+from .fakes import SETTINGS
+from .test_schema import manifest
+
+
+def fleet(**spec: Any) -> Fleet:
+    sensors = [{"id": f"s-{number}", "zone": "hall"} for number in range(5)]
+    return parse_fleet(manifest(spec={"sensors": sensors, **spec}, uid="u"))
+
+
+def assigned(owner: Fleet, count: int = 2, epoch: int = 1) -> Any:
+    devices = [build_device(device, owner) for device in owner.devices]
+    members = {name: peer_address(owner, name) for name in (shard_name(owner, index) for index in range(count))}
+    placement = place([device.id for device in devices], list(members), {})
+    return build_assignments(owner, devices, placement, members=members, others=[], epoch=epoch), placement
+
+
+def built(owner: Fleet) -> list[Manifest]:
+    assignments, placement = assigned(owner)
+    return build_children(
+        owner, SETTINGS, assignments=assignments, placement=placement, members=list(assignments), epoch=1,
+        shards=list(assignments),
+    )  # fmt: skip
+
+
+def test_the_same_fleet_gives_the_same_manifests() -> None:
+    assert built(fleet()) == built(fleet())
+
+
+def test_each_device_is_in_one_assignment_and_elsewhere_in_the_others() -> None:
+    assignments, _ = assigned(fleet(), count=3)
+    for device in ("s-0", "s-1", "s-2", "s-3", "s-4"):
+        owners = [name for name, entry in assignments.items() if device in {owned.id for owned in entry.devices}]
+        assert len(owners) == 1
+        for name, entry in assignments.items():
+            assert (device in entry.elsewhere) is (name not in owners)
+    assert {peer.tcp for peer in assignments["hall-sensors-0"].peers} == {
+        "hall-sensors-1.default.svc:9001",
+        "hall-sensors-2.default.svc:9001",
+    }
+
+
+def test_an_assignment_survives_its_text() -> None:
+    assignments, _ = assigned(fleet())
+    for assignment in assignments.values():
+        assert decode(encode(assignment)) == assignment
+    assert decode("nonsense") is None
+
+
+class TestEpoch:
+    def test_stays_while_nothing_changes(self) -> None:
+        stored, _ = assigned(fleet(), epoch=7)
+        wanted, _ = assigned(fleet(), epoch=0)
+        assert next_epoch(wanted, stored, 7) == 7
+
+    def test_starts_at_one(self) -> None:
+        wanted, _ = assigned(fleet(), epoch=0)
+        assert next_epoch(wanted, {}, 0) == 1
+
+    def test_grows_with_a_setting(self) -> None:
+        stored, _ = assigned(fleet(), epoch=7)
+        wanted, _ = assigned(fleet(deadline="6s"), epoch=0)
+        assert next_epoch(wanted, stored, 7) == 8
+
+    def test_is_above_whatever_anybody_has_seen(self) -> None:
+        stored, _ = assigned(fleet(), epoch=7)
+        assert next_epoch(assigned(fleet())[0], stored, 12) == 13
+
+    def test_grows_where_a_record_is_broken(self) -> None:
+        stored, _ = assigned(fleet(), epoch=7)
+        assert next_epoch(assigned(fleet())[0], {**stored, "hall-sensors-1": None}, 7) == 8
+
+
+def test_pods_are_restricted() -> None:
+    pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not pod["automountServiceAccountToken"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+
+
+def test_a_shard_has_time_to_drain() -> None:
+    pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+    sleep = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod["terminationGracePeriodSeconds"] >= sleep + 2 + 5
+
+
+def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:
+    config_map, deployment = built(fleet())[0], build_deployment(fleet(), "hall-sensors-0", SETTINGS)
+    pod = deployment["spec"]["template"]["spec"]
+    environment = {entry["name"]: entry["value"] for entry in pod["containers"][0]["env"]}
+    assert environment["EMBEREYE_ASSIGNMENT"] == f"{PLACEMENT_FOLDER}/hall-sensors-0.json"
+    assert "hall-sensors-0.json" in config_map["data"]
+    assert pod["volumes"][0]["configMap"]["name"] == config_map["metadata"]["name"]
+    assert environment["EMBEREYE_FLEET"] == "default/sensors/hall"
+
+
+def test_the_template_reaches_the_pod() -> None:
+    template = {
+        "resources": {"requests": {"cpu": "500m"}, "limits": {"memory": "1Gi"}},
+        "nodeSelector": {"site": "a"},
+        "tolerations": [{"key": "edge", "operator": "Exists"}],
+        "topologySpread": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "priorityClassName": "high",
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    pod = build_deployment(fleet(template=template), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"] == template["resources"]
+    assert pod["nodeSelector"] == {"site": "a"}
+    assert pod["tolerations"] == [{"key": "edge", "operator": "Exists"}]
+    assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
+    assert pod["priorityClassName"] == "high"
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_a_changed_assignment_does_not_roll_pods() -> None:
+    before, after = built(fleet()), built(fleet(deadline="9s"))
+    assert before[0] != after[0]
+    assert copy.deepcopy(before[1:]) == after[1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("hall-sensors-0", 0), ("hall-sensors-12", 12), ("hall-sensors", None), ("hall-sensors-x", None),
+     ("hall-sensors-0-sensors-1", None), ("other-sensors-0", None)],
+)  # fmt: skip
+def test_a_shards_index_is_read_from_its_name(name: str, index: int | None) -> None:
+    assert shard_index(fleet(), name) == index

@@ -1,0 +1,408 @@
+"""One pass after another against a runtime in memory."""
+
+import json
+from typing import Any
+
+import pytest
+
+from embereye.v1.shard_pb2 import Load
+from embereye_operator.manifests import PLACEMENT_KEY
+from embereye_operator.runtime import RefusedError
+
+from .fakes import SECOND, World
+from .test_schema import camera, manifest
+
+PLACEMENT = ("ConfigMap", "hall-sensors-placement")
+
+
+def fleet_of(count: int = 12, shards: int = 1, **spec: Any) -> dict[str, Any]:
+    sensors = [{"id": f"s-{number:02}", "zone": "hall"} for number in range(count)]
+    return manifest(spec={"sensors": sensors, "shards": shards, **spec}, uid="u-1", generation=1)
+
+
+def condition(status: Any, type_: str) -> tuple[str, str, str]:
+    found = status.condition(type_)
+    return found.status, found.reason, found.message
+
+
+def record(world: World) -> Any:
+    return json.loads(world.runtime.objects[PLACEMENT]["data"][PLACEMENT_KEY])
+
+
+async def test_a_new_fleet_gets_its_children_the_placement_first() -> None:
+    world = World(fleet_of(shards=2))
+    await world.step()
+    assert world.runtime.log == [
+        "apply ConfigMap hall-sensors-placement",
+        "apply Service hall-sensors-0",
+        "apply Service hall-sensors-1",
+        "apply Service hall-sensors",
+        "apply PodDisruptionBudget hall-sensors",
+        "apply Deployment hall-sensors-0",
+        "apply Deployment hall-sensors-1",
+        "status",
+    ]
+    for child in world.runtime.objects.values():
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("SensorFleet", "u-1", True)
+
+
+async def test_a_settled_fleet_is_covered_and_nothing_is_written_any_more() -> None:
+    world = World(fleet_of(shards=2))
+    outcome = await world.settle()
+    assert condition(outcome.status, "Covered") == ("True", "AllCovered", "all 12 devices are watched")
+    assert condition(outcome.status, "Ready")[0] == "True"
+    assert outcome.status.devices.summary == "12/12"
+    assert outcome.status.ready_shards == outcome.status.shards == 2
+    assert all(len(owners) == 1 for owners in world.owners().values())
+    assert len(world.owners()) == 12
+    world.runtime.log.clear()
+    for _ in range(3):
+        await world.step()
+    assert world.runtime.log == []
+
+
+async def test_a_new_shard_owns_nothing_until_it_answers() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    world.manifest = fleet_of(shards=3)
+    world.runtime.starts_shards = False
+    outcome = await world.step()
+    await world.step()
+    assert set(world.runtime.objects) >= {("Deployment", "hall-sensors-1"), ("Deployment", "hall-sensors-2")}
+    assert {owner for owners in world.owners().values() for owner in owners} == {"hall-sensors-0"}
+    assert condition(outcome.status, "Covered")[0] == "True"
+    assert condition(outcome.status, "Progressing")[:2] == ("True", "ShardsComing")
+    assert record(world)["epoch"] == 1, "a shard that owns nothing changes nothing for the others"
+    world.runtime.starts_shards = True
+    for name in ("hall-sensors-1", "hall-sensors-2"):
+        await world.runtime.apply(world.runtime.objects["Deployment", name])
+    await world.settle()
+    assert {owner for owners in world.owners().values() for owner in owners} == {
+        "hall-sensors-0",
+        "hall-sensors-1",
+        "hall-sensors-2",
+    }
+    assert record(world)["epoch"] == 2
+
+
+async def test_who_gains_devices_is_told_before_who_loses_them() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    world.manifest = fleet_of(shards=2)
+    await world.step()
+    world.runtime.log.clear()
+    await world.settle()
+    assigns = [entry for entry in world.runtime.log if entry.startswith("assign")]
+    assert assigns[-2:] == ["assign hall-sensors-1", "assign hall-sensors-0"]
+
+
+async def test_a_leaving_shard_goes_only_after_the_others_have_taken_over() -> None:
+    world = World(fleet_of(shards=2))
+    await world.settle()
+    world.manifest = fleet_of(shards=1)
+    world.runtime.shards["hall-sensors-0"].reachable = False
+    for _ in range(3):
+        outcome = await world.step()
+    assert ("Deployment", "hall-sensors-1") in world.runtime.objects
+    assert condition(outcome.status, "Progressing")[1] == "ShardsLeaving"
+    world.runtime.shards["hall-sensors-0"].reachable = True
+    world.runtime.log.clear()
+    outcome = await world.settle()
+    log = world.runtime.log
+    assert log.index("assign hall-sensors-0") < log.index("delete Deployment hall-sensors-1")
+    assert ("Service", "hall-sensors-1") not in world.runtime.objects
+    assert set(world.runtime.objects[PLACEMENT]["data"]) == {"hall-sensors-0.json", PLACEMENT_KEY}
+    assert world.owners() == {f"s-{number:02}": ["hall-sensors-0"] for number in range(12)}
+    assert outcome.status.shards == 1
+    assert outcome.status.last_scale is not None
+    assert (outcome.status.last_scale.from_, outcome.status.last_scale.to) == (2, 1)
+
+
+async def test_a_leaving_shard_that_runs_nowhere_is_not_waited_for() -> None:
+    world = World(fleet_of(shards=3), starts_shards=False)
+    await world.step()
+    world.manifest = fleet_of(shards=1)
+    await world.step()
+    assert [name for kind, name in world.runtime.objects if kind == "Deployment"] == ["hall-sensors-0"]
+
+
+async def test_another_leader_moves_nothing() -> None:
+    world = World(fleet_of(shards=3))
+    await world.settle()
+    owners, epoch = world.owners(), record(world)["epoch"]
+    other = World(fleet_of(shards=3))
+    other.runtime = world.runtime
+    other.runtime.log.clear()
+    await other.step()
+    assert other.runtime.log == []
+    assert (other.owners(), record(other)["epoch"]) == (owners, epoch)
+
+
+@pytest.mark.parametrize("status_is_lost", [False, True])
+async def test_a_lost_record_is_made_anew_with_an_epoch_that_shards_accept(status_is_lost: bool) -> None:
+    world = World(fleet_of(shards=2))
+    await world.settle()
+    world.manifest = fleet_of(count=13, shards=2)
+    await world.settle()
+    owners = world.owners()
+    assert record(world)["epoch"] == 2
+    del world.runtime.objects[PLACEMENT]
+    if status_is_lost:
+        world.runtime.statuses.clear()
+    outcome = await world.settle()
+    assert record(world)["epoch"] == 3
+    assert world.owners() == owners
+    assert condition(outcome.status, "Covered")[0] == "True"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {PLACEMENT_KEY: "not json"},
+        {PLACEMENT_KEY: "[]"},
+        {PLACEMENT_KEY: '{"epoch": "many"}'},
+        {"hall-sensors-0.json": "{}"},
+        {"hall-sensors-0.json": "garbage"},
+        {"hall-sensors-1.json": '{"epoch": "999"}'},
+        {"hall-sensors-7.json": "{}"},
+        {"note": "left here by somebody"},
+    ],
+)
+async def test_a_record_that_was_edited_is_mended(broken: dict[str, str]) -> None:
+    world = World(fleet_of(shards=2))
+    await world.settle()
+    owners = world.owners()
+    world.runtime.objects[PLACEMENT]["data"].update(broken)
+    outcome = await world.settle()
+    assert set(world.runtime.objects[PLACEMENT]["data"]) == {
+        "hall-sensors-0.json",
+        "hall-sensors-1.json",
+        PLACEMENT_KEY,
+    }
+    assert world.owners() == owners
+    assert condition(outcome.status, "Covered")[0] == "True"
+
+
+async def test_a_setting_reaches_shards_without_touching_their_deployments() -> None:
+    world = World(fleet_of(shards=2))
+    await world.settle()
+    world.runtime.log.clear()
+    world.manifest = fleet_of(shards=2, deadline="7s")
+    await world.settle()
+    assert not [entry for entry in world.runtime.log if "Deployment" in entry]
+    for shard in world.runtime.shards.values():
+        assert shard.assignment.sensor.deadline_ns == 7 * SECOND
+        assert shard.assignment.epoch == 2
+
+
+async def test_a_shard_that_restarts_is_told_its_assignment_again() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    world.runtime.shards["hall-sensors-0"].assignment.Clear()
+    outcome = await world.settle()
+    assert world.runtime.shards["hall-sensors-0"].assignment.epoch == 1
+    assert condition(outcome.status, "Covered")[0] == "True"
+
+
+async def test_a_shard_that_cannot_be_reached_darkens_its_devices_and_is_named() -> None:
+    world = World(fleet_of(shards=2))
+    await world.settle()
+    world.runtime.shards["hall-sensors-1"].reachable = False
+    outcome = await world.step()
+    status, reason, message = condition(outcome.status, "Covered")
+    assert (status, reason) == ("False", "ShardUnreachable")
+    assert "hall-sensors-1" in message
+    assert outcome.status.devices.covered == len(world.runtime.shards["hall-sensors-0"].assignment.devices)
+    assert condition(outcome.status, "MetricsAvailable")[0] == "False"
+    assert record(world)["epoch"] == 1, "an owner that is away for a moment stays the owner"
+
+
+async def test_a_dark_device_is_named_with_its_reason() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    world.runtime.shards["hall-sensors-0"].dark["s-03"] = "never heard"
+    outcome = await world.step()
+    assert condition(outcome.status, "Covered") == (
+        "False",
+        "DevicesDark",
+        "1 of 12 devices are dark: s-03 (never heard)",
+    )
+    assert outcome.status.devices.summary == "11/12"
+
+
+async def test_a_growing_silence_is_written_once() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    shard = world.runtime.shards["hall-sensors-0"]
+    shard.dark["s-03"] = "blurred: sharpness 0.31"
+    await world.step()
+    world.runtime.log.clear()
+    for number in range(5):
+        shard.dark["s-03"] = f"blurred: sharpness 0.{number}"
+        await world.step()
+    assert world.runtime.log == []
+
+
+async def test_noise_in_the_load_is_not_written() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    shard = world.runtime.shards["hall-sensors-0"]
+    shard.load = Load(arrival_rate=1000, cost_seconds=0.0001, utilization=0.5, queue_depth=10)
+    outcome = await world.step()
+    assert outcome.status.load is not None
+    assert outcome.status.load.arrival_rate == 1000
+    world.runtime.log.clear()
+    for rate in (950, 1040, 1100, 905):
+        shard.load = Load(arrival_rate=rate, cost_seconds=0.0001, utilization=0.5 + rate / 1e5, queue_depth=rate // 100)
+        await world.step()
+    assert world.runtime.log == []
+
+
+async def test_times_of_conditions_change_only_with_their_status() -> None:
+    world = World(fleet_of())
+    first = (await world.settle()).status.condition("Covered")
+    world.runtime.shards["hall-sensors-0"].dark["s-03"] = "never heard"
+    dark = (await world.step()).status.condition("Covered")
+    world.runtime.shards["hall-sensors-0"].dark["s-04"] = "never heard"
+    darker = (await world.step()).status.condition("Covered")
+    assert first is not None
+    assert dark is not None
+    assert darker is not None
+    assert first.last_transition_time < dark.last_transition_time == darker.last_transition_time
+    assert darker.message.startswith("2 of 12")
+
+
+async def test_people_are_told_when_coverage_is_lost_and_comes_back() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    world.runtime.events.clear()
+    world.runtime.shards["hall-sensors-0"].dark["s-03"] = "never heard"
+    await world.settle()
+    world.runtime.shards["hall-sensors-0"].dark.clear()
+    await world.settle()
+    assert world.runtime.events == [
+        "Warning NotCovered: 1 of 12 devices are dark: s-03 (never heard)",
+        "Normal Covered: all 12 devices are watched",
+    ]
+
+
+async def test_a_paused_fleet_is_reported_on_and_left_alone() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    world.manifest = fleet_of(count=13, shards=3, paused=True)
+    world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]["replicas"] = 0
+    world.runtime.log.clear()
+    outcome = await world.step()
+    await world.step()
+    assert world.runtime.log == ["status"]
+    assert condition(outcome.status, "Progressing")[:2] == ("False", "Paused")
+    assert condition(outcome.status, "Covered")[0] == "False", "the thirteenth is owned by nobody"
+    assert outcome.status.devices.covered == 12
+
+
+async def test_a_fleet_without_devices_is_not_covered() -> None:
+    outcome = await World(fleet_of(count=0)).settle()
+    assert condition(outcome.status, "Covered")[:2] == ("False", "NothingDeclared")
+
+
+async def test_the_hub_is_told_who_ought_to_be_watched() -> None:
+    world = World(fleet_of(count=2))
+    await world.settle()
+    roster = world.runtime.rosters[-1]
+    assert (roster.fleet, roster.epoch, roster.deadline_ns) == ("default/sensors/hall", 1, 5 * SECOND)
+    assert [device.id for device in roster.devices] == ["s-00", "s-01"]
+
+
+async def test_a_hub_that_is_away_degrades_the_fleet_and_stops_nothing() -> None:
+    world = World(fleet_of())
+    world.runtime.hub_is_down = True
+    outcome = await world.settle()
+    assert condition(outcome.status, "Degraded")[:2] == ("True", "HubUnreachable")
+    assert condition(outcome.status, "Covered")[0] == "True"
+
+
+async def test_a_refused_child_is_reported_and_the_others_are_made() -> None:
+    world = World(fleet_of(shards=2))
+    world.runtime.refused["Deployment", "hall-sensors-0"] = "Deployment default/hall-sensors-0 is refused: quota"
+    outcome = await world.step()
+    assert condition(outcome.status, "Degraded")[:2] == ("True", "ApplyRefused")
+    assert ("Deployment", "hall-sensors-1") in world.runtime.objects
+
+
+async def test_without_a_record_nothing_else_is_made() -> None:
+    world = World(fleet_of())
+    world.runtime.refused[PLACEMENT] = "no"
+    with pytest.raises(RefusedError):
+        await world.step()
+    assert world.runtime.log == []
+
+
+async def test_the_record_is_written_only_over_the_one_it_was_decided_on() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    world.runtime.objects[PLACEMENT]["metadata"]["resourceVersion"] = "77"
+    world.manifest = fleet_of(count=13)
+    await world.step()
+    assert world.runtime.objects[PLACEMENT]["metadata"]["resourceVersion"] == "77", "apply was given the version read"
+
+
+class TestDeviceLists:
+    def world(self) -> World:
+        world = World(fleet_of(count=1, sensorsFrom=[{"configMapRef": {"name": "more"}}]))
+        world.runtime.maps["more"] = {"list": "- {id: x-1, zone: yard}\n- {id: x-2, zone: yard}"}
+        return world
+
+    async def test_are_added_to_the_manifests_own(self) -> None:
+        world = self.world()
+        await world.settle()
+        assert set(world.owners()) == {"s-00", "x-1", "x-2"}
+
+    @pytest.mark.parametrize("lists", [{}, {"more": {"list": "- {id: x-1}"}}, {"more": {"list": "{"}}])
+    async def test_that_break_take_no_device_out_of_sight(self, lists: dict[str, dict[str, str]]) -> None:
+        world = self.world()
+        await world.settle()
+        world.runtime.maps = lists
+        outcome = await world.settle()
+        assert set(world.owners()) == {"s-00", "x-1", "x-2"}
+        status, reason, message = condition(outcome.status, "Degraded")
+        assert (status, reason) == ("True", "DeviceListInvalid")
+        assert "ConfigMap more" in message
+
+    async def test_that_shrink_do_take_devices_away(self) -> None:
+        world = self.world()
+        await world.settle()
+        world.runtime.maps["more"] = {"list": "- {id: x-1, zone: yard}"}
+        await world.settle()
+        assert set(world.owners()) == {"s-00", "x-1"}
+
+    async def test_that_declare_a_device_again_are_reported(self) -> None:
+        world = self.world()
+        world.runtime.maps["more"] = {"list": "- {id: s-00, zone: yard}"}
+        outcome = await world.settle()
+        assert "s-00 declared before" in condition(outcome.status, "Degraded")[2]
+        assert world.runtime.shards["hall-sensors-0"].assignment.devices[0].zone == "hall"
+
+
+async def test_a_placement_that_no_config_map_can_hold_is_reported_and_not_applied() -> None:
+    location = "x" * 200
+    sensors = [{"id": f"sensor-{n:04}-{'y' * 50}", "zone": "z" * 60, "location": location} for n in range(3000)]
+    world = World(manifest(spec={"sensors": sensors}, uid="u"))
+    outcome = await world.step()
+    assert condition(outcome.status, "Degraded")[:2] == ("True", "PlacementTooLarge")
+    assert PLACEMENT not in world.runtime.objects
+
+
+async def test_a_camera_fleet_has_no_text_port_and_brings_its_cameras_secrets() -> None:
+    cameras = [camera(credentialsRef={"name": "lobby.cam"}), camera(id="c-2", fps={"target": 3})]
+    world = World(manifest("CameraFleet", {"cameras": cameras}, uid="u"))
+    await world.settle()
+    pod = world.runtime.objects["Deployment", "hall-cameras-0"]["spec"]["template"]["spec"]
+    assert {port["name"] for port in pod["containers"][0]["ports"]} == {"grpc", "metrics"}
+    assert {"name": "credentials-lobby-cam", "mountPath": "/etc/embereye/credentials/lobby.cam", "readOnly": True} in (
+        pod["containers"][0]["volumeMounts"]
+    )
+    first, second = world.runtime.shards["hall-cameras-0"].assignment.devices
+    assert first.credentials == "lobby.cam"
+    assert (first.fps_target, first.fps_min) == (15, 5)
+    assert (second.fps_target, second.fps_min) == (3, 3), "a slow camera's floor is its own rate"
