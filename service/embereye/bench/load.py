@@ -1,5 +1,6 @@
 """The sending side of a benchmark: what devices send, and sockets that send it at a pace or as fast as they can."""
 
+import contextlib
 import json
 import random
 import select
@@ -22,8 +23,9 @@ CHUNK = 128 * 1024  # bytes per send of a flood
 class Server:
     """A process of `embereye.bench.server`; its CPU seconds and counters on request."""
 
-    def __init__(self, kind: str, devices: int = 100, hub: str = "") -> None:
+    def __init__(self, kind: str, devices: int = 100, hub: str = "", grpc_port: int = 0) -> None:
         command = [sys.executable, "-m", "embereye.bench.server", kind, "--devices", str(devices), "--hub", hub]
+        command += ["--grpc-port", str(grpc_port)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.ports: dict[str, int] = self._line()
 
@@ -42,6 +44,11 @@ class Server:
         self._process.stdin.flush()
         return self._line()
 
+    def kill(self) -> None:
+        """End it as a machine that fails does."""
+        self._process.kill()
+        self._process.wait()
+
     def cpu(self) -> float:
         """CPU seconds so far."""
         return float(self.ask("cpu")["cpu"])
@@ -51,7 +58,8 @@ class Server:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

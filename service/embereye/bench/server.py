@@ -96,7 +96,7 @@ def sums(shard: SensorShard) -> dict[str, int]:
     }
 
 
-async def _serve(kind: str, devices: int, hub: str) -> None:
+async def _serve(kind: str, devices: int, hub: str, grpc_port: int) -> None:
     loop = asyncio.get_running_loop()
     _raise_limits()
     async with Tasks() as tasks:
@@ -117,7 +117,7 @@ async def _serve(kind: str, devices: int, hub: str) -> None:
                 await shard.start(ShardContext(options, tasks, reporter.report, lambda: None))
                 shard.apply(assignment(devices))
                 server = GrpcServer(shard.services())
-                ports = {"tcp": shard.ports[0], "grpc": server.listen("127.0.0.1:0")}
+                ports = {"tcp": shard.ports[0], "grpc": server.listen(f"127.0.0.1:{grpc_port}")}
                 await server.start()
                 numbers = lambda: sums(shard)  # noqa: E731
                 await _answer(loop, ports, numbers)
@@ -160,11 +160,14 @@ def main() -> int:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--devices", type=int, default=100)
     parser.add_argument("--hub", default="")
+    parser.add_argument("--grpc-port", type=int, default=0)
     arguments = parser.parse_args()
     lifecycle.configure_logging("ERROR")
 
     async def serve(stop: asyncio.Event) -> int:
-        await lifecycle.first_of(_serve(arguments.kind, arguments.devices, arguments.hub), stop.wait())
+        await lifecycle.first_of(
+            _serve(arguments.kind, arguments.devices, arguments.hub, arguments.grpc_port), stop.wait()
+        )
         return 0
 
     return lifecycle.run(serve)
