@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from embereye.process.grpc_server import Service
 from embereye.process.http_server import all_interfaces
@@ -17,6 +17,7 @@ from embereye.sensor.batches import take
 from embereye.sensor.device import SensorDevice
 from embereye.sensor.ingest import Ingest
 from embereye.sensor.intake import Intake
+from embereye.sensor.metrics import device_metrics, shard_metrics
 from embereye.sensor.text import Sessions
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.meter import Meter
@@ -167,26 +168,9 @@ class SensorShard:
         self._meter.analysed = intake.analysed + intake.single
 
     def metrics(self) -> Iterator[Metric]:
-        """Counters over all devices, read from plain slots at scrape time."""
-        yield GaugeMetricFamily("embereye_sensor_connections", "Open text connections.", value=len(self._sessions))
-        yield CounterMetricFamily(
-            "embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", value=self.relayed
-        )
-        yield CounterMetricFamily(
-            "embereye_sensor_relay_dropped", "Messages that could not be passed on.", value=self.relay_dropped
-        )
-        garbage = CounterMetricFamily("embereye_sensor_garbage", "Lines that were no message.", labels=["reason"])
-        for reason, count in sorted(self.garbage.items()):
-            garbage.add_metric([reason], count)
-        yield garbage
-        packets = CounterMetricFamily("embereye_sensor_packets", "Packets by what became of them.", labels=["outcome"])
-        ledgers = [device.ledger for device in self._devices.values()]
-        packets.add_metric(["offered"], sum(ledger.offered for ledger in ledgers))
-        packets.add_metric(["analysed"], sum(ledger.analysed for ledger in ledgers))
-        packets.add_metric(["duplicate"], sum(ledger.duplicate for ledger in ledgers))
-        packets.add_metric(["shed"], sum(ledger.shed.total() for ledger in ledgers))
-        packets.add_metric(["rejected"], sum(ledger.rejected.total() for ledger in ledgers))
-        yield packets
+        """Counters over all devices and gauges of each, read from plain slots at scrape time."""
+        yield from shard_metrics(self, len(self._sessions), len(self._ingest))
+        yield from device_metrics(self._devices.values())
 
     async def drain(self) -> None:
         """Take no new device, tell gRPC senders to go elsewhere, and give them a moment to do so."""
