@@ -254,7 +254,7 @@ def grpc_repeated(scale: Scale) -> Result:
     return _grpc("grpc-repeated", False, 1.5e6, scale)
 
 
-class _Hub(EvidenceServicer):
+class EvidenceHub(EvidenceServicer):
     """Takes evidence and notes when it came."""
 
     def __init__(self) -> None:
@@ -273,7 +273,7 @@ class _Hub(EvidenceServicer):
 
 async def _crossings(samples: int) -> tuple[list[float], list[float]]:
     """Seconds from the send of a crossing to its evidence at the hub, and of a line to its echo."""
-    hub = _Hub()
+    hub = EvidenceHub()
     server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")])
     port = server.listen(f"{HOST}:0")
     await server.start()
