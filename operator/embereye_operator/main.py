@@ -59,6 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Run the operator until SIGTERM; returns the exit code."""
+    lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     return lifecycle.run(lambda stop: serve(arguments, stop))
 
 

@@ -363,6 +363,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate until stopped, then print what was sent as one line."""
+    lifecycle.configure_logging()
     split_target(arguments.target)
     if arguments.count < 1:
         raise UserError(f"--count {arguments.count} is not at least 1")
