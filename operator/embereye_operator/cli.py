@@ -18,10 +18,17 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("shard", "camera"): ("embereye.camera.main", "run one camera shard"),
     ("simulate", "sensors"): ("embereye.sim.sensors", "simulate thermal/gas sensors over the real protocol"),
     ("simulate", "cameras"): ("embereye.sim.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
+    ("bench", "sensors"): ("embereye.bench.sensors", "measure the sensor path against baselines"),
+    ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
     ("inspect",): ("embereye.sensor.inspect", "explain a capture of a device's bytes"),
 }
-GROUPS = {"shard": "run one shard", "simulate": "simulate devices over the real protocols"}
+GROUPS = {
+    "bench": "measure this machine",
+    "explain": "say how something came about",
+    "shard": "run one shard",
+    "simulate": "simulate devices over the real protocols",
+}
 
 
 class _Parser(argparse.ArgumentParser):

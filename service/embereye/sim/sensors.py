@@ -217,7 +217,7 @@ class _Device:
         self.world.stats.readings += connection.send(reading(self._dice, self._strength(), self.spec.id))
 
     async def run(self, first_wait: float) -> None:
-        backoff = Backoff()
+        backoff = Backoff(jitter=random.Random(f"{self.world.seed}/{self.spec.id}/again"))
         stats = self.world.stats
         await asyncio.sleep(first_wait)
         while True:
