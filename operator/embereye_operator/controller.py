@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks
 from embereye_operator.manifests import Settings
+from embereye_operator.memory import Memory
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus, parse_fleet
 from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime import UnavailableError
@@ -26,9 +27,10 @@ STALE = 20.0  # seconds that a watch may lag behind a list before it counts as d
 
 @dataclass
 class FleetRecord:
-    """What the operator remembers of a fleet between passes: nothing that a decision depends on."""
+    """How the passes over a fleet went."""
 
     status: FleetStatus = field(default_factory=FleetStatus)
+    memory: Memory = field(default_factory=Memory)
     passes: int = 0
     failures: int = 0
     seconds: float = 0.0  # of all passes
@@ -150,7 +152,7 @@ class Controller:
         try:
             fleet = parse_fleet(manifest, strict=False)
             async with asyncio.timeout(PASS_LIMIT):
-                outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings)
+                outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, record.memory)
         except Exception as error:
             self._failed(key, record, error)
             return

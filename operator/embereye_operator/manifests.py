@@ -81,18 +81,17 @@ def build_children(
     settings: Settings,
     *,
     assignments: Mapping[str, Assignment],
-    placement: Mapping[str, str],
-    members: Sequence[str],
-    epoch: int,
+    record: Manifest,
     shards: Sequence[str],
 ) -> list[Manifest]:
     """All children, the placement ConfigMap first: assignments exist before the shards that read them.
 
     `assignments` may name more than `shards`: those that are about to go still need to know where devices are.
+    `record` is what a new leader has to know.
     """
     secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
     return [
-        build_placement(fleet, assignments=assignments, placement=placement, members=members, epoch=epoch),
+        build_placement(fleet, assignments=assignments, record=record),
         *(build_service(fleet, shard) for shard in shards),
         build_fleet_service(fleet),
         build_disruption_budget(fleet),
@@ -128,16 +127,8 @@ def _metadata(fleet: Fleet, name: str, shard: str = "") -> Manifest:
     }
 
 
-def build_placement(
-    fleet: Fleet,
-    *,
-    assignments: Mapping[str, Assignment],
-    placement: Mapping[str, str],
-    members: Sequence[str],
-    epoch: int,
-) -> Manifest:
+def build_placement(fleet: Fleet, *, assignments: Mapping[str, Assignment], record: Manifest) -> Manifest:
     """The ConfigMap that shards follow as files and that a new leader reads before it decides anything."""
-    record = {"epoch": epoch, "members": list(members), "devices": dict(placement)}
     data = {f"{shard}.json": encode(assignment) for shard, assignment in assignments.items()}
     data[PLACEMENT_KEY] = json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return {

@@ -1,20 +1,18 @@
 """One fleet, one pass: read the world, decide, apply what differs, write what is true now."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
-from embereye_operator.assignments import build_assignments, build_device, build_roster, decode, next_epoch
+from embereye_operator.assignments import build_assignments, build_device, build_roster, next_epoch
 from embereye_operator.autoscale import decide
 from embereye_operator.compare import differences
+from embereye_operator.handover import Plan, choose_shards, plan
 from embereye_operator.manifests import (
-    PLACEMENT_KEY,
     Settings,
     build_children,
     placement_name,
@@ -22,8 +20,10 @@ from embereye_operator.manifests import (
     shard_index,
     shard_name,
 )
+from embereye_operator.memory import Memory
 from embereye_operator.model import Fleet, FleetError, FleetStatus, parse_devices
-from embereye_operator.placement import place
+from embereye_operator.placement import LIMIT, shard_loads, spread
+from embereye_operator.record import Record, read_record, recover
 from embereye_operator.runtime import RefusedError, Runtime, UnavailableError
 from embereye_operator.schema import Manifest, from_manifest, to_manifest
 from embereye_operator.status import Facts, build_status
@@ -35,8 +35,6 @@ ANNOUNCED = ("Covered", "Ready")  # conditions whose changes people are told of
 Clock = Callable[[], int]  # nanoseconds since the Unix epoch
 Identity = tuple[str, str]  # kind, name
 
-_decode = lru_cache(maxsize=256)(decode)
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -47,57 +45,36 @@ class Outcome:
     settled: bool  # nothing is on its way: the next pass may wait for an event or the clock
 
 
-@dataclass(frozen=True)
-class Record:
-    """The placement as it is persisted."""
-
-    epoch: int = 0
-    devices: Mapping[str, str] = field(default_factory=dict)  # device id → shard
-    members: tuple[str, ...] = ()
-    assignments: Mapping[str, Assignment | None] = field(default_factory=dict)  # None: somebody broke it
-
-
 def identity(manifest: Mapping[str, Any]) -> Identity:
     """Kind and name: what tells a fleet's children apart."""
     return manifest["kind"], manifest["metadata"]["name"]
 
 
-def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> Record:
-    """What the placement ConfigMap says; empty where there is none or it was made unreadable."""
-    data = (manifest or {}).get("data") or {}
-    try:
-        raw = json.loads(data.get(PLACEMENT_KEY, "{}"))
-        devices = {str(device): str(shard) for device, shard in raw.get("devices", {}).items()}
-        members = tuple(str(shard) for shard in raw.get("members", ()))
-        epoch = int(raw.get("epoch", 0))
-    except (ValueError, TypeError, AttributeError):
-        devices, members, epoch = {}, (), 0
-    names = [name.removesuffix(".json") for name in data if name.endswith(".json")]
-    assignments = {name: _decode(data[f"{name}.json"]) for name in names if shard_index(fleet, name) is not None}
-    return Record(epoch, devices, members, assignments)
-
-
-async def reconcile(fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings) -> Outcome:
+async def reconcile(
+    fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings, memory: Memory | None = None
+) -> Outcome:
     """Bring what exists closer to what `fleet` declares; repeat until `Outcome.settled`, then on every change.
 
     Idempotent: with nothing to change it writes nothing. What is not safe yet is left to a later pass: a shard gets
-    devices only once it answers, and goes only once the others have taken over.
+    devices only once it answers, lets go of one only once its next owner covers it, and goes only once the others
+    have taken over. `memory` is what earlier passes over the same fleet left there.
     """
-    return await _Pass(fleet, runtime, clock, settings).run()
+    return await _Pass(fleet, runtime, clock, settings, memory or Memory()).run()
 
 
 class _Pass:
     """The state of one reconcile, so that its steps fit on a screen each."""
 
-    def __init__(self, fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings) -> None:
+    def __init__(self, fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings, memory: Memory) -> None:
         self.fleet = fleet
         self.runtime = runtime
-        self.clock = clock
+        self.now = clock()
         self.settings = settings
+        self.memory = memory
         self.actions: list[str] = []
         self.problems: dict[str, str] = {}
         self.statuses: dict[str, ShardStatus | None] = {}
-        self.members: Sequence[str] = ()
+        self.plan = Plan()
         self.gone: set[str] = set()
 
     async def run(self) -> Outcome:
@@ -106,11 +83,15 @@ class _Pass:
         self.record = read_record(self.fleet, stored)
         self.previous = _previous_status(self.fleet)
         self.devices = await self._declared()
-        self.wanted = [shard_name(self.fleet, index) for index in range(self.fleet.spec.shards)]
         self.existing = _shards_of(self.fleet, children)
-        await self._ask([*self.existing, *(shard for shard in self.wanted if shard not in self.existing)])
+        await self._ask(list(dict.fromkeys([*self.existing, *self.record.shards])))
+        self.record = recover(self.record, self.statuses)
+        self.memory.heard(self.statuses, self.now)
+        self.weights = self.memory.weights({device.id for device in self.devices})
+        self.wanted = self._wanted()
+        self.leaving = [shard for shard in self.existing if shard not in self.wanted]
         if self.fleet.spec.paused:
-            self.epoch, self.placement, self.members = self.record.epoch, self.record.devices, self.record.members
+            self._keep()
         else:
             await self._change(children)
         await self._tell_hub()
@@ -156,23 +137,34 @@ class _Pass:
 
     # --- what there is to be ---
 
+    def _wanted(self) -> list[str]:
+        held = {**self.record.devices, **self.record.holders}
+        known = self.record.shards or self.existing
+        return choose_shards(
+            self.fleet.spec.shards,
+            self.record,
+            self.existing,
+            up=set(known) - self.memory.lost(known, self.now),
+            loads=shard_loads(held, list(set(held.values())), self.weights),
+            name=lambda number: shard_name(self.fleet, number),
+            index=lambda name: shard_index(self.fleet, name) or 0,
+        )
+
+    def _keep(self) -> None:
+        """Leave the placement as it is."""
+        self.epoch = self.record.epoch
+        self.plan = Plan(self.record.members, self.record.devices, self.record.moving)
+
     async def _change(self, children: Mapping[Identity, Manifest]) -> None:
-        self.members = self._members()
-        ids = [device.id for device in self.devices]
-        self.placement = place(ids, self.members, self.record.devices)
-        leaving = [shard for shard in self.existing if shard not in self.wanted]
-        assignments = self._assignments(leaving, epoch=0)
+        self.plan = self._plan()
+        assignments = self._assignments()
         self.epoch = next_epoch(assignments, self.record.assignments, self._epoch_floor())
         for assignment in assignments.values():
             assignment.epoch = self.epoch
+        plan = self.plan
+        record = Record(self.epoch, plan.placement, tuple(plan.members), tuple(self.wanted), plan.moving)
         desired = build_children(
-            self.fleet,
-            self.settings,
-            assignments=assignments,
-            placement=self.placement,
-            members=self.members,
-            epoch=self.epoch,
-            shards=self.wanted,
+            self.fleet, self.settings, assignments=assignments, record=record.to_manifest(), shards=self.wanted
         )
         size = sum(len(text.encode()) for text in desired[0]["data"].values())
         if size > MAX_PLACEMENT:
@@ -180,28 +172,56 @@ class _Pass:
                 f"the placement takes {size} bytes, a ConfigMap {MAX_PLACEMENT}: split the fleet, or use fewer shards"
             )
             self.problems["PlacementTooLarge"] = sentence
-            self.epoch, self.placement, self.members = self.record.epoch, self.record.devices, self.record.members
+            self._keep()
             return
         # The record first: whoever leads next must know of every epoch that a shard may have seen.
         await self._apply(desired[0], children, fenced=True)
+        if plan.overdue:
+            self.actions.append(f"let go of {len(plan.overdue)} devices that their new owners have not heard")
         await self._hand_over(assignments)
         for manifest in desired[1:]:
             await self._apply(manifest, children)
-        await self._prune(desired, children, leaving)
+        await self._prune(desired, children)
         self.existing = sorted(
             {*self.existing, *self.wanted} - self.gone, key=lambda name: shard_index(self.fleet, name) or 0
         )
 
+    def _plan(self) -> Plan:
+        members = self._members()
+        ids = {device.id for device in self.devices}
+        kept = {device: shard for device, shard in self.record.devices.items() if device in ids}
+        uneven = bool(self.weights) and spread(shard_loads(kept, members, self.weights)) > LIMIT
+        return plan(
+            self.record,
+            self.devices,
+            members,
+            self.statuses,
+            weights=self.weights,
+            rebalance=self.memory.uneven_for_long(uneven, self.now),
+            now=self.now,
+            deadline=self.fleet.spec.deadline,
+        )
+
     def _members(self) -> list[str]:
-        """The shards that may own devices: those that do already, and new ones as soon as they answer."""
+        """The shards that may own devices: those that do already and are not lost, and whoever answers."""
         known = {*self.record.members, *self.record.devices.values()}
         up = {shard for shard, status in self.statuses.items() if status and not status.draining}
-        return [shard for shard in self.wanted if shard in known or shard in up] or list(self.wanted)
+        lost = self.memory.lost([shard for shard in self.wanted if shard in known], self.now)
+        members = [shard for shard in self.wanted if (shard in known and shard not in lost) or shard in up]
+        return members or [shard for shard in self.wanted if shard in known] or list(self.wanted)
 
-    def _assignments(self, leaving: Sequence[str], epoch: int) -> dict[str, Assignment]:
-        members = {shard: self.runtime.address(self.fleet, shard) for shard in self.members}
-        others = [shard for shard in [*self.wanted, *leaving] if shard not in members]
-        return build_assignments(self.fleet, self.devices, self.placement, members=members, others=others, epoch=epoch)
+    def _assignments(self) -> dict[str, Assignment]:
+        members = {shard: self.runtime.address(self.fleet, shard) for shard in self.plan.members}
+        others = [shard for shard in [*self.wanted, *self.leaving] if shard not in members]
+        return build_assignments(
+            self.fleet,
+            self.devices,
+            self.plan.placement,
+            members=members,
+            others=others,
+            epoch=0,
+            holders=self.plan.holders,
+        )
 
     def _epoch_floor(self) -> int:
         """The highest epoch that anyone may have seen, should the record be lost."""
@@ -252,12 +272,10 @@ class _Pass:
             await self._ask(shards)
         return accepted
 
-    async def _prune(
-        self, desired: Sequence[Manifest], children: Mapping[Identity, Manifest], leaving: Sequence[str]
-    ) -> None:
+    async def _prune(self, desired: Sequence[Manifest], children: Mapping[Identity, Manifest]) -> None:
         """Delete what is no longer wanted, and a leaving shard only when nothing depends on it any more."""
         keep = {identity(manifest) for manifest in desired}
-        staying = {shard for shard in leaving if not self._may_go(shard, children)}
+        staying = {shard for shard in self.leaving if not self._may_go(shard, children)}
         # Deployments first: a shard that drains still wants its Service.
         for child in sorted(children.values(), key=lambda child: (child["kind"] != "Deployment", identity(child))):
             name = identity(child)[1]
@@ -273,8 +291,10 @@ class _Pass:
         running = (deployment.get("status") or {}).get("availableReplicas", 0)
         if self.statuses.get(shard) is None and not running:
             return True  # it serves nobody
-        taken_over = [status for name in self.members if (status := self.statuses.get(name))]
-        return len(taken_over) == len(self.members) and all(status.epoch >= self.epoch for status in taken_over)
+        if shard in self.plan.holders.values():
+            return False
+        taken_over = [status for name in self.plan.members if (status := self.statuses.get(name))]
+        return len(taken_over) == len(self.plan.members) and all(status.epoch >= self.epoch for status in taken_over)
 
     # --- telling ---
 
@@ -291,11 +311,12 @@ class _Pass:
         spec = self.fleet.spec
         facts = Facts(
             fleet=self.fleet,
-            now_ns=self.clock(),
+            now_ns=self.now,
             devices=self.devices,
             epoch=self.epoch,
-            placement=self.placement,
-            members=self.members,
+            placement=self.plan.placement,
+            moving=self.plan.moving,
+            members=self.plan.members,
             wanted=self.wanted,
             existing=self.existing,
             statuses=self.statuses,

@@ -20,6 +20,7 @@ from embereye_operator.model import (
     LastScale,
     LoadSummary,
 )
+from embereye_operator.record import Move
 
 SECOND = 1_000_000_000  # nanoseconds
 LOAD_BAND = 0.25  # a load that changed by less than this share is not written again
@@ -34,6 +35,7 @@ class Facts:
     devices: Sequence[Device]
     epoch: int  # of the placement in force
     placement: Mapping[str, str]  # device id → shard
+    moving: Mapping[str, Move]  # device id → the shard that still watches it, too
     members: Sequence[str]  # shards that may own devices
     wanted: Sequence[str]  # shards that there should be
     existing: Sequence[str]  # shards that there are
@@ -118,6 +120,10 @@ def _progressing(facts: Facts) -> Condition:
         return _condition("Progressing", False, "Paused", "spec.paused is true: nothing is changed")
     if leaving := [shard for shard in facts.existing if shard not in facts.wanted]:
         return _condition("Progressing", True, "ShardsLeaving", f"{_listed(leaving, 5)} go once others have taken over")
+    if facts.moving:
+        owners = sorted({facts.placement[device] for device in facts.moving if device in facts.placement})
+        message = f"{_listed(owners, 5)} take over {len(facts.moving)} devices"
+        return _condition("Progressing", True, "HandingOver", message)
     if waiting := [why for shard in facts.wanted if (why := why_not_ready(facts, shard))]:
         return _condition("Progressing", True, "ShardsComing", _listed(waiting, 5))
     return _condition("Progressing", False, "Settled", f"placement {facts.epoch} is in force everywhere")
@@ -188,6 +194,9 @@ def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], D
     owner = facts.placement.get(device.id)
     if owner is None:
         return "no shard owns it yet"
+    holder = facts.moving.get(device.id)
+    if holder and (held := reported.get((holder.holder, device.id))) and held.covered:
+        return ""
     if (status := reported.get((owner, device.id))) is None:
         return why_not_ready(facts, owner) or f"{owner} does not report it"
     if status.covered:

@@ -29,6 +29,7 @@ from embereye.zone.sentences import sign
 from embereye.zone.state import STATE_WORDS
 from embereye_operator.display import Display, FleetRow, Lines, LiveTable, ZoneRow
 from embereye_operator.manifests import Settings
+from embereye_operator.memory import Memory
 from embereye_operator.model import Fleet, FleetError, parse_fleet
 from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime import UnavailableError
@@ -136,6 +137,7 @@ class FleetState:
 
     fleet: Fleet
     failing: str = ""
+    memory: Memory = field(default_factory=Memory)
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=5.0))
     due: float = 0.0  # monotonic seconds
 
@@ -245,7 +247,7 @@ class Up:
         try:
             status = self._runtime.statuses.get(key, {})
             fleet = replace(state.fleet, manifest={**state.fleet.manifest, "status": status})
-            outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings)
+            outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, state.memory)
         except Exception as error:
             pause = state.backoff.next()
             state.due = time.monotonic() + pause

@@ -9,6 +9,7 @@ from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardStatus
 from embereye_operator.manifests import Settings, peer_address
+from embereye_operator.memory import Memory
 from embereye_operator.model import Fleet, parse_fleet
 from embereye_operator.reconcile import Outcome, identity, reconcile
 from embereye_operator.runtime import RefusedError, UnavailableError
@@ -29,17 +30,31 @@ class FakeShard:
     draining: bool = False
     reachable: bool = True
     load: Load = field(default_factory=Load)
+    slow: int = 0  # passes from owning a device to covering it
+    waiting: dict[str, int] = field(default_factory=dict)  # device → passes until it is covered
+
+    def tick(self) -> None:
+        self.waiting = {device: passes - 1 for device, passes in self.waiting.items() if passes > 1}
+
+    def why_dark(self, device: str) -> str:
+        return self.dark.get(device, "never heard" if device in self.waiting else "")
 
     def take(self, assignment: Assignment) -> AssignResponse:
         if assignment.epoch < self.assignment.epoch:
             return AssignResponse(accepted=False, epoch=self.assignment.epoch, reason="older")
+        before = {device.id for device in self.assignment.devices}
+        if self.slow:
+            self.waiting |= {device.id: self.slow for device in assignment.devices if device.id not in before}
         self.assignment = copy.deepcopy(assignment)
         return AssignResponse(accepted=True, epoch=assignment.epoch)
 
     def status(self) -> ShardStatus:
         devices = [
             DeviceStatus(
-                id=device.id, zone=device.zone, covered=device.id not in self.dark, reason=self.dark.get(device.id, "")
+                id=device.id,
+                zone=device.zone,
+                covered=not self.why_dark(device.id),
+                reason=self.why_dark(device.id),
             )
             for device in self.assignment.devices
         ]
@@ -57,7 +72,8 @@ class FakeShard:
 class FakeRuntime:
     """Implements Runtime; `log` has every change in order."""
 
-    def __init__(self, *, starts_shards: bool = True) -> None:
+    def __init__(self, *, starts_shards: bool = True, slow: int = 0) -> None:
+        self.slow = slow
         self.objects: dict[tuple[str, str], Manifest] = {}
         self.maps: dict[str, dict[str, str]] = {}
         self.shards: dict[str, FakeShard] = {}
@@ -81,7 +97,7 @@ class FakeRuntime:
         if manifest["kind"] == "Deployment":
             self.objects[identity(manifest)]["status"] = {"availableReplicas": int(self.starts_shards)}
             if self.starts_shards:
-                self.shards.setdefault(name, FakeShard(name))
+                self.shards.setdefault(name, FakeShard(name, slow=self.slow))
 
     async def delete(self, manifest: Manifest) -> None:
         self.log.append(f"delete {manifest['kind']} {manifest['metadata']['name']}")
@@ -129,6 +145,7 @@ class World:
         self.manifest = manifest
         self.runtime = FakeRuntime(**options)
         self.now = START
+        self.memory = Memory()
 
     @property
     def fleet(self) -> Fleet:
@@ -138,7 +155,9 @@ class World:
     async def step(self) -> Outcome:
         """One pass."""
         self.now += 2 * SECOND
-        return await reconcile(self.fleet, self.runtime, lambda: self.now, SETTINGS)
+        for shard in self.runtime.shards.values():
+            shard.tick()
+        return await reconcile(self.fleet, self.runtime, lambda: self.now, SETTINGS, self.memory)
 
     async def settle(self) -> Outcome:
         """Passes until nothing is on its way and nothing is written."""
