@@ -19,6 +19,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("simulate", "sensors"): ("embereye.sim.sensors", "simulate thermal/gas sensors over the real protocol"),
     ("simulate", "cameras"): ("embereye.sim.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
+    ("explain",): ("embereye_operator.explain", "why a fleet has as many shards as it has; replay a recorded trace"),
     ("inspect",): ("embereye.sensor.inspect", "explain a capture of a device's bytes"),
 }
 GROUPS = {"shard": "run one shard", "simulate": "simulate devices over the real protocols"}

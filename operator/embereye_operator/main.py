@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from aiohttp import web
 from lightkube import AsyncClient
@@ -22,6 +23,7 @@ from embereye_operator.handlers import Watches
 from embereye_operator.manifests import Settings
 from embereye_operator.model import FLEET_TYPES
 from embereye_operator.runtime.kubernetes import ALL_NAMESPACES, KubernetesRuntime
+from embereye_operator.trace import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +55,35 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="address that shards listen on; [::] where pods have IPv6 alone [EMBEREYE_SHARD_HOST]",
     )
     parser.add_argument(
+        "--prometheus",
+        default=env("PROMETHEUS", Settings.prometheus),
+        help="URL of the Prometheus that KEDA asks for fleets with autoscaling.mode keda [EMBEREYE_PROMETHEUS]",
+    )
+    parser.add_argument(
+        "--monitor-labels",
+        type=labels,
+        default=env("MONITOR_LABELS"),
+        metavar="K=V,…",
+        help="labels by which Prometheus selects monitors and rules, for example release=prometheus",
+    )
+    parser.add_argument(
+        "--scaling-trace",
+        type=Path,
+        default=Path(env("SCALING_TRACE")) if env("SCALING_TRACE") else None,
+        metavar="DIR",
+        help="record there what scaling decides on, for `embereye explain replay` [EMBEREYE_SCALING_TRACE]",
+    )
+    parser.add_argument(
         "--health-port", type=int, default=int(env("HEALTH_PORT", "8080")), help="port of /healthz and /metrics"
     )
+
+
+def labels(text: str) -> dict[str, str]:
+    """`a=b,c=d` as a mapping; an argparse type."""
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    if any(not name or not value for name, _, value in pairs):
+        raise ArgumentTypeError(f'"{text}" is not a list of labels such as release=prometheus')
+    return {name: value for name, _, value in pairs}
 
 
 def run(arguments: Namespace) -> int:
@@ -76,6 +105,9 @@ async def serve(arguments: Namespace, stop: asyncio.Event) -> int:
         hub=arguments.hub,
         image_pull_policy=arguments.image_pull_policy,
         host=arguments.shard_host,
+        prometheus=arguments.prometheus,
+        monitor_labels=arguments.monitor_labels,
+        trace=Trace(arguments.scaling_trace).write if arguments.scaling_trace else None,
     )
     runtime = KubernetesRuntime(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES)
     controller = Controller(runtime, settings)
@@ -120,6 +152,9 @@ class OperatorMetrics(Collector):
         families: dict[str, Metric] = {}
         for name, (text, _) in gauges.items():
             families[name] = GaugeMetricFamily(name, text, labels=labels)
+        utilization = GaugeMetricFamily(
+            "embereye_fleet_utilization_ratio", "Share of one core in use, mean over the shards.", labels=labels
+        )
         declared = GaugeMetricFamily("embereye_fleet_devices", "Devices declared.", labels=labels)
         covered = GaugeMetricFamily("embereye_fleet_devices_covered", "Devices covered.", labels=labels)
         condition = GaugeMetricFamily(
@@ -136,6 +171,8 @@ class OperatorMetrics(Collector):
                 families[name].add_sample(
                     name, dict(zip(labels, values, strict=True)), getattr(record.status, attribute)
                 )
+            if record.status.load:
+                utilization.add_metric(values, record.status.load.utilization)
             declared.add_metric(values, record.status.devices.declared)
             covered.add_metric(values, record.status.devices.covered)
             for entry in record.status.conditions:
@@ -144,7 +181,7 @@ class OperatorMetrics(Collector):
             failures.add_metric(values, record.failures)
             seconds.add_metric(values, record.seconds)
         yield from families.values()
-        yield from (declared, covered, condition, passes, failures, seconds)
+        yield from (declared, covered, utilization, condition, passes, failures, seconds)
 
 
 def _health_app(controller: Controller) -> web.Application:

@@ -1,12 +1,29 @@
 """Spec in, Kubernetes manifests out, nothing else: the children of a fleet."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from embereye.v1.shard_pb2 import Assignment, Peer
+from embereye_operator.additions import (
+    build_autoscaler,
+    build_network_policy,
+    build_rules,
+    build_scaled_object,
+    build_service_monitor,
+)
 from embereye_operator.assignments import encode
-from embereye_operator.model import API_VERSION, GRPC_PORT, METRICS_PORT, Fleet, SensorFleetSpec, TopologySpread
+from embereye_operator.autoscale import CAPACITY, Observed
+from embereye_operator.compare import quantity
+from embereye_operator.model import (
+    API_VERSION,
+    GRPC_PORT,
+    METRICS_PORT,
+    Autoscaling,
+    Fleet,
+    SensorFleetSpec,
+    TopologySpread,
+)
 from embereye_operator.schema import Manifest, to_manifest
 
 MANAGED_BY = "embereye-operator"  # also the field manager
@@ -20,6 +37,7 @@ PLACEMENT_KEY = "placement.json"
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
 GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what gRPC and the spool need after it
 USER = 65532
+SPREAD = (TopologySpread("kubernetes.io/hostname"), TopologySpread("topology.kubernetes.io/zone"))
 
 
 @dataclass(frozen=True)
@@ -31,6 +49,9 @@ class Settings:
     image_pull_policy: str = ""  # empty: Kubernetes' own default
     # Python binds [::] for IPv6 alone; a cluster without IPv4 sets "[::]".
     host: str = "0.0.0.0"
+    prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
+    monitor_labels: Mapping[str, str] = field(default_factory=dict)  # by which a Prometheus selects monitors and rules
+    trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on
 
 
 def fleet_name(fleet: Fleet) -> str:
@@ -76,6 +97,14 @@ def peer_address(fleet: Fleet, shard: str) -> Peer:
     return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", tcp=tcp)
 
 
+def shard_capacity(fleet: Fleet) -> float:
+    """Cores that one shard can use: what its container may have, and of a sensor shard not more than its one loop."""
+    resources = fleet.spec.template.resources
+    stated = quantity(resources.limits.get("cpu") or resources.requests.get("cpu") or CAPACITY)
+    cores = float(stated) if stated else CAPACITY
+    return min(cores, CAPACITY) if isinstance(fleet.spec, SensorFleetSpec) else cores
+
+
 def build_children(
     fleet: Fleet,
     settings: Settings,
@@ -83,11 +112,12 @@ def build_children(
     assignments: Mapping[str, Assignment],
     record: Manifest,
     shards: Sequence[str],
+    offers: Callable[[str], bool] = lambda _: False,
 ) -> list[Manifest]:
     """All children, the placement ConfigMap first: assignments exist before the shards that read them.
 
     `assignments` may name more than `shards`: those that are about to go still need to know where devices are.
-    `record` is what a new leader has to know.
+    `record` is what a new leader has to know. `offers` tells which kinds can exist beyond the basic ones.
     """
     secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
     return [
@@ -96,7 +126,27 @@ def build_children(
         build_fleet_service(fleet),
         build_disruption_budget(fleet),
         *(build_deployment(fleet, shard, settings, secrets) for shard in shards),
+        *build_additions(fleet, settings, offers),
     ]
+
+
+def build_additions(fleet: Fleet, settings: Settings, offers: Callable[[str], bool]) -> list[Manifest]:
+    """Children of kinds that not every cluster knows, or that not every fleet wants."""
+    built = []
+    metadata = _metadata(fleet, fleet_name(fleet))
+    if offers("NetworkPolicy"):
+        built.append(build_network_policy(fleet, metadata, selector(fleet)))
+    match fleet.spec.autoscaling:
+        case Autoscaling(mode="hpa", observe=False) if offers("HorizontalPodAutoscaler"):
+            built.append(build_autoscaler(fleet, metadata))
+        case Autoscaling(mode="keda", observe=False) if offers("ScaledObject"):
+            built.append(build_scaled_object(fleet, metadata, settings.prometheus))
+    monitored = {**metadata, "labels": {**metadata["labels"], **settings.monitor_labels}}
+    if offers("ServiceMonitor"):
+        built.append(build_service_monitor(fleet, monitored, selector(fleet), LABEL_SHARD))
+    if offers("PrometheusRule") and fleet.spec.alerts.enabled:
+        built.append(build_rules(fleet, monitored))
+    return built
 
 
 def _labels(fleet: Fleet, shard: str = "") -> dict[str, str]:
@@ -238,7 +288,7 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
                 "whenUnsatisfiable": spread.when_unsatisfiable,
                 "labelSelector": {"matchLabels": selector(fleet)},
             }
-            for spread in template.topology_spread or (TopologySpread("kubernetes.io/hostname"),)
+            for spread in template.topology_spread or SPREAD
         ],
         "containers": [_container(fleet, shard, settings, secrets)],
         "volumes": [*volumes, *({"name": _volume(name), "secret": _secret(name)} for name in secrets)],

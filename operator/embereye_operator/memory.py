@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from embereye.v1.shard_pb2 import ShardStatus
+from embereye_operator.autoscale import DEFAULT_LEAD, Scaler
 
 SECOND = 1_000_000_000  # nanoseconds
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
@@ -29,6 +30,9 @@ class Memory:
 
     silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
     leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it is to go
+    scaler: Scaler = field(default_factory=Scaler)
+    lead: float = DEFAULT_LEAD  # seconds from a new shard's making until it answers
+    _coming: dict[str, int] = field(default_factory=dict)  # shard → since when it exists without answering
     uneven: int = 0  # since when loads have differed too much; 0: they do not
     _rates: dict[str, _Rate] = field(default_factory=dict)
 
@@ -39,9 +43,19 @@ class Memory:
                 self.silent.setdefault(shard, now)
             else:
                 self.silent.pop(shard, None)
+                self._came(shard, now)
                 self._weigh(shard, status, now)
         for shard in [shard for shard in self.silent if shard not in statuses]:
             del self.silent[shard]
+            self._coming.pop(shard, None)
+
+    def made(self, shards: Collection[str], now: int) -> None:
+        """Note that `shards` have just been made: what they take to answer is what the next ones will take."""
+        self._coming |= dict.fromkeys(shards, now)
+
+    def _came(self, shard: str, now: int) -> None:
+        if (since := self._coming.pop(shard, None)) is not None:
+            self.lead = max(1.0, (now - since) / SECOND)
 
     def _weigh(self, shard: str, status: ShardStatus, now: int) -> None:
         for device in status.devices:

@@ -302,6 +302,7 @@ class Autoscaling(Resource):
         "embedded: the operator; hpa, keda: they write spec.shards by embereye_fleet_required_shards; none: you do.",
         default="embedded",
     )
+    observe: bool = described("Only decide and tell: with mode embedded nothing is scaled.", default=False)
     min_shards: int = described("Never fewer.", default=1, minimum=1, maximum=MAX_SHARDS)
     max_shards: int = described("Never more.", default=8, minimum=1, maximum=MAX_SHARDS)
     target_utilization: float = described("Of one core per shard.", default=0.7, minimum=0.1, maximum=0.95)
@@ -522,6 +523,8 @@ class LoadSummary(Resource):
     utilization: float = described("Of one core, mean over the shards.", default=0.0)
     queue_depth: int = described("Items waiting.", default=0)
     oldest_age: float = described("Seconds that the oldest item has waited.", default=0.0)
+    cost: float = described("CPU seconds per item.", default=0.0)
+    lead: float = described("Seconds until a new shard is ready.", default=0.0)
 
 
 @dataclass(frozen=True)

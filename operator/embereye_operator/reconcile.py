@@ -9,7 +9,7 @@ from typing import Any
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.assignments import build_assignments, build_device, build_roster, next_epoch
-from embereye_operator.autoscale import decide
+from embereye_operator.autoscale import Decision, Observed, measure
 from embereye_operator.compare import differences
 from embereye_operator.handover import Plan, choose_shards, plan
 from embereye_operator.manifests import (
@@ -17,16 +17,17 @@ from embereye_operator.manifests import (
     build_children,
     placement_name,
     selector_text,
+    shard_capacity,
     shard_index,
     shard_name,
 )
 from embereye_operator.memory import Memory
-from embereye_operator.model import Fleet, FleetError, FleetStatus, parse_devices
+from embereye_operator.model import Fleet, FleetError, FleetStatus, LastScale, parse_devices
 from embereye_operator.placement import LIMIT, shard_loads, spread
 from embereye_operator.record import Record, read_record, recover
 from embereye_operator.runtime import RefusedError, Runtime, UnavailableError
 from embereye_operator.schema import Manifest, from_manifest, to_manifest
-from embereye_operator.status import Facts, build_status
+from embereye_operator.status import Facts, build_status, timestamp
 
 logger = logging.getLogger(__name__)
 SECOND = 1_000_000_000  # nanoseconds
@@ -164,7 +165,12 @@ class _Pass:
         plan = self.plan
         record = Record(self.epoch, plan.placement, tuple(plan.members), tuple(self.wanted), plan.moving)
         desired = build_children(
-            self.fleet, self.settings, assignments=assignments, record=record.to_manifest(), shards=self.wanted
+            self.fleet,
+            self.settings,
+            assignments=assignments,
+            record=record.to_manifest(),
+            shards=self.wanted,
+            offers=self.runtime.offers,
         )
         size = sum(len(text.encode()) for text in desired[0]["data"].values())
         if size > MAX_PLACEMENT:
@@ -181,6 +187,7 @@ class _Pass:
         await self._hand_over(assignments)
         for manifest in desired[1:]:
             await self._apply(manifest, children)
+        self.memory.made([shard for shard in self.wanted if shard not in self.existing], self.now)
         await self._prune(desired, children)
         self.existing = sorted(
             {*self.existing, *self.wanted} - self.gone, key=lambda name: shard_index(self.fleet, name) or 0
@@ -306,9 +313,51 @@ class _Pass:
         except UnavailableError as error:
             self.problems["HubUnreachable"] = str(error)
 
-    async def _finish(self) -> Outcome:
-        loads = {shard: status.load for shard, status in self.statuses.items() if status and shard in self.wanted}
+    async def _scale(self) -> tuple[Decision, LastScale | None]:
+        """Decide how many shards there are to be, and scale where that is ours to do."""
         spec = self.fleet.spec
+        limits = spec.autoscaling
+        told = {shard: status for shard, status in self.statuses.items() if status and status.epoch}
+        owners = set(self.plan.placement.values())
+        observed = Observed(
+            time=self.now,
+            shards=spec.shards,
+            measured=measure([status.load for status in told.values()]),
+            missing=tuple(sorted(owner for owner in owners if owner not in told)),
+            lead=self.memory.lead,
+            capacity=shard_capacity(self.fleet),
+        )
+        decision = self.memory.scaler.decide(limits, observed, spec.deadline / SECOND)
+        if self.settings.trace:
+            self.settings.trace(self.fleet, observed)
+        for mode, kind in (("hpa", "HorizontalPodAutoscaler"), ("keda", "ScaledObject")):
+            if limits.mode == mode and not self.runtime.offers(kind):
+                self.problems["ScalerMissing"] = (
+                    f"autoscaling.mode is {mode}, and there is no {kind} here: use embedded"
+                )
+        rivals = self.runtime.rivals(self.fleet)
+        if rivals and (limits.mode != "keda" or len(rivals) > 1):
+            self.problems["TwoScalers"] = f"{', '.join(rivals)} would scale it, too: delete it, or set mode: none"
+        if (
+            limits.mode != "embedded"
+            or limits.observe
+            or rivals
+            or spec.paused
+            or decision.shards == spec.shards
+            or not self.record.epoch
+        ):
+            return decision, None
+        await self.runtime.scale(self.fleet, decision.shards)
+        self.actions.append(f"scale from {spec.shards} to {decision.shards}")
+        change = LastScale(
+            timestamp(self.now), spec.shards, decision.shards, decision.reason[:1024], dict(decision.inputs)
+        )
+        message = f"from {spec.shards} to {decision.shards} shards: {decision.reason}"
+        await self.runtime.event(self.fleet, "Normal", "Scaled", message)
+        return decision, change
+
+    async def _finish(self) -> Outcome:
+        decision, scaled = await self._scale()
         facts = Facts(
             fleet=self.fleet,
             now_ns=self.now,
@@ -320,9 +369,9 @@ class _Pass:
             wanted=self.wanted,
             existing=self.existing,
             statuses=self.statuses,
-            decision=decide(
-                spec.autoscaling, spec.shards, loads, expected=self.wanted, deadline=spec.deadline / SECOND
-            ),
+            decision=decision,
+            scaled=scaled,
+            lead=self.memory.lead,
             selector=selector_text(self.fleet),
             problems=self.problems,
         )

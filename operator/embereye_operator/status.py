@@ -41,6 +41,8 @@ class Facts:
     existing: Sequence[str]  # shards that there are
     statuses: Mapping[str, ShardStatus | None]  # None: could not be had
     decision: Decision
+    scaled: LastScale | None  # by this pass
+    lead: float  # seconds until a new shard is ready
     selector: str
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
 
@@ -159,8 +161,23 @@ def _scaling_active(facts: Facts) -> Condition:
     if mode == "none":
         return _condition("ScalingActive", False, "Disabled", "spec.autoscaling.mode is none: spec.shards is yours")
     if mode in {"hpa", "keda"}:
+        if "ScalerMissing" in facts.problems:
+            return _condition("ScalingActive", False, "NotInstalled", facts.problems["ScalerMissing"])
         return _condition("ScalingActive", True, "External", f"spec.shards is written by {mode}")
-    return _condition("ScalingActive", False, "Holding", facts.decision.reason)
+    if "TwoScalers" in facts.problems:
+        return _condition("ScalingActive", False, "TwoScalers", facts.problems["TwoScalers"])
+    decision, shards = facts.decision, facts.fleet.spec.shards
+    if not decision.known:
+        return _condition("ScalingActive", False, "Holding", decision.reason)
+    if facts.fleet.spec.autoscaling.observe:
+        message = f"observe is true: nothing is scaled; {decision.shards} shards instead of {shards} would be right"
+        return _condition("ScalingActive", False, "Observing", message)
+    if decision.required > decision.shards:
+        return _condition("ScalingActive", True, "AboutToGrow", f"{decision.required} shards are required")
+    if decision.required < decision.shards:
+        message = f"{decision.required} shards are required; the others stay for the stabilization window"
+        return _condition("ScalingActive", True, "Stabilizing", message)
+    return _condition("ScalingActive", True, "AsRequired", f"{decision.required} shards are required")
 
 
 def _metrics_available(facts: Facts) -> Condition:
@@ -224,6 +241,8 @@ def _load(facts: Facts, previous: LoadSummary | None) -> LoadSummary | None:
         utilization=_rounded(measured.utilization),
         queue_depth=int(_rounded(measured.backlog)),
         oldest_age=_rounded(measured.oldest_age),
+        cost=float(f"{measured.cost:.2g}"),
+        lead=_rounded(facts.lead),
     )
     return previous if previous and _alike(now, previous) else now
 
@@ -244,10 +263,12 @@ def _alike(a: LoadSummary, b: LoadSummary) -> bool:
 
 
 def _last_scale(facts: Facts, previous: FleetStatus) -> LastScale | None:
-    before, after = previous.shards, len(facts.existing)
-    if not before or before == after:
-        return previous.last_scale
-    loads = [status.load for status in facts.statuses.values() if status]
-    measured = measure(loads)
-    inputs = measured.inputs(0.0) if measured else {}
-    return LastScale(timestamp(facts.now_ns), before, after, facts.decision.reason, inputs)
+    if facts.scaled:
+        return facts.scaled
+    before, after, last = previous.shards, len(facts.existing), previous.last_scale
+    if not before or before == after or (last and last.to == facts.fleet.spec.shards):
+        return last
+    measured = measure([status.load for status in facts.statuses.values() if status])
+    inputs = measured.inputs(facts.lead) if measured else {}
+    reason = f"spec.shards was set to {facts.fleet.spec.shards}"
+    return LastScale(timestamp(facts.now_ns), before, facts.fleet.spec.shards, reason, inputs)

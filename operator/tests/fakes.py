@@ -74,6 +74,9 @@ class FakeRuntime:
 
     def __init__(self, *, starts_shards: bool = True, slow: int = 0) -> None:
         self.slow = slow
+        self.scaled: int | None = None
+        self.others: list[str] = []
+        self.missing = {"NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
         self.objects: dict[tuple[str, str], Manifest] = {}
         self.maps: dict[str, dict[str, str]] = {}
         self.shards: dict[str, FakeShard] = {}
@@ -122,6 +125,16 @@ class FakeRuntime:
         self.log.append(f"assign {shard}")
         return known.take(assignment)
 
+    async def scale(self, fleet: Fleet, shards: int) -> None:
+        self.log.append(f"scale {shards}")
+        self.scaled = shards
+
+    def rivals(self, fleet: Fleet) -> Sequence[str]:
+        return self.others
+
+    def offers(self, kind: str) -> bool:
+        return kind not in self.missing
+
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
         self.log.append("status")
         self.statuses.append(copy.deepcopy(status))
@@ -150,6 +163,9 @@ class World:
     @property
     def fleet(self) -> Fleet:
         status = {"status": self.runtime.statuses[-1]} if self.runtime.statuses else {}
+        if self.runtime.scaled:
+            self.manifest["spec"]["shards"] = self.runtime.scaled
+            self.runtime.scaled = None
         return parse_fleet({**self.manifest, **status})
 
     async def step(self) -> Outcome:

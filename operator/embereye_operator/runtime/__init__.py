@@ -24,7 +24,7 @@ class Runtime(Protocol):
     """
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
-        """What exists of the fleet's children: Deployments, Services, the placement ConfigMap, the disruption budget.
+        """What exists of the fleet's children: Deployments, Services, the placement ConfigMap, and so on.
 
         A Deployment's `status.availableReplicas` is 0 or absent only where its shard surely does not run.
         """
@@ -55,6 +55,18 @@ class Runtime(Protocol):
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Give a shard its assignment without waiting for its file; None where it cannot be reached."""
+        ...
+
+    async def scale(self, fleet: Fleet, shards: int) -> None:
+        """Set spec.shards by the scale subresource, only where it still is what `fleet` says."""
+        ...
+
+    def rivals(self, fleet: Fleet) -> Sequence[str]:
+        """Autoscalers that target the fleet and are not its children: "HorizontalPodAutoscaler NAME"."""
+        ...
+
+    def offers(self, kind: str) -> bool:
+        """Whether objects of `kind` can exist here: some need a CustomResourceDefinition of somebody else's."""
         ...
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:

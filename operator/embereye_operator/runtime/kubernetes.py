@@ -38,21 +38,29 @@ CHILDREN: Mapping[str, Kind] = {
     "Service": _resource("", "v1", "Service", "services"),
     "ConfigMap": _resource("", "v1", "ConfigMap", "configmaps"),
     "PodDisruptionBudget": _resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    "NetworkPolicy": _resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+    "HorizontalPodAutoscaler": _resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+    "ServiceMonitor": _resource("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
+    "PrometheusRule": _resource("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
+    "ScaledObject": _resource("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"),
 }
+UNWATCHED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ServiceMonitor", "PrometheusRule", "ScaledObject")
+OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject")  # their CustomResourceDefinitions are others'
 FLEETS: Mapping[str, Kind] = {
     name: _resource(GROUP, VERSION, name, fleet.plural) for name, fleet in FLEET_TYPES.items()
 }
 EVENTS: Any = _resource("", "v1", "Event", "events")
 
 
-def _status_of(kind: Kind) -> Any:
+def _subresource(kind: Kind, action: str) -> Any:
     info = kind._api_info
     sub = create_api_info(info.resource.group, info.resource.version, info.resource.kind, info.plural)
-    sub.action, sub.parent = "status", info.resource
-    return type(f"{kind.__name__}Status", (GenericNamespacedResource,), {"_api_info": sub})
+    sub.action, sub.parent = action, info.resource
+    return type(f"{kind.__name__}{action}", (GenericNamespacedResource,), {"_api_info": sub})
 
 
-STATUSES: Mapping[str, Any] = {name: _status_of(kind) for name, kind in FLEETS.items()}
+STATUSES: Mapping[str, Any] = {name: _subresource(kind, "status") for name, kind in FLEETS.items()}
+SCALES: Mapping[str, Any] = {name: _subresource(kind, "scale") for name, kind in FLEETS.items()}
 
 
 def key_of(manifest: Mapping[str, Any]) -> ObjectKey:
@@ -156,6 +164,8 @@ class KubernetesRuntime:
         self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).grpc)
         self._shards = Shards()
         self._hub = Hub(hub)
+        self._offered: set[str] = set()  # kinds that the server knows
+        self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
         self._absent: dict[tuple[str, str], float] = {}  # ConfigMaps that were not there → monotonic seconds
         self._referenced: dict[tuple[str, str], set[ObjectKey]] = {}  # ConfigMap → fleets that name it
 
@@ -170,16 +180,37 @@ class KubernetesRuntime:
     async def resync(self) -> list[Manifest]:
         """List what watches ought to have told; returns what they had not. Also the first fill of the cache."""
         news = []
-        for name, kind in (*FLEETS.items(), *CHILDREN.items()):
-            labels: Any = {LABEL_MANAGED_BY: MANAGED_BY} if name in CHILDREN else None
-            listed = self._client.list(kind, namespace=self._namespace, labels=labels, chunk_size=500)
-            # Items of a list do not say what they are.
-            objects = [
-                trimmed({**manifest, "kind": name, "apiVersion": _api_version(kind)}) async for manifest in listed
-            ]
-            news += self.cache.replace(name, objects, int(listed.resourceVersion))
+        for name in (*FLEETS, *CHILDREN):
+            try:
+                news += await self._list(name)
+            except ApiError as error:
+                # Without its CustomResourceDefinition the server knows no such path; without the right it says so.
+                if name not in OPTIONAL or error.status.code not in {403, 404}:
+                    raise
+                self._offered.discard(name)
+            else:
+                self._offered.add(name)
         await self._shards.close_idle()
         return news
+
+    async def _list(self, name: str) -> list[Manifest]:
+        kind = FLEETS.get(name) or CHILDREN[name]
+        # Autoscalers of other people are looked at, too: two of them must not pull at one fleet.
+        ours = name in CHILDREN and name != "HorizontalPodAutoscaler"
+        labels: Any = {LABEL_MANAGED_BY: MANAGED_BY} if ours else None
+        listed = self._client.list(kind, namespace=self._namespace, labels=labels, chunk_size=500)
+        # Items of a list do not say what they are.
+        objects = [trimmed({**manifest, "kind": name, "apiVersion": _api_version(kind)}) async for manifest in listed]
+        if name == "HorizontalPodAutoscaler":
+            self._rivals = {}
+            for manifest in objects:
+                target = manifest["spec"].get("scaleTargetRef") or {}
+                if target.get("kind") in FLEET_TYPES and not _fleet_label(manifest):
+                    key = target["kind"], manifest["metadata"]["namespace"], target.get("name", "")
+                    self._rivals.setdefault(key, []).append(f"{name} {manifest['metadata']['name']}")
+            objects = [manifest for manifest in objects if _fleet_label(manifest)]
+        news = self.cache.replace(name, objects, int(listed.resourceVersion))
+        return [] if name in UNWATCHED and name in self._offered else news
 
     def observe(self, type_: str | None, manifest: Manifest) -> set[ObjectKey]:
         """Take a watch event; returns the fleets that it concerns."""
@@ -276,6 +307,26 @@ class KubernetesRuntime:
             if error.status.code != 404:
                 raise
             self.cache.drop(key, version_of(manifest))
+
+    async def scale(self, fleet: Fleet, shards: int) -> None:
+        """See Runtime. 422, and nothing happens, where somebody has scaled meanwhile."""
+        patch: Any = [
+            {"op": "test", "path": "/metadata/uid", "value": fleet.uid},
+            {"op": "test", "path": "/spec/replicas", "value": fleet.spec.shards},
+            {"op": "replace", "path": "/spec/replicas", "value": shards},
+        ]
+        await self._client.patch(
+            SCALES[fleet.type.resource], fleet.name, patch, namespace=fleet.namespace, patch_type=PatchType.JSON,
+            field_manager=MANAGED_BY,
+        )  # fmt: skip
+
+    def rivals(self, fleet: Fleet) -> Sequence[str]:
+        """See Runtime."""
+        return self._rivals.get((fleet.type.resource, fleet.namespace, fleet.name), ())
+
+    def offers(self, kind: str) -> bool:
+        """See Runtime."""
+        return kind in self._offered
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
         """See Runtime."""
