@@ -6,9 +6,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard protos/embereye/v1/*.proto)
+IMAGE := embereye:dev
 EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/camerafleet.yaml
 
-.PHONY: help install up test lint format bench image requirements crds clean
+.PHONY: help install up test lint format bench image e2e e2e-up e2e-down requirements crds clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -21,7 +22,7 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py $(PROTOS)
 	@echo "installing into $(VENV) (about a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
@@ -35,6 +36,21 @@ lint: install ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$$(e2e/cluster/binaries helm)/helm lint --strict charts/embereye
+
+image: install ## Build the image that every component runs, embereye:dev
+	e2e/cluster/build-image $(IMAGE)
+
+e2e: e2e-up ## Run the smoke test in a real three-node cluster, which stays up; results in e2e/results
+	$(BIN)/pytest e2e
+
+e2e-up: install ## Bring the cluster up where it is not, with the image as it is now
+	e2e/cluster/up >/dev/null
+	e2e/cluster/build-image $(IMAGE) >/dev/null
+	e2e/cluster/load $(IMAGE)
+
+e2e-down: ## Delete the cluster and everything that was made for it; caches stay
+	e2e/cluster/down
 
 format: install ## Put the code into the house style
 	$(BIN)/ruff format .

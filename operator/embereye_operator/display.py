@@ -75,6 +75,8 @@ class Lines:
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
         """Print what changed since the last call."""
         for fleet in fleets:
+            if fleet.name not in self._last and not fleet.up:
+                continue  # it is only starting
             if self._last.get(fleet.name) != (fleet.ready, fleet.covered):
                 self._last[fleet.name] = (fleet.ready, fleet.covered)
                 why = "" if fleet.well else f": {fleet.why}"

@@ -433,7 +433,8 @@ class FleetRate(Resource):
 class ScoreThreshold(Resource):
     """A detector's threshold."""
 
-    threshold: float = described("Score from 0 to 1 that is reported as an alarm.", default=0.6, minimum=0, maximum=1)
+    # 0.5 is where every term of the detectors stands at its own limit; real fires score 0.55 to 0.7.
+    threshold: float = described("Score from 0 to 1 that is reported as an alarm.", default=0.5, minimum=0, maximum=1)
 
 
 @dataclass(frozen=True)

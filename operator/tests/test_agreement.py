@@ -4,10 +4,10 @@ import copy
 from typing import Any
 
 import pytest
+from harness.apiserver import ApiError, ApiServer, path_of
 
 from embereye_operator.model import FleetError, parse_fleet
 
-from .cluster import ApiError, Cluster, path_of
 from .test_schema import camera, manifest
 
 pytestmark = pytest.mark.apiserver
@@ -95,19 +95,19 @@ INVALID = [
 ]  # fmt: skip
 
 
-def dry_run(cluster: Cluster, document: dict[str, Any]) -> Any:
+def dry_run(cluster: ApiServer, document: dict[str, Any]) -> Any:
     return cluster.request("POST", f"{path_of(document, name=False)}?dryRun=All", document)
 
 
 @pytest.mark.parametrize(("kind", "spec"), VALID, ids=range(len(VALID)))
-def test_both_accept_a_good_manifest_with_the_same_defaults(cluster: Cluster, kind: str, spec: Any) -> None:
+def test_both_accept_a_good_manifest_with_the_same_defaults(cluster: ApiServer, kind: str, spec: Any) -> None:
     document = manifest(kind, spec)
     local = parse_fleet(copy.deepcopy(document))
     assert dry_run(cluster, document)["spec"] == local.manifest["spec"]
 
 
 @pytest.mark.parametrize(("kind", "spec", "field"), INVALID, ids=[f"{i}-{row[2]}" for i, row in enumerate(INVALID)])
-def test_both_refuse_a_bad_manifest_and_name_the_field(cluster: Cluster, kind: str, spec: Any, field: str) -> None:
+def test_both_refuse_a_bad_manifest_and_name_the_field(cluster: ApiServer, kind: str, spec: Any, field: str) -> None:
     document = manifest(kind, spec)
     with pytest.raises(FleetError) as local:
         parse_fleet(copy.deepcopy(document))
@@ -119,7 +119,7 @@ def test_both_refuse_a_bad_manifest_and_name_the_field(cluster: Cluster, kind: s
 
 
 @pytest.mark.parametrize("name", ["a" * 41, "hall.one", "1hall"])
-def test_both_refuse_a_name_that_children_could_not_carry(cluster: Cluster, name: str) -> None:
+def test_both_refuse_a_name_that_children_could_not_carry(cluster: ApiServer, name: str) -> None:
     document = manifest(name=name)
     with pytest.raises(FleetError, match=r"metadata\.name must be at most 40"):
         parse_fleet(document)
@@ -127,7 +127,7 @@ def test_both_refuse_a_name_that_children_could_not_carry(cluster: Cluster, name
         dry_run(cluster, document)
 
 
-def test_both_refuse_a_manifest_without_a_spec(cluster: Cluster) -> None:
+def test_both_refuse_a_manifest_without_a_spec(cluster: ApiServer) -> None:
     document = manifest()
     del document["spec"]
     with pytest.raises(FleetError, match="spec: is required"):
@@ -136,7 +136,7 @@ def test_both_refuse_a_manifest_without_a_spec(cluster: Cluster) -> None:
         dry_run(cluster, document)
 
 
-def test_both_refuse_a_changed_listen_port(cluster: Cluster, namespace: str) -> None:
+def test_both_refuse_a_changed_listen_port(cluster: ApiServer, namespace: str) -> None:
     before = manifest(spec={"listen": {"tcp": 9002}}, namespace=namespace)
     cluster.request("POST", path_of(before, name=False), before)
     with pytest.raises(ApiError, match=r"spec\.listen\.tcp.*cannot be changed"):
@@ -145,7 +145,7 @@ def test_both_refuse_a_changed_listen_port(cluster: Cluster, namespace: str) -> 
         parse_fleet(manifest(namespace=namespace), old=before)
 
 
-def test_an_unknown_field_is_refused_here_and_dropped_there(cluster: Cluster) -> None:
+def test_an_unknown_field_is_refused_here_and_dropped_there(cluster: ApiServer) -> None:
     document = manifest(spec={"sensor": []})
     with pytest.raises(FleetError, match=r"spec\.sensor: there is no such field"):
         parse_fleet(document)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from harness.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 from lightkube.core.exceptions import ApiError as ClientError
 
@@ -20,7 +21,6 @@ from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime.kubernetes import KubernetesRuntime
 from embereye_operator.schema import from_manifest
 
-from .cluster import Cluster, path_of
 from .fakes import SETTINGS, FakeShard
 from .test_operator import children, create, sensor_fleet
 
@@ -86,7 +86,7 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(cluster: Cluster, namespace: str) -> AsyncIterator[Bench]:
+async def bench(cluster: ApiServer, namespace: str) -> AsyncIterator[Bench]:
     shards: dict[str, ServedShard] = {}
     hub = ServedHub()
     server = GrpcServer([Service(add_RosterServicer_to_server, hub, "embereye.v1.Roster")])

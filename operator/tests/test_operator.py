@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.apiserver import ApiServer, free_ports, path_of, wait_for
 
-from .cluster import Cluster, free_ports, path_of, wait_for
 from .test_schema import camera, manifest
 
 pytestmark = pytest.mark.apiserver
@@ -31,7 +31,9 @@ COMMAND = (
 
 
 @contextlib.contextmanager
-def operator(cluster: Cluster, log: Path, namespace: str = "") -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def operator(
+    cluster: ApiServer, log: Path, namespace: str = "", kubeconfig: Path | None = None
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A running operator and its health port; killed at the end if it still runs."""
     (port,) = free_ports(1)
     scope = ["--namespace", namespace] if namespace else ["--all-namespaces"]
@@ -39,7 +41,7 @@ def operator(cluster: Cluster, log: Path, namespace: str = "") -> Iterator[tuple
         process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, *scope, "--image=embereye:test", "--hub=127.0.0.1:9",
              f"--health-port={port}"],
-            env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+            env={**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)},
             stdout=out,
             stderr=out,
         )  # fmt: skip
@@ -52,7 +54,7 @@ def operator(cluster: Cluster, log: Path, namespace: str = "") -> Iterator[tuple
 
 
 @pytest.fixture(scope="module")
-def running(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def running(cluster: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """One operator for the tests that do not kill it; its health port."""
     with operator(cluster, tmp_path_factory.mktemp("operator") / "log") as (_, port):
         yield port
@@ -73,11 +75,11 @@ def camera_fleet(namespace: str) -> dict[str, Any]:
     return manifest("CameraFleet", {"cameras": [camera()]}, namespace=namespace)
 
 
-def create(cluster: Cluster, document: dict[str, Any]) -> Any:
+def create(cluster: ApiServer, document: dict[str, Any]) -> Any:
     return cluster.request("POST", path_of(document, name=False), document)
 
 
-def children(cluster: Cluster, namespace: str) -> dict[tuple[str, str], Any]:
+def children(cluster: ApiServer, namespace: str) -> dict[tuple[str, str], Any]:
     found = {}
     for kind in KINDS:
         listed = cluster.get(path_of({"kind": kind, "metadata": {"namespace": namespace}}, name=False))
@@ -108,18 +110,18 @@ def names(shards: int, kind: str = "sensors", fleet: str = "hall") -> set[tuple[
     return each | {("Service", base), ("PodDisruptionBudget", base), ("ConfigMap", f"{base}-placement")}
 
 
-def settled(cluster: Cluster, namespace: str, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], Any]:
+def settled(cluster: ApiServer, namespace: str, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], Any]:
     return wait_for(
         lambda: found if set(found := children(cluster, namespace)) == wanted else None,
         f"children {sorted(wanted)}; there are {sorted(children(cluster, namespace))}",
     )
 
 
-def has_status(cluster: Cluster, document: dict[str, Any]) -> Any:
+def has_status(cluster: ApiServer, document: dict[str, Any]) -> Any:
     return wait_for(lambda: (cluster.get(path_of(document)) or {}).get("status"), "a status")
 
 
-def test_both_fleets_get_children_that_they_own(cluster: Cluster, namespace: str, running: int) -> None:
+def test_both_fleets_get_children_that_they_own(cluster: ApiServer, namespace: str, running: int) -> None:
     fleets = {
         "sensors": create(cluster, sensor_fleet(namespace)),
         "cameras": create(cluster, camera_fleet(namespace)),
@@ -147,7 +149,7 @@ def test_both_fleets_get_children_that_they_own(cluster: Cluster, namespace: str
         assert "finalizers" not in metadata
 
 
-def test_nothing_is_written_once_all_is_said(cluster: Cluster, namespace: str, running: int) -> None:
+def test_nothing_is_written_once_all_is_said(cluster: ApiServer, namespace: str, running: int) -> None:
     fleet = create(cluster, sensor_fleet(namespace))
     settled(cluster, namespace, names(1))
     has_status(cluster, fleet)
@@ -169,16 +171,16 @@ def test_nothing_is_written_once_all_is_said(cluster: Cluster, namespace: str, r
     assert versions() == before
 
 
-def edit(patch: Any) -> Callable[[Cluster, Any], None]:
+def edit(patch: Any) -> Callable[[ApiServer, Any], None]:
     return lambda cluster, child: cluster.merge(path_of(child), patch)
 
 
-def remove(cluster: Cluster, child: Any) -> None:
+def remove(cluster: ApiServer, child: Any) -> None:
     cluster.request("DELETE", path_of(child))
 
 
-def change_container(**fields: Any) -> Callable[[Cluster, Any], None]:
-    def change(cluster: Cluster, child: Any) -> None:
+def change_container(**fields: Any) -> Callable[[ApiServer, Any], None]:
+    def change(cluster: ApiServer, child: Any) -> None:
         container = child["spec"]["template"]["spec"]["containers"][0] | fields
         cluster.merge(path_of(child), {"spec": {"template": {"spec": {"containers": [container]}}}})
 
@@ -212,7 +214,7 @@ EDITS = [
 
 
 @pytest.fixture(scope="module")
-def edited(cluster: Cluster, running: int) -> str:
+def edited(cluster: ApiServer, running: int) -> str:
     """A namespace with one fleet that many tests damage, one after the other."""
     cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": "edited"}})
     has_status(cluster, create(cluster, sensor_fleet("edited")))
@@ -233,7 +235,7 @@ def without_epoch(found: Any) -> Any:
 
 @pytest.mark.parametrize(("kind", "name", "damage"), EDITS, ids=[f"{i}-{row[0]}" for i, row in enumerate(EDITS)])
 def test_what_is_changed_by_hand_comes_back(
-    cluster: Cluster, edited: str, kind: str, name: str, damage: Callable[[Cluster, Any], None]
+    cluster: ApiServer, edited: str, kind: str, name: str, damage: Callable[[ApiServer, Any], None]
 ) -> None:
     before = children(cluster, edited)
     child = before[kind, name]
@@ -249,7 +251,7 @@ def test_what_is_changed_by_hand_comes_back(
     wait_for(restored, f"{kind} {name} as it was")
 
 
-def test_kubectl_scale_makes_shards_and_takes_them_away(cluster: Cluster, namespace: str, running: int) -> None:
+def test_kubectl_scale_makes_shards_and_takes_them_away(cluster: ApiServer, namespace: str, running: int) -> None:
     fleet = create(cluster, sensor_fleet(namespace))
     settled(cluster, namespace, names(1))
     for count in (3, 1):
@@ -266,7 +268,7 @@ def test_kubectl_scale_makes_shards_and_takes_them_away(cluster: Cluster, namesp
         wait_for(told, f"{count} shards in the scale subresource")
 
 
-def test_a_deleted_fleet_takes_its_children_along(cluster: Cluster, namespace: str, running: int) -> None:
+def test_a_deleted_fleet_takes_its_children_along(cluster: ApiServer, namespace: str, running: int) -> None:
     if not cluster.collects_garbage:
         pytest.skip("kube-controller-manager is not there: nobody collects garbage")
     fleet = create(cluster, sensor_fleet(namespace))
@@ -281,7 +283,7 @@ def test_a_deleted_fleet_takes_its_children_along(cluster: Cluster, namespace: s
     assert found["Deployment", "hall-sensors-0"]["metadata"]["ownerReferences"][0]["uid"] == again["metadata"]["uid"]
 
 
-def test_devices_are_read_from_a_config_map_as_it_changes(cluster: Cluster, namespace: str, running: int) -> None:
+def test_devices_are_read_from_a_config_map_as_it_changes(cluster: ApiServer, namespace: str, running: int) -> None:
     fleet = create(cluster, sensor_fleet(namespace, sensorsFrom=[{"configMapRef": {"name": "more"}}]))
 
     def status_has(reason: str, declared: int) -> bool:
@@ -303,7 +305,7 @@ def test_devices_are_read_from_a_config_map_as_it_changes(cluster: Cluster, name
     assert json.loads(data["placement.json"])["devices"]["x-2"] == "hall-sensors-0"
 
 
-def test_health_and_metrics_tell_how_it_is(cluster: Cluster, namespace: str, running: int) -> None:
+def test_health_and_metrics_tell_how_it_is(cluster: ApiServer, namespace: str, running: int) -> None:
     has_status(cluster, create(cluster, sensor_fleet(namespace)))
 
     def page(path: str) -> str:
@@ -317,7 +319,7 @@ def test_health_and_metrics_tell_how_it_is(cluster: Cluster, namespace: str, run
 
 @pytest.mark.parametrize("attempt", range(2))
 def test_an_operator_that_is_killed_anywhere_is_followed_by_one_that_finishes(
-    cluster: Cluster, namespace: str, tmp_path: Path, attempt: int
+    cluster: ApiServer, namespace: str, tmp_path: Path, attempt: int
 ) -> None:
     """The same changes with and without kills in between lead to the same end."""
     chance = random.Random(attempt)

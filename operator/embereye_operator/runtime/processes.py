@@ -71,7 +71,12 @@ class Supervised:
                     stdin=DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, **self.spec.environment, PARENT_VARIABLE: "1", "PYTHONUNBUFFERED": "1"},
+                    env={
+                        **os.environ,
+                        **self.spec.environment,
+                        PARENT_VARIABLE: str(os.getpid()),
+                        "PYTHONUNBUFFERED": "1",
+                    },
                     start_new_session=True,
                 )
             code = await self._process.wait()

@@ -135,6 +135,7 @@ class Hub:
         self._idle = asyncio.Event()
         self._idle.set()
         self._cursor = 0
+        self._attentive = True
         self.counters = Counters()
         self.coverage = CoverageBook(steady())
         self.feed = Feed(0, self._history)
@@ -297,7 +298,7 @@ class Hub:
         try:
             await asyncio.wait((future, changed), return_when=asyncio.FIRST_COMPLETED)
             if not future.done() and self.failing:
-                raise StoreFailingError(self.failing)
+                raise StoreFailingError(f"{self.failing}; what was asked for may be stored once this is mended")
             await future
         finally:
             changed.cancel()
@@ -371,7 +372,7 @@ class Hub:
         return "is watched again" if self.coverage.covered(fleet, watched, now) else ""
 
     def _pass_time(self, draft: _Draft) -> None:
-        if not self.coverage.listening(self._steady()):
+        if not self._attentive:
             return
         for key, machine in list(self._zones.items()):
             if machine.restless:
@@ -401,6 +402,11 @@ class Hub:
 
     # How it runs
 
+    async def pass_time(self) -> None:
+        """What happens every now and then by itself: signs end, devices go dark or come back."""
+        self._attentive = self.coverage.listening(self._steady())
+        await self._durably(self._pass_time)
+
     async def run(self) -> None:
         """Write and let time pass until cancelled."""
         ticking = asyncio.ensure_future(self._tick())
@@ -424,6 +430,8 @@ class Hub:
         tidied = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            # Asked here and not where time passes: a slow disk delays that, but keeps nobody from being heard.
+            self._attentive = self.coverage.listening(self._steady())
             self._enqueue(_Call(self._pass_time))
             if (now := time.monotonic()) - tidied > PRUNE_SECONDS:
                 tidied = now

@@ -89,8 +89,7 @@ async def _serve(arguments: Namespace, hub: Hub, stop: asyncio.Event) -> int:
     for part in (ProcessCollector, PlatformCollector, GCCollector):
         part(registry=registry)
     grpc_port = grpc.listen(f"{arguments.host}:{arguments.grpc_port}")
-    web_host = arguments.host.removeprefix("[").removesuffix("]")
-    web = await serve_http(Api(hub, outputs).app(registry), web_host, arguments.http_port)
+    web = await serve_http(Api(hub, outputs).app(registry), arguments.host, arguments.http_port)
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
         await grpc.start()

@@ -1,6 +1,5 @@
 """A small HTTP server: the metrics page of a shard, the console of the hub."""
 
-import socket
 from collections.abc import Callable
 
 from aiohttp import web
@@ -26,17 +25,17 @@ def metrics_app(registry: CollectorRegistry, unhealthy: Callable[[], str] = str)
     return app
 
 
+def all_interfaces(host: str) -> str | None:
+    """`host` for asyncio's servers: gRPC's "[::]" means every address of both families, asyncio's "::" only IPv6."""
+    return None if host in {"[::]", "::"} else host.strip("[]")
+
+
 async def serve_http(app: web.Application, host: str, port: int) -> web.AppRunner:
     """Serve `app` on `host:port`; stop it with `await runner.cleanup()`; the port is `bound_port(runner)`."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        # Event loops make an IPv6 listener deaf to IPv4; "::" is to mean every address, as it does for gRPC.
-        if host == "::" and socket.has_dualstack_ipv6():
-            listener = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
-            await web.SockSite(runner, listener).start()
-        else:
-            await web.TCPSite(runner, "0.0.0.0" if host == "::" else host, port).start()
+        await web.TCPSite(runner, all_interfaces(host), port).start()
     except OSError as error:
         await runner.cleanup()
         raise UserError(f"cannot listen for HTTP on {host}:{port}: {error.strerror or error}") from error

@@ -13,7 +13,8 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 
-# Set to "1" by a parent whose death is to end this process: nothing is left running behind a killed `embereye up`.
+# The id of a parent whose death is to end this process: nothing is left running behind a killed `embereye up`. The
+# parent says who it is itself: it may be gone before this process can ask.
 PARENT_VARIABLE = "EMBEREYE_FOLLOW_PARENT"
 
 
@@ -54,8 +55,8 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, request_stop)
         async with Tasks() as tasks:
-            if os.environ.get(PARENT_VARIABLE) == "1":
-                tasks.start(_follow_parent(stop), name="follow-parent")
+            if parent := os.environ.get(PARENT_VARIABLE):
+                tasks.start(_follow_parent(int(parent), stop), name="follow-parent")
             return await main(stop) or 0
 
     try:
@@ -65,8 +66,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
         return 2
 
 
-async def _follow_parent(stop: asyncio.Event) -> None:
-    parent = os.getppid()
+async def _follow_parent(parent: int, stop: asyncio.Event) -> None:
     while os.getppid() == parent:
         await asyncio.sleep(0.5)
     logger.warning("the process that started this one is gone: stopping")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from embereye.process.grpc_server import Service
+from embereye.process.http_server import all_interfaces
 from embereye.process.lifecycle import UserError
 from embereye.sensor.device import SensorDevice
 from embereye.sensor.ingest import Ingest
@@ -60,13 +61,12 @@ class SensorShard:
         """Open the text listeners; they serve every device of the fleet, owned here or not."""
         self._context = context
         options = context.options
-        host = None if options.host == "[::]" else options.host
         for port, shared in ((options.tcp_port, False), (options.shared_tcp_port, True)):
             if shared and not port:
                 continue
             try:
                 server = await asyncio.get_running_loop().create_server(
-                    self._sessions.protocol, host, port, reuse_port=shared, backlog=4096
+                    self._sessions.protocol, all_interfaces(options.host), port, reuse_port=shared, backlog=4096
                 )
             except OSError as error:
                 raise UserError(

@@ -147,8 +147,7 @@ class ShardProcess(ShardServicer, Collector):
         self._grpc.listen(f"{options.host}:{options.grpc_port}")
         if options.shared_grpc_port:
             self._grpc.listen(f"{options.host}:{options.shared_grpc_port}")
-        web_host = "::" if options.host == "[::]" else options.host
-        web = await serve_http(metrics_app(registry), web_host, options.metrics_port)
+        web = await serve_http(metrics_app(registry), options.host, options.metrics_port)
         async with Tasks() as tasks:
             context = ShardContext(options, tasks, self._reporter.report, self._reporter.coverage_changed)
             await self._core.start(context)

@@ -18,8 +18,8 @@ from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel
 from embereye.process.http_server import bound_port, serve_http
 from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.sim.fire import Fire, parse_fire
 from embereye.sim.scene import Loops, render
-from embereye.sim.script import FireScript
 from embereye.v1.frames_pb2 import PushRequest
 from embereye.v1.frames_pb2_grpc import FramesStub
 
@@ -69,9 +69,9 @@ class Cameras:
             yield film.frame(number / film.rate)
 
 
-def room_film(loops: Loops, spec: CameraSpec, fires: Sequence[FireScript], rate: float, phase: float) -> Film:
+def room_film(loops: Loops, spec: CameraSpec, fires: Sequence[Fire], rate: float, phase: float) -> Film:
     """A room: quiet, now and then with somebody in it, burning while one of `fires` does."""
-    concerned = [fire for fire in fires if fire.concerns(spec.id, spec.zone)]
+    concerned = [fire for fire in fires if fire.reaches(spec.id, spec.zone)]
 
     def frame(seconds: float) -> bytes:
         for fire in concerned:
@@ -112,19 +112,16 @@ async def prepare(
     fps: float = 15.0,
     size: tuple[int, int] = (640, 480),
     seed: int = 1,
-    fires: Sequence[FireScript] = (),
+    fires: Sequence[Fire] = (),
 ) -> Cameras:
-    """Render everything that `specs` will show. Streaming is then cheap: the frames are only sent."""
+    """Set up what `specs` will show. Each frame is drawn once, when it is first due; from then on it is only sent."""
     cameras = Cameras(specs)
     rooms = [spec for spec in specs if spec.clip is None]
-    burning = {
-        index % ROOMS for index, spec in enumerate(rooms) if any(fire.concerns(spec.id, spec.zone) for fire in fires)
-    }
     loops: dict[int, Loops] = {}
     for index, spec in enumerate(rooms):
         room = index % ROOMS
         if room not in loops:
-            loops[room] = await asyncio.to_thread(render, *size, seed * 1000 + room, fps, fire=room in burning)
+            loops[room] = await asyncio.to_thread(render, *size, seed * 1000 + room, fps)
         cameras.films[spec.id] = room_film(loops[room], spec, fires, fps, phase=index * 7.3)
     for spec in specs:
         if spec.clip is not None:
@@ -169,7 +166,7 @@ async def run_cameras(
     fps: float = 15.0,
     size: tuple[int, int] = (640, 480),
     seed: int = 1,
-    fires: Sequence[FireScript] = (),
+    fires: Sequence[Fire] = (),
     stop: asyncio.Event,
     ready: Callable[[int], None] | None = None,
 ) -> None:
@@ -242,7 +239,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `embereye simulate cameras`."""
     parser.add_argument("--listen", default="127.0.0.1:8090", help="HOST:PORT of the MJPEG server (%(default)s)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--count", type=int, default=4, help="how many cameras: camera-1, camera-2, … (%(default)s)")
+    which.add_argument("--count", type=int, default=None,
+                       help="how many cameras: camera-1, camera-2, … (4, or none where --clip is given)")  # fmt: skip
     which.add_argument("--cameras", default="", help="id=zone,… instead of --count")
     parser.add_argument("--fps", type=float, default=15.0, help="frames per second (%(default)s)")
     parser.add_argument("--size", default="640x480", help="WIDTHxHEIGHT in pixels (%(default)s)")
@@ -270,10 +268,11 @@ def parse_specs(arguments: argparse.Namespace) -> list[CameraSpec]:
             if not camera or "/" in camera or camera in specs:
                 raise UserError(f'--cameras "{arguments.cameras}": "{part}" is not id=zone, or is there twice')
             specs[camera] = CameraSpec(camera, zone, clips.get(camera))
-    elif not 0 <= arguments.count <= 10_000:
-        raise UserError(f"--count {arguments.count} is not between 0 and 10000")
     else:
-        for number in range(1, arguments.count + 1):
+        count = arguments.count if arguments.count is not None else 0 if clips else 4
+        if not 0 <= count <= 10_000:
+            raise UserError(f"--count {count} is not between 0 and 10000")
+        for number in range(1, count + 1):
             specs[f"camera-{number}"] = CameraSpec(f"camera-{number}", "", clips.get(f"camera-{number}"))
     for camera, path in clips.items():
         specs.setdefault(camera, CameraSpec(camera, "", path))
@@ -301,9 +300,9 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         raise UserError(f'--size "{arguments.size}" is not WIDTHxHEIGHT with 64 to 4096 pixels a side')
     if not 0.1 <= arguments.fps <= 60:
         raise UserError(f"--fps {arguments.fps:g} is not between 0.1 and 60")
-    fires = [FireScript.parse(text) for text in arguments.fire]
+    fires = [parse_fire(text) for text in arguments.fire]
     for fire in fires:
-        if not any(fire.concerns(spec.id, spec.zone) for spec in specs):
+        if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
             raise UserError(f'--fire: there is no camera "{fire.device}" and none in zone "{fire.zone}"')
     host, port = parse_address(arguments.listen, "--listen")
     if arguments.duration > 0:

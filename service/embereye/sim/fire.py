@@ -24,6 +24,11 @@ class Fire:
             return device == self.device
         return not self.zone or zone == self.zone
 
+    def burning(self, elapsed: float) -> float:
+        """How many seconds it has been burning `elapsed` seconds after the simulation's start; -1 while it does not."""
+        age = elapsed - self.at
+        return age if 0 <= age < self.duration else -1.0
+
     def intensity(self, elapsed: float) -> float:
         """0..1 at `elapsed` seconds after the simulation's start: grows with the square of time, then cools down."""
         age = elapsed - self.at

@@ -1,6 +1,8 @@
 """Pictures of a room that never existed: quiet, with somebody walking through, and with a fire in it."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import cv2
 import numpy as np
@@ -23,14 +25,37 @@ _COLOUR = np.array([[5, 10, 90], [8, 45, 210], [20, 115, 255], [60, 205, 255], [
 _TEXTURE = 128  # pixels a side of the noise that flames are made of
 
 
+class Frames(Sequence[bytes]):
+    """JPEG frames that are drawn when they are first looked at: showing a room costs nothing before it is shown."""
+
+    def __init__(self, count: int, draw: Callable[[int], bytes]) -> None:
+        self._frames: list[bytes | None] = [None] * count
+        self._draw = draw
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        frame = self._frames[index]
+        if frame is None:
+            frame = self._frames[index] = self._draw(index)
+        return frame
+
+
 @dataclass(frozen=True)
 class Loops:
     """JPEG frames of one room."""
 
-    quiet: tuple[bytes, ...]  # repeated
-    walk: tuple[bytes, ...]  # somebody crosses the room once
-    growth: tuple[bytes, ...]  # a fire from its first flame to its full size
-    blaze: tuple[bytes, ...]  # repeated
+    quiet: Frames  # repeated
+    walk: Frames  # somebody crosses the room once
+    growth: Frames  # a fire from its first flame to its full size
+    blaze: Frames  # repeated
 
 
 class Room:
@@ -45,15 +70,15 @@ class Room:
         self._noises = self._random.normal(0, NOISE, (NOISES, height, width, 3)).round().astype(np.int8)
         self._glow = self._light_of_fire()
 
-    def quiet(self, count: int) -> tuple[bytes, ...]:
+    def quiet(self, count: int) -> Frames:
         """`count` frames in which nothing moves but the sensor's noise."""
-        return tuple(self._expose(self._base) for _ in range(count))
+        return Frames(count, lambda _: self._expose(self._base))
 
-    def walk(self, count: int) -> tuple[bytes, ...]:
+    def walk(self, count: int) -> Frames:
         """Somebody crosses the room in `count` frames."""
         shirt = tuple(float(value) for value in self._random.integers(40, 190, 3))
-        frames = []
-        for number in range(count):
+
+        def draw(number: int) -> bytes:
             picture = self._base.copy()
             progress = number / max(1, count - 1)
             height = int(0.5 * self.height)
@@ -65,12 +90,13 @@ class Room:
                 cv2.line(picture, (x, foot - height // 2), (x + side * swing, foot), (60, 50, 45), max(2, thick // 2))
             cv2.ellipse(picture, (x, foot - int(0.62 * height)), (thick // 2, int(0.24 * height)), 0, 0, 360, shirt, -1)
             cv2.circle(picture, (x, foot - int(0.93 * height)), max(2, thick // 3), (120, 150, 190), -1)
-            frames.append(self._expose(picture))
-        return tuple(frames)
+            return self._expose(picture)
 
-    def fire(self, seconds: float, count: int, rate: float) -> tuple[bytes, ...]:
+        return Frames(count, draw)
+
+    def fire(self, seconds: float, count: int, rate: float) -> Frames:
         """`count` frames of a fire, the first one `seconds` after it began, at `rate` frames/s."""
-        return tuple(self._expose(self._burn(seconds + number / rate)) for number in range(count))
+        return Frames(count, lambda number: self._expose(self._burn(seconds + number / rate)))
 
     def _furnish(self) -> Picture:
         random, width, height = self._random, self.width, self.height
@@ -144,14 +170,14 @@ class Room:
         return cv2.imencode(".jpg", noisy, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
 
 
-def render(width: int, height: int, seed: int, rate: float, *, fire: bool) -> Loops:
-    """All loops of one room at `rate` frames/s; the fire's only where it is wanted: they cost the most."""
+def render(width: int, height: int, seed: int, rate: float) -> Loops:
+    """All loops of one room at `rate` frames/s."""
     cv2.setNumThreads(1)
     room = Room(width, height, seed)
     growth, blaze = max(2, int(GROWTH_SECONDS * rate)), max(2, int(BLAZE_SECONDS * rate))
     return Loops(
         quiet=room.quiet(max(2, int(QUIET_SECONDS * rate))),
         walk=room.walk(max(2, int(WALK_SECONDS * rate))),
-        growth=room.fire(0.0, growth, rate) if fire else (),
-        blaze=room.fire(GROWTH_SECONDS, blaze, rate) if fire else (),
+        growth=room.fire(0.0, growth, rate),
+        blaze=room.fire(GROWTH_SECONDS, blaze, rate),
     )

@@ -13,6 +13,7 @@ from embereye.vision.observation import Observation
 from embereye.vision.thresholds import FlameThresholds
 
 WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
+WORKING_SLACK = 0.8  # nearer than this to the working size, a picture is left as it is
 SCALES = (8, 4, 2, 1)  # what a JPEG decoder can reduce by without decoding everything
 
 
@@ -33,6 +34,7 @@ class Detector:
 
     def detect(self, frame: npt.NDArray[np.uint8], time_ns: int) -> Observation:
         """What `frame` (BGR, reduced by `working_scale`) taken at `time_ns` shows, given all frames before it."""
+        frame = to_working_size(frame)
         height, width = frame.shape[:2]
         if (height, width) != self._shape:
             self._shape = (height, width)
@@ -60,6 +62,16 @@ class Detector:
             blind=motion.blind,
             unchanged=motion.unchanged,
         )
+
+
+def to_working_size(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """`frame` with a long side of WORKING_SIDE, if it is clearly longer: limits in pixels mean the same everywhere."""
+    height, width = frame.shape[:2]
+    factor = WORKING_SIDE / max(width, height)
+    if factor > WORKING_SLACK:
+        return frame
+    size = (max(1, round(width * factor)), max(1, round(height * factor)))
+    return cv2.resize(frame, size, interpolation=cv2.INTER_AREA)  # type: ignore[return-value]
 
 
 def rasterize(masks: Iterable[Mask], width: int, height: int) -> npt.NDArray[np.bool_] | None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.v1.types_pb2 import Term
+from embereye.vision.periodicity import Periodicity
 from embereye.vision.thresholds import SECOND, FlameThresholds
 
 Picture = npt.NDArray[np.uint8]
@@ -26,8 +27,7 @@ _SQUARE = np.ones((3, 3), np.uint8)
 _HELD_REACH = np.ones((5, 5), np.uint8)  # a flame leans in the draught: its neighbourhood is held with it
 _RING = 6  # pixels around a site that it is compared with
 _SITES = 8  # looked at per frame: more than that many are one fire or no fire
-_REPEAT_FRAMES = 64  # kept to look for repetition
-_REPEAT_EVERY_NS = 200_000_000
+_STEPS = 64  # frames kept at most, whatever their times say
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ _NOTHING = Flame(0.0, 0, None, ())
 @dataclass(frozen=True)
 class _Step:
     time_ns: int
-    green: Share
+    green: Picture
     colour: Mask
 
 
@@ -85,18 +85,17 @@ class FlameDetector:
     @property
     def suspect_mask(self) -> Mask | None:
         """Where something is suspected now: the background must not learn there. None: nowhere."""
-        held = self._held > 0
-        return held if held.any() else None
+        return self._held > 0 if self._holding else None
 
     def _reset(self, shape: tuple[int, int]) -> None:
         self._shape = shape
-        self._steps: deque[_Step] = deque()
+        self._steps: deque[_Step] = deque(maxlen=_STEPS)
         self._occupancy = np.zeros(shape, np.float32)
         self._flicker = np.zeros(shape, np.float32)
         self._core = np.zeros(shape, np.float32)
         self._held = np.zeros(shape, np.float32)  # seconds
-        self._past: deque[tuple[int, npt.NDArray[np.uint8]]] = deque(maxlen=_REPEAT_FRAMES)
-        self._repeat: dict[tuple[int, int], tuple[int, float]] = {}
+        self._holding = False  # whether any of them is above 0
+        self._periodicity = Periodicity(self.limits)
         self._red = np.zeros(shape, np.uint8)  # of the present frame
         self._coloured_ns = 0  # when anything had a flame's colour last
 
@@ -108,15 +107,15 @@ class FlameDetector:
         elapsed = time_ns - self._steps[-1].time_ns if self._steps else 0
         if elapsed < 0 or elapsed > limits.step_max_ns:
             self._steps.clear()
-            self._past.clear()
+            self._periodicity.clear()
             elapsed = 0
         colour, core = flame_colours(frame, limits)
         if ignored is not None:
             colour &= ~ignored
             core &= ~ignored
         self._red = frame[..., 2]
-        self._steps.append(_Step(time_ns, frame[..., 1].astype(np.float32), colour))
-        self._past.append((time_ns, frame[::2, ::2, 1].copy()))
+        self._steps.append(_Step(time_ns, frame[..., 1].copy(), colour))
+        self._periodicity.see(frame[..., 1], time_ns)
         before = self._step_before(time_ns)
         if colour.any():
             self._coloured_ns = time_ns
@@ -124,25 +123,27 @@ class FlameDetector:
             self._forget()
             return _NOTHING
         if before is None:
-            return self._conclude([], elapsed)
+            return self._conclude([], time_ns, elapsed)
         middle, first = before
-        swing = self._steps[-1].green - 2 * middle.green + first.green
-        swinging = np.abs(swing) > limits.swing_min
+        # Half the second difference, in eight bits: |(newest + first) / 2 - middle|.
+        swing = cv2.absdiff(cv2.addWeighted(self._steps[-1].green, 0.5, first.green, 0.5, 0.0), middle.green)
+        swinging = swing > 0.5 * limits.swing_min
         coloured = colour | middle.colour | first.colour
-        others = swinging & ~coloured
-        if np.count_nonzero(others) > limits.disturbed_share * others.size:
-            return self._conclude([], elapsed)
+        flickering = swinging & coloured
+        if np.count_nonzero(swinging) - np.count_nonzero(flickering) > limits.disturbed_share * swinging.size:
+            return self._conclude([], time_ns, elapsed)
+        self._periodicity.swing(swinging, time_ns)
         rate = 1.0 - math.exp(-min(elapsed, limits.frame_max_ns) / limits.memory_ns)
-        self._occupancy += rate * (colour - self._occupancy)
-        self._flicker += rate * ((swinging & coloured) - self._flicker)
-        self._core += rate * (core - self._core)
-        return self._conclude(self._sites(time_ns), elapsed)
+        for memory, mask in ((self._occupancy, colour), (self._flicker, flickering), (self._core, core)):
+            cv2.accumulateWeighted(mask.view(np.uint8), memory, rate)
+        return self._conclude(self._sites(time_ns), time_ns, elapsed)
 
     def _forget(self) -> None:
         if self._coloured_ns:
             self._coloured_ns = 0
             for memory in (self._occupancy, self._flicker, self._core, self._held):
                 memory.fill(0)
+            self._holding = False
 
     def _step_before(self, time_ns: int) -> tuple[_Step, _Step] | None:
         """The frames one and two steps before `time_ns`; forgets what is older."""
@@ -163,9 +164,10 @@ class FlameDetector:
 
     def _sites(self, time_ns: int) -> list[_Site]:
         limits = self.limits
+        if float(self._flicker.max(initial=0.0)) <= limits.flicker_min:
+            return []
         seeds = (self._flicker > limits.flicker_min) & (self._occupancy > limits.occupancy_min)
         if not seeds.any():
-            self._repeat.clear()
             return []
         grown = cv2.dilate(seeds.astype(np.uint8), _SQUARE)
         count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
@@ -193,7 +195,7 @@ class FlameDetector:
             contrast / (contrast + limits.contrast_min),
             area / (area + limits.area_min),
         )
-        repeat = self._repetition(box, time_ns) if score >= limits.score_min else 0.0
+        repeat = max(0.0, self._periodicity.of(box, time_ns)) if score >= limits.score_min else 0.0
         score = min(score, 1.0 - 0.5 * repeat / limits.repeat_max)
         return _Site(box, mask, area, mean_flicker, core, contrast, repeat, score)
 
@@ -209,40 +211,35 @@ class FlameDetector:
             return 255.0  # all of the picture burns
         return max(0.0, float(np.percentile(red[inside], 90)) - float(around.mean()))
 
-    def _repetition(self, box: tuple[int, int, int, int], time_ns: int) -> float:
-        """How well the site's present pictures repeat earlier ones: the best correlation over the lags looked at."""
-        key = ((box[0] + box[2] // 2) // 8, (box[1] + box[3] // 2) // 8)
-        known = self._repeat.get(key)
-        if known and time_ns - known[0] < _REPEAT_EVERY_NS:
-            return known[1]
-        value = repetition(list(self._past), tuple(edge // 2 for edge in box), self.limits)
-        self._repeat[key] = (time_ns, value)
-        return value
-
-    def _conclude(self, sites: list[_Site], elapsed_ns: int) -> Flame:
+    def _conclude(self, sites: list[_Site], time_ns: int, elapsed_ns: int) -> Flame:
         limits = self.limits
         seconds = min(elapsed_ns, limits.frame_max_ns) / SECOND
-        evidence = np.zeros(self._shape, np.uint8)
-        best: _Site | None = None
-        for site in sites:
-            if best is None or site.score > best.score:
-                best = site
-            if site.score >= limits.score_min:
-                x, y, width, height = site.box
-                evidence[y : y + height, x : x + width] |= site.mask.astype(np.uint8)
-        if evidence.any():
-            reached = cv2.dilate(evidence, _HELD_REACH).astype(bool)
-            self._held += np.where(reached, seconds, -limits.decay * seconds).astype(np.float32)
-        else:
-            self._held -= limits.decay * seconds
-        np.clip(self._held, 0.0, limits.held_max_ns / SECOND, out=self._held)
-        held = float(self._held.max(initial=0.0))
+        best = max(sites, key=lambda site: site.score, default=None)
+        evident = [site for site in sites if site.score >= limits.score_min]
+        if evident or self._holding:
+            self._hold(evident, time_ns, seconds)
+        held = float(self._held.max(initial=0.0)) if self._holding else 0.0
         return Flame(
             score=best.score if best else 0.0,
             held_ns=int(held * SECOND),
             box=best.box if best else None,
             terms=self._terms(best, held) if best else (),
         )
+
+    def _hold(self, evident: list[_Site], time_ns: int, seconds: float) -> None:
+        """Add `seconds` where there is evidence, take some of it off elsewhere."""
+        limits = self.limits
+        evidence = np.zeros(self._shape, np.uint8)
+        for site in evident:
+            x, y, width, height = site.box
+            evidence[y : y + height, x : x + width] |= site.mask.astype(np.uint8)
+        reached = cv2.dilate(evidence, _HELD_REACH).astype(bool)
+        self._held += np.where(reached, seconds, -limits.decay * seconds).astype(np.float32)
+        longest = limits.held_max_ns
+        if not self._periodicity.knows(time_ns):
+            longest = limits.alarm_ns - 1_000_000  # only a suspicion until repetition can be ruled out
+        np.clip(self._held, 0.0, longest / SECOND, out=self._held)
+        self._holding = bool(self._held.any())
 
     def _terms(self, site: _Site, held: float) -> tuple[Term, ...]:
         limits, pixels = self.limits, self._shape[0] * self._shape[1]
@@ -254,29 +251,3 @@ class FlameDetector:
             Term(name="flame.repetition.below", value=site.repeat, threshold=limits.repeat_max, unit="1"),
             Term(name="flame.held", value=held, threshold=limits.alarm_ns / SECOND, unit="s"),
         )
-
-
-def repetition(past: list[tuple[int, npt.NDArray[np.uint8]]], box: tuple[int, ...], limits: FlameThresholds) -> float:
-    """Correlation, -1..1, of a region's pictures with those one lag earlier, at the best lag.
-
-    `past` holds (time_ns, picture); `box` is x, y, width, height in its pixels. Only lags behind the first dip of the
-    correlation count: neighbouring frames always resemble each other. 0 where too little time is known.
-    """
-    x, y, width, height = box
-    if len(past) < 8:
-        return 0.0
-    patches = np.stack([picture[y : y + height + 1, x : x + width + 1] for _, picture in past])
-    series = patches.reshape(len(past), -1).astype(np.float32)
-    series -= series.mean(axis=0)
-    norms = np.sqrt((series * series).sum(axis=1)) + 1e-6
-    products = series @ series.T
-    period = (past[-1][0] - past[0][0]) / (len(past) - 1)
-    if period <= 0:
-        return 0.0
-    longest = min(len(past) // 2, int(limits.repeat_longest_ns / period))
-    curve = [
-        float(np.trace(products, offset=lag) / (norms[lag:] * norms[:-lag]).sum()) for lag in range(1, longest + 1)
-    ]
-    dip = next((index for index, value in enumerate(curve) if value < 0.3), len(curve))
-    first = max(dip, int(limits.repeat_shortest_ns / period))
-    return max(curve[first:], default=0.0)

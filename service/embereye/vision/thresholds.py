@@ -37,13 +37,13 @@ class FlameThresholds:
     disturbed_share: float = 0.30  # of the pixels that do not look like flame
 
     # A flame never returns to a picture it had; a beacon, a fan, a needle and a wave of the hand do.
-    repeat_max: float = 0.60  # correlation of the site with itself, 0.25 to 1.6 s earlier
+    repeat_max: float = 0.60  # correlation of the site with its own past; flames stay below 0.4
     repeat_shortest_ns: int = 250_000_000
     repeat_longest_ns: int = 1_600_000_000
 
     # Persistence: the same pixels, not the same picture. What walks or drives by holds no pixel this long.
     pre_alarm_ns: int = 800_000_000
-    alarm_ns: int = 2_200_000_000
+    alarm_ns: int = 3_100_000_000
     held_max_ns: int = 6_000_000_000  # so that an end is noticed after a few seconds
     decay: float = 0.5  # of the held time lost per time without evidence: flames dip
     score_min: float = 0.5  # by construction the score at which every term is just at its limit

@@ -19,7 +19,6 @@ from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
 from embereye.v1.alarms_pb2 import (
-    ActionRequest,
     AlarmEvent,
     HistoryRequest,
     SubscribeRequest,
@@ -101,23 +100,26 @@ async def test_a_reporter_loses_nothing_and_a_fire_stays_one_alarm_while_the_hub
 ) -> None:
     hub_process.start()
     await hub_process.ready()
-    shard, sent, randomly = Shard(hub_process, tmp_path / "spool"), list[str](), random.Random(7)
+    shard, randomly = Shard(hub_process, tmp_path / "spool"), random.Random(7)
     async with Tasks() as tasks:
         tasks.start(shard.reporter.run(), name="reporter")
         clock = time.time_ns()
-        for _ in range(3):
+        last = ""
+        for _ in range(2):
             for _ in range(randomly.randint(5, 25)):
                 clock += SECOND  # a report for each, faster than in life
-                sent.append(shard.observe(Level.LEVEL_ALARM, clock))
+                shard.observe(Level.LEVEL_ALARM, clock)
                 await asyncio.sleep(randomly.random() * 0.02)
             hub_process.kill()
             clock += SECOND
-            sent.append(shard.observe(Level.LEVEL_ALARM, clock))
+            last = shard.observe(Level.LEVEL_ALARM, clock)
             hub_process.start()
             await hub_process.ready()
         await until(lambda: not len(shard.spool), "everything spooled is acknowledged")
         await until(lambda: shard.reporter.connected, "the shard knows that it is connected")
     assert shard.spool.dropped == 0
+    with contextlib.closing(sqlite3.connect(hub_process.data / "hub.sqlite")) as database:
+        assert database.execute("SELECT COUNT(*) FROM evidence WHERE id = ?", (last,)).fetchone() == (1,)
     async with hub_process.channel() as link:
         history = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=10)
     raised = [event for event in history.events if event.state == ZoneState.ZONE_STATE_ALARM]
@@ -153,7 +155,7 @@ async def _report(hub: HubProcess, items: list[EvidenceItem], acknowledged: set[
 async def test_what_was_acknowledged_survives_a_kill_at_any_time(hub_process: HubProcess) -> None:
     randomly = random.Random(11)
     latest = 0
-    for attempt in range(4):
+    for attempt in range(3):
         hub_process.start()
         await hub_process.ready()
         acknowledged: set[str] = set()
@@ -238,50 +240,6 @@ async def test_a_subscriber_that_resumes_by_cursor_sees_every_event_once_over_a_
     await _report(hub, reports[15:], set())
     await read(30)
     assert seen == list(range(1, 31))
-
-
-async def test_a_cursor_from_the_future_is_refused(hub: HubProcess) -> None:
-    async with hub.channel() as link:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await AlarmsStub(link).Subscribe(SubscribeRequest(cursor=99), timeout=10).read()
-    assert caught.value.code() == grpc.StatusCode.OUT_OF_RANGE
-    assert caught.value.details() == "cursor 99 is newer than the newest event, 0: start again with cursor 0"
-
-
-async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(hub: HubProcess) -> None:
-    await _report(hub, [evidence("e1")], set())
-    async with hub.channel() as link:
-        alarms = AlarmsStub(link)
-
-        async def refusal(call: grpc.aio.UnaryUnaryCall[ActionRequest, AlarmEvent]) -> tuple[grpc.StatusCode, str]:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call
-            return caught.value.code(), caught.value.details() or ""
-
-        ask = ActionRequest(namespace="default", zone="hall", who="Ada")
-        nobody = ActionRequest(namespace="default", zone="hall")
-        nowhere = ActionRequest(namespace="default", zone="attic", who="Ada")
-        code, sentence = await refusal(alarms.Acknowledge(nobody, timeout=10))
-        assert (code, "who is empty" in sentence) == (grpc.StatusCode.INVALID_ARGUMENT, True)
-        code, sentence = await refusal(alarms.Acknowledge(nowhere, timeout=10))
-        assert (code, "no zone default/attic" in sentence) == (grpc.StatusCode.NOT_FOUND, True)
-        code, sentence = await refusal(alarms.Reset(ask, timeout=10))
-        assert (code, "acknowledge it before" in sentence) == (grpc.StatusCode.FAILED_PRECONDITION, True)
-        acknowledged = await alarms.Acknowledge(ask, timeout=10)
-        assert (acknowledged.state, acknowledged.who) == (ZoneState.ZONE_STATE_ACKNOWLEDGED, "Ada")
-        reset = await alarms.Reset(ask, timeout=10)
-        assert (reset.state, reset.alarm) == (ZoneState.ZONE_STATE_NORMAL, acknowledged.alarm)
-        assert not (await alarms.Zones(ZonesRequest(), timeout=10)).zones, "an undeclared, quiet zone vanishes"
-
-
-async def test_a_stream_that_does_not_begin_with_hello_is_refused(hub: HubProcess) -> None:
-    async with hub.channel() as link:
-        call = EvidenceStub(link).Report(timeout=10)
-        await call.write(ReportRequest(evidence=evidence("e1")))
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call.read()
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert not hub.get("/v1/zones")["zones"]  # type: ignore[index]
 
 
 async def test_rosters_replace_each_other_by_epoch_and_are_kept(hub: HubProcess) -> None:

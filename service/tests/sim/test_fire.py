@@ -54,3 +54,8 @@ def test_a_fire_is_read_from_its_text() -> None:
 def test_a_fire_that_cannot_be_read_is_refused_with_what_is_wrong(text: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         parse_fire(text)
+
+
+def test_a_fire_burns_from_its_start_to_its_end() -> None:
+    fire = Fire(10, 5, zone="hall")
+    assert [fire.burning(seconds) for seconds in (9.9, 10, 14, 15)] == [-1, 0, 4, -1]

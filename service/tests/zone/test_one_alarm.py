@@ -44,7 +44,7 @@ def fires(draw: st.DrawFn) -> list[EvidenceItem]:
     return sorted(items, key=lambda item: item.until_ns)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(fires(), st.data())
 def test_one_alarm_per_fire_whatever_the_order_the_resends_and_the_restarts(
     fire: list[EvidenceItem], data: st.DataObject

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 from embereye.camera.mailbox import MAX_BYTES
 from embereye.camera.sources.declared import SourceError
@@ -13,6 +15,7 @@ from embereye.camera.sources.source import Offer, Tell
 
 OPEN_SECONDS = 15.0  # until the first frame: a new interpreter imports OpenCV first
 STALL_SECONDS = 10.0  # between frames
+READ_AHEAD = 1024 * 1024  # bytes
 
 
 class FileSource:
@@ -21,44 +24,53 @@ class FileSource:
     def __init__(self, path: str, dials: asyncio.Semaphore) -> None:
         self._path = path
         self._dials = dials
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     async def play(self, offer: Offer, tell: Tell) -> None:
         """Run the player until it ends; it is killed when this is cancelled."""
         if not Path(self._path).is_file():
             raise SourceError(f"{self._path} is not a file")
-        environment = {**os.environ, "OPENCV_LOG_LEVEL": "OFF", "OPENCV_FFMPEG_LOGLEVEL": "-8"}
-        # -P: modules come from where ours come from, never from the working directory.
-        environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "embereye.camera.sources.player", self._path,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            limit=1024 * 1024, env=environment,
-        )  # fmt: skip
+        process = self._start()
         self.process = process
         try:
             await self._frames(process, offer, tell)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            process.kill()
+            await asyncio.shield(asyncio.to_thread(process.wait))
 
-    async def _frames(self, process: asyncio.subprocess.Process, offer: Offer, tell: Tell) -> None:
-        assert process.stdout
-        assert process.stderr
+    def _start(self) -> "subprocess.Popen[bytes]":
+        environment = {**os.environ, "OPENCV_LOG_LEVEL": "OFF", "OPENCV_FFMPEG_LOGLEVEL": "-8"}
+        # -P: modules come from where ours come from, never from the working directory.
+        environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
+        # Popen does not fork as uvloop's own subprocesses do, which gRPC's threads would not survive.
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "embereye.camera.sources.player", self._path],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+        )  # fmt: skip
+
+    async def _frames(self, process: "subprocess.Popen[bytes]", offer: Offer, tell: Tell) -> None:
+        output, transport = await _reader(process.stdout)
+        errors, error_transport = await _reader(process.stderr)
+        try:
+            await self._relay(output, offer, tell)
+            with contextlib.suppress(TimeoutError):
+                said = (await asyncio.wait_for(errors.read(2000), 1.0)).decode(errors="replace").strip()
+                code = await asyncio.wait_for(asyncio.to_thread(process.wait, 1.0), 2.0)
+                if code == 2:
+                    raise SourceError(f"{self._path}: {said.splitlines()[-1] if said else 'the player gave up'}")
+                raise SourceError(f"the player of {self._path} ended with code {code}")
+            raise SourceError(f"the player of {self._path} closed its output")
+        finally:
+            transport.close()
+            error_transport.close()
+
+    async def _relay(self, output: asyncio.StreamReader, offer: Offer, tell: Tell) -> None:
         async with self._dials:
-            frame = await self._read(process.stdout, OPEN_SECONDS)
+            frame = await self._read(output, OPEN_SECONDS)
         tell("streaming")
         while frame is not None:
             offer(frame)
-            frame = await self._read(process.stdout, STALL_SECONDS)
-        with contextlib.suppress(TimeoutError):
-            said = (await asyncio.wait_for(process.stderr.read(2000), 1.0)).decode(errors="replace").strip()
-            code = await asyncio.wait_for(process.wait(), 1.0)
-            if code == 2:
-                raise SourceError(f"{self._path}: {said.splitlines()[-1] if said else 'the player gave up'}")
-            raise SourceError(f"the player of {self._path} ended with code {code}")
-        raise SourceError(f"the player of {self._path} closed its output")
+            frame = await self._read(output, STALL_SECONDS)
 
     @staticmethod
     async def _read(stream: asyncio.StreamReader, seconds: float) -> bytes | None:
@@ -72,3 +84,11 @@ class FileSource:
             return None
         except TimeoutError as error:
             raise SourceError(f"no frame within {seconds:g} s") from error
+
+
+async def _reader(pipe: IO[bytes] | None) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
+    """A reader of a process's output, and the transport that closes it."""
+    assert pipe
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=READ_AHEAD)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader, transport

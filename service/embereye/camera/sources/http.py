@@ -1,6 +1,7 @@
 """MJPEG over HTTP: one GET, then picture after picture (multipart/x-mixed-replace)."""
 
 import asyncio
+import os
 
 import aiohttp
 
@@ -28,11 +29,13 @@ class HttpSource:
     async def play(self, offer: Offer, tell: Tell) -> None:
         """Read pictures until the server ends the stream."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._dial, sock_read=self._stall)
-        auth = aiohttp.BasicAuth(self._what.user, self._what.password) if self._what.user else None
+        headers = {}
+        if self._what.user:
+            headers["Authorization"] = aiohttp.encode_basic_auth(self._what.user, self._what.password)
         try:
-            async with aiohttp.ClientSession(timeout=timeout, auth=auth, read_bufsize=CHUNK) as session:
+            async with aiohttp.ClientSession(timeout=timeout, read_bufsize=CHUNK) as session:
                 async with self._dials, asyncio.timeout(self._dial):
-                    response = await session.get(self._what.address, max_redirects=3)
+                    response = await session.get(self._what.address, headers=headers, max_redirects=3)
                 try:
                     await self._stream(response, offer, tell)
                 finally:
@@ -40,7 +43,8 @@ class HttpSource:
         except TimeoutError as error:
             raise SourceError(f"no answer within {self._dial:g} s") from error
         except aiohttp.ClientConnectorError as error:
-            raise SourceError(f"cannot connect: {error.os_error.strerror or error.os_error}") from error
+            reason = os.strerror(error.errno) if error.errno else str(error.os_error)
+            raise SourceError(f"cannot connect: {reason}") from error
         except aiohttp.ClientError as error:
             raise SourceError(f"HTTP: {type(error).__name__}: {str(error)[:200]}") from error
 

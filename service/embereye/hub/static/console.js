@@ -241,6 +241,10 @@ function drawVerdict(stale) {
     const zones = named(worst);
     word = `${word} · ${zones.map((zone) => zone.name).slice(0, 3).join(", ")}${zones.length > 3 ? ` and ${zones.length - 3} more` : ""}`;
     detail = zones[0].why || "";
+  } else if (page.failing) {
+    look = "fault";
+    word = "FAULT";
+    detail = "No alarm, but the hub cannot record anything.";
   } else if (!page.declared) {
     look = "unknown";
     word = "NOTHING WATCHED";

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "test-token"
+# The user that the chart's operator is, in a release named embereye in a namespace of that name.
+OPERATOR = "system:serviceaccount:embereye:embereye-operator"
+OPERATOR_TOKEN = "operator-token"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
 
 
@@ -70,19 +74,31 @@ class ApiError(Exception):
         self.message = message
 
 
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata", "users": [OPERATOR]}, {"level": "None"}],
+}
+
+
 @dataclass
-class Cluster:
+class ApiServer:
     """A plain HTTP client, so that tests do not see the world through the code they test."""
 
     url: str
-    kubeconfig: Path
+    kubeconfig: Path  # of one who may do everything
+    operator_kubeconfig: Path  # of OPERATOR, who may do what roles say
     context: ssl.SSLContext
     collects_garbage: bool
+    audit_log: Path  # what OPERATOR asked for
 
-    def request(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
+    def request(
+        self, method: str, path: str, body: Any = None, content: str = "application/json", token: str = TOKEN
+    ) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, method=method)
-        request.add_header("Authorization", f"Bearer {TOKEN}")
+        request.add_header("Authorization", f"Bearer {token}")
         request.add_header("Content-Type", content)
         try:
             with urllib.request.urlopen(request, context=self.context, timeout=10) as response:
@@ -103,35 +119,45 @@ class Cluster:
                 return None
             raise
 
+    def audit(self) -> list[Any]:
+        """Every request of OPERATOR that was answered, in order."""
+        lines = self.audit_log.read_text().splitlines() if self.audit_log.exists() else []
+        return [json.loads(line) for line in lines]
+
     def merge(self, path: str, patch: Any) -> Any:
         return self.request("PATCH", path, patch, "application/merge-patch+json")
 
 
+CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PersistentVolume"}
+VERSIONS = {
+    "Deployment": "apps/v1",
+    "PodDisruptionBudget": "policy/v1",
+    "SensorFleet": "embereye.dev/v1alpha1",
+    "CameraFleet": "embereye.dev/v1alpha1",
+}
+
+
 def path_of(manifest: Any, *, name: bool = True) -> str:
     """The API path of an object, or of its collection."""
-    plurals = {
-        "Deployment": "apis/apps/v1|deployments",
-        "Service": "api/v1|services",
-        "ConfigMap": "api/v1|configmaps",
-        "Event": "api/v1|events",
-        "PodDisruptionBudget": "apis/policy/v1|poddisruptionbudgets",
-        "SensorFleet": "apis/embereye.dev/v1alpha1|sensorfleets",
-        "CameraFleet": "apis/embereye.dev/v1alpha1|camerafleets",
-    }
-    base, plural = plurals[manifest["kind"]].split("|")
-    path = f"/{base}/namespaces/{manifest['metadata']['namespace']}/{plural}"
+    kind = manifest["kind"]
+    version = manifest.get("apiVersion") or VERSIONS.get(kind, "v1")
+    path = f"/{'apis' if '/' in version else 'api'}/{version}"
+    if kind not in CLUSTER_SCOPED:
+        path += f"/namespaces/{manifest['metadata']['namespace']}"
+    path += f"/{kind.lower()}s"
     return f"{path}/{manifest['metadata']['name']}" if name else path
 
 
 @contextlib.contextmanager
-def run_cluster() -> Iterator[Cluster]:
+def run_api_server() -> Iterator[ApiServer]:
     """Start the servers, and kill them by pid at the end."""
     programs = binaries()
     with tempfile.TemporaryDirectory(prefix="embereye-apiserver-") as folder, contextlib.ExitStack() as stack:
         home = Path(folder)
         key = home / "sa.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
-        (home / "tokens.csv").write_text(f"{TOKEN},admin,1,system:masters\n")
+        (home / "tokens.csv").write_text(f"{TOKEN},admin,1,system:masters\n{OPERATOR_TOKEN},{OPERATOR},2\n")
+        (home / "audit.json").write_text(json.dumps(AUDIT))
         client_port, peer_port, api_port = free_ports(3)
         etcd = f"http://127.0.0.1:{client_port}"
         peer = f"http://127.0.0.1:{peer_port}"
@@ -154,25 +180,18 @@ def run_cluster() -> Iterator[Cluster]:
             "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}", "--service-cluster-ip-range=10.0.0.0/16",
             "--disable-admission-plugins=ServiceAccount", "--watch-cache=true",
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
+            f"--audit-policy-file={home}/audit.json", f"--audit-log-path={home}/audit.log",
         )  # fmt: skip
         certificate = home / "certs" / "apiserver.crt"
         wait_for(lambda: certificate.exists() and certificate.stat().st_size, "kube-apiserver's certificate")
         url = f"https://127.0.0.1:{api_port}"
-        kubeconfig = home / "kubeconfig"
-        kubeconfig.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "clusters": [{"name": "t", "cluster": {"server": url, "certificate-authority": str(certificate)}}],
-                    "users": [{"name": "t", "user": {"token": TOKEN}}],
-                    "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
-                    "current-context": "t",
-                }
-            )
-        )
         collects = (programs / "kube-controller-manager").exists()
-        cluster = Cluster(url, kubeconfig, ssl.create_default_context(cafile=certificate), collects)
+        kubeconfig, restricted = home / "kubeconfig", home / "operator-kubeconfig"
+        kubeconfig.write_text(_kubeconfig(url, certificate, TOKEN))
+        restricted.write_text(_kubeconfig(url, certificate, OPERATOR_TOKEN))
+        context = ssl.create_default_context(cafile=certificate)
+        cluster = ApiServer(url, kubeconfig, restricted, context, collects, home / "audit.log")
 
         def ready() -> bool:
             if server.poll() is not None:
@@ -192,7 +211,19 @@ def run_cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def install_crds(cluster: Cluster, crds: list[Any]) -> None:
+def _kubeconfig(url: str, certificate: Path, token: str) -> str:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "t", "cluster": {"server": url, "certificate-authority": str(certificate)}}],
+        "users": [{"name": "t", "user": {"token": token}}],
+        "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+        "current-context": "t",
+    }
+    return json.dumps(document)
+
+
+def install_crds(cluster: ApiServer, crds: list[Any]) -> None:
     """Create the CRDs and wait until they are served."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for crd in crds:
@@ -204,4 +235,5 @@ def install_crds(cluster: Cluster, crds: list[Any]) -> None:
             return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
         wait_for(established, f"CRD {name}")
-        wait_for(lambda plural=plural: cluster.get(f"/apis/embereye.dev/v1alpha1/namespaces/default/{plural}"), plural)
+        served = f"/apis/embereye.dev/v1alpha1/namespaces/default/{plural}"
+        wait_for(partial(cluster.get, served), plural)

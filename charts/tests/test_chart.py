@@ -1,0 +1,169 @@
+"""The chart, judged by helm and by a real API server."""
+
+import copy
+from typing import Any
+
+import pytest
+from harness.apiserver import ApiError, ApiServer, path_of
+from harness.chart import CHART, NAMESPACE, helm, render, template
+
+from embereye_operator.manifests import Settings, build_deployment
+from embereye_operator.model import parse_fleet
+
+LABELS = ("--set", "additionalLabels.release=monitoring", "--set", "additionalLabels.team=safety")
+TOLERATIONS = tuple(
+    argument
+    for component in ("hub", "operator")
+    for argument in (
+        "--set", f"{component}.tolerations[0].operator=Exists", "--set", f"{component}.nodeSelector.site=north",
+        "--set", f"{component}.resources.limits.cpu=1",
+    )
+)  # fmt: skip
+VALUE_SETS = {
+    "defaults": (),
+    "namespaced": ("--set", "operator.namespaced=true"),
+    "without persistence": ("--set", "hub.persistence.enabled=false"),
+    "node ports": ("--set", "hub.service.type=NodePort", "--set", "hub.service.httpPort=80"),
+    "labels and tolerations": (*LABELS, *TOLERATIONS),
+    "an own class and image": (
+        "--set", "hub.persistence.storageClass=fast", "--set", "hub.persistence.size=500Mi",
+        "--set", "image.repository=registry.example/fire/embereye", "--set", "image.tag=1.2.3",
+        "--set", "imagePullSecrets[0].name=pull", "--set", "image.pullPolicy=Always",
+    ),
+    "nothing is kept": ("--set", "crds.keep=false", "--set", "hub.persistence.keep=false"),
+    "without CRDs": ("--set", "crds.enabled=false"),
+}  # fmt: skip
+every_value_set = pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+
+
+def dry_run(cluster: ApiServer, manifest: Any) -> Any:
+    """What the API server would store; nothing is stored."""
+    path = f"{path_of(manifest)}?dryRun=All&fieldManager=helm&force=true&fieldValidation=Strict"
+    return cluster.request("PATCH", path, manifest, "application/apply-patch+yaml")
+
+
+@pytest.fixture(scope="module")
+def _home(cluster: ApiServer) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}})
+
+
+@every_value_set
+def test_helm_lint_finds_nothing(values: tuple[str, ...]) -> None:
+    result = helm("lint", "--strict", str(CHART), *values)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.apiserver
+@pytest.mark.usefixtures("_home")
+@every_value_set
+def test_the_api_server_takes_every_manifest(cluster: ApiServer, values: tuple[str, ...]) -> None:
+    manifests = render(*values)
+    assert manifests
+    for manifest in manifests:
+        stored = dry_run(cluster, manifest)
+        assert stored["metadata"]["name"] == manifest["metadata"]["name"]
+
+
+@pytest.mark.apiserver
+@pytest.mark.usefixtures("_home")
+@every_value_set
+def test_every_pod_is_admitted_where_only_restricted_ones_are(cluster: ApiServer, values: tuple[str, ...]) -> None:
+    for manifest in render(*values):
+        if manifest["kind"] == "Deployment":
+            dry_run(cluster, pod_of(manifest))
+
+
+@pytest.mark.apiserver
+@pytest.mark.usefixtures("_home")
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("SensorFleet", {"sensors": [{"id": "s-1", "zone": "hall"}]}),
+        (
+            "CameraFleet",
+            {
+                "cameras": [
+                    {"id": "c-1", "zone": "hall", "source": "http://cam/v", "credentialsRef": {"name": "password.c-1"}}
+                ]
+            },
+        ),
+    ],
+)
+def test_every_shard_is_admitted_where_only_restricted_pods_are(cluster: ApiServer, kind: str, spec: Any) -> None:
+    metadata = {"name": "hall", "namespace": NAMESPACE, "uid": "0f"}
+    fleet = parse_fleet({"apiVersion": "embereye.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
+    deployment = build_deployment(fleet, "hall-0", Settings(image="embereye:1", hub="hub:50052"), ["password.c-1"])
+    dry_run(cluster, pod_of(deployment))
+
+
+@pytest.mark.apiserver
+@pytest.mark.usefixtures("_home")
+def test_the_restricted_namespace_does_refuse_what_is_not_restricted(cluster: ApiServer) -> None:
+    pod = pod_of(next(manifest for manifest in render() if manifest["kind"] == "Deployment"))
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    with pytest.raises(ApiError, match="violates PodSecurity"):
+        dry_run(cluster, pod)
+
+
+def pod_of(deployment: Any) -> Any:
+    pod = copy.deepcopy(deployment["spec"]["template"])
+    metadata = {**pod["metadata"], "name": deployment["metadata"]["name"], "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("hub.retention=90", "hub.retention"),
+        ("hub.retention=soon", "hub.retention"),
+        ("hub.service.type=Ingress", "hub.service.type"),
+        ("hub.service.grpcPort=0", "hub.service.grpcPort"),
+        ("hub.service.grpcPort=http", "hub.service.grpcPort"),
+        ("hub.persistence.size=2 GB", "hub.persistence.size"),
+        ("hub.persistence.enabled=perhaps", "hub.persistence.enabled"),
+        ("hub.replicas=2", "replicas"),
+        ("image.repository=", "image.repository"),
+        ("image.pullPolicy=Sometimes", "image.pullPolicy"),
+        ("operator.namespaced=site", "operator.namespaced"),
+        ("operator.resources.request.cpu=1", "request"),
+        ("crd.keep=true", "crd"),
+        ("additionalLabels.team=7", "additionalLabels.team"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
+    result = template("--set", value)
+    assert result.returncode != 0
+    sentences = [line for line in result.stderr.splitlines() if named.rpartition(".")[2] in line and "at '" in line]
+    place = "/" + "/".join(named.split(".")[:-1]) if "." in named else ""
+    assert sentences, result.stderr
+    assert place in sentences[0]
+
+
+def test_labels_of_the_users_are_on_every_object_and_pod() -> None:
+    for manifest in render(*LABELS):
+        assert manifest["metadata"]["labels"]["release"] == "monitoring", manifest["metadata"]["name"]
+        if manifest["kind"] == "Deployment":
+            assert manifest["spec"]["template"]["metadata"]["labels"]["team"] == "safety"
+            assert "team" not in manifest["spec"]["selector"]["matchLabels"]
+
+
+def test_a_namespaced_release_asks_for_no_right_outside_of_its_namespace() -> None:
+    manifests = [m for m in render("--set", "operator.namespaced=true") if "rbac" in m["apiVersion"]]
+    assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
+    assert {manifest["metadata"]["namespace"] for manifest in manifests} == {NAMESPACE}
+
+
+def test_what_is_to_outlive_the_release_says_so() -> None:
+    def kept(*values: str) -> set[str]:
+        policy = "helm.sh/resource-policy"
+        return {m["kind"] for m in render(*values) if (m["metadata"].get("annotations") or {}).get(policy) == "keep"}
+
+    assert kept() == {"CustomResourceDefinition", "PersistentVolumeClaim"}
+    assert kept(*VALUE_SETS["nothing is kept"]) == set()
+
+
+def test_shards_are_pulled_as_the_values_say() -> None:
+    manifests = render("--set", "image.pullPolicy=Always")
+    operator = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-operator"))
+    assert "--image-pull-policy=Always" in operator["spec"]["template"]["spec"]["containers"][0]["args"]

@@ -1,0 +1,91 @@
+"""One site for a module of ordered steps, one progress line per step, the numbers at the end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+import pytest_asyncio
+from harness.cluster import Cluster
+from harness.diary import Diary
+from harness.keep import keep
+from harness.page import write_page
+from harness.site import SITE, SYSTEM, Site, results_folder
+
+DIARIES: pytest.StashKey[list[Diary]] = pytest.StashKey()
+FAILED: pytest.StashKey[bool] = pytest.StashKey()
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """No dots between the progress lines."""
+    return ("passed", "", "PASSED") if report.when == "call" and report.passed else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Remember that a step failed: what follows stands on it."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    if report.failed and item.parent:
+        item.parent.stash[FAILED] = True
+    return report  # type: ignore[return-value]
+
+
+@pytest.fixture(autouse=True)
+def _in_order(request: pytest.FixtureRequest) -> None:
+    if request.node.parent.stash.get(FAILED, False):
+        pytest.skip("an earlier step failed")
+
+
+@pytest.fixture(scope="session")
+def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Prints one line at once, whatever is captured."""
+    capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
+    reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
+    assert reporter is not None
+
+    def write(line: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            reporter.ensure_newline()
+            reporter.write_line(line)
+            reporter.flush()
+
+    return write
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(
+    request: pytest.FixtureRequest, pytestconfig: pytest.Config, tell: Callable[[str], None]
+) -> AsyncIterator[Site]:
+    """A clean cluster for a module; everything it can tell is kept, and it is clean again afterwards."""
+    diary = Diary(results_folder(), tell)
+    pytestconfig.stash.setdefault(DIARIES, []).append(diary)
+    tell(f"results: {diary.folder}")
+    with diary.step("a clean cluster with the image"):
+        cluster = await Cluster.connect(diary)
+        site = Site(cluster)
+        await site.clean()
+        await site.prepare()
+    site.start(site.follow_events(), "follow-events")
+    try:
+        yield site
+    finally:
+        await asyncio.shield(_close(site, failed=request.node.stash.get(FAILED, False)))
+
+
+async def _close(site: Site, *, failed: bool) -> None:
+    if failed:
+        await keep(site.cluster, [SITE, SYSTEM, "kube-system"])
+    await site.stop()
+    if not failed:
+        await site.clean()
+    site.diary.close()
+    write_page(site.diary)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The numbers of every run."""
+    for diary in config.stash.get(DIARIES, []):
+        terminalreporter.section("numbers")
+        for line in diary.table():
+            terminalreporter.write_line(line)
+        terminalreporter.write_line(f"  {diary.folder}/index.html tells what happened when")

@@ -1,0 +1,169 @@
+"""Devices outside the cluster: text sensors over TCP and cameras that push, each with its own tiny client."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import grpc
+
+from embereye.v1.frames_pb2 import PushRequest, PushResponse
+from embereye.v1.frames_pb2_grpc import FramesStub
+from harness.diary import Diary
+from harness.witness import OPTIONS
+
+RETRY_SECONDS = 0.2
+REST: Mapping[str, int] = {"ADC1": 280, "ADC2": 1300, "ADC3": 400}
+UNANSWERED_MS = 1500  # after which the kernel gives a connection up
+
+
+@dataclass
+class TextDevice:
+    """Sends lines of readings over one TCP connection; dials again when it breaks."""
+
+    id: str
+    zone: str
+    host: str
+    port: int
+    period: float = 0.5  # seconds between readings
+    values: dict[str, int] = field(default_factory=lambda: dict(REST))
+    connections: int = 0
+    _writer: asyncio.StreamWriter | None = None
+    _connected: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            try:
+                reader, writer = await asyncio.wait_for(asyncio.open_connection(self.host, self.port), 2)
+            except (OSError, TimeoutError):
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            handle = writer.get_extra_info("socket")
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MS)
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.connections += 1
+            self._writer = writer
+            writer.write(f"#serialno:{self.id}!\r\n".encode())
+            self._connected.set()
+            closed = asyncio.ensure_future(_end_of(reader))
+            try:
+                while not closed.done() and not writer.is_closing():
+                    self._send()
+                    await asyncio.wait({closed}, timeout=self.period)
+            finally:
+                self._connected.clear()
+                self._writer = None
+                closed.cancel()
+                writer.transport.abort()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def fire(self, **values: int) -> int:
+        """Say `values` from now on, at once where there is a connection; returns when the first line was written."""
+        self.values = {**REST, **values}
+        await self._connected.wait()
+        began = time.time_ns()
+        self._send()
+        return began
+
+    def rest(self) -> None:
+        """Say that all is quiet from now on."""
+        self.values = dict(REST)
+
+    def _send(self) -> None:
+        if self._writer:
+            said = ",".join(f"{key}={value}" for key, value in self.values.items())
+            self._writer.write(f"#Sensor{self.id}:{said}!\r\n".encode())
+
+
+async def _end_of(reader: asyncio.StreamReader) -> None:
+    with contextlib.suppress(OSError):
+        while await reader.read(4096):
+            pass
+
+
+@dataclass(frozen=True)
+class Film:
+    """JPEG frames to show, at `rate` frames a second."""
+
+    rate: float
+    quiet: Sequence[bytes]
+    growth: Sequence[bytes]
+    blaze: Sequence[bytes]
+
+
+@dataclass
+class PushCamera:
+    """Pushes a film's frames over gRPC; its room burns from `ignite` on."""
+
+    id: str
+    zone: str
+    home: str
+    film: Film
+    reroute: Callable[[str], str]
+    diary: Diary
+    analysed: int = 0
+    flame_ns: int = 0  # when the first frame with a flame was written; 0: none yet
+    _burning: int = -1  # frames of flame shown
+    _written: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Push until cancelled."""
+        target = self.home
+        while True:
+            target = await self._push(target) or self.home
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def ignite(self) -> int:
+        """Let it burn; returns when the first frame with a flame was written."""
+        self._burning = 0
+        await self._written.wait()
+        return self.flame_ns
+
+    def extinguish(self) -> None:
+        """Show the quiet room again."""
+        self._burning = -1
+
+    async def _push(self, target: str) -> str:
+        link = grpc.aio.insecure_channel(target, options=OPTIONS)
+        call = FramesStub(link).Push()
+        sending = asyncio.ensure_future(self._send(call))
+        try:
+            async for response in call:
+                if response.HasField("drain"):
+                    return self.reroute(response.drain.target) if response.drain.target else ""
+                if response.HasField("rejected"):
+                    self.diary.note(self.id, f"rejected: {response.rejected.reason}", "bad")
+                else:
+                    self.analysed = response.ack.analysed
+        except grpc.aio.AioRpcError as error:
+            self.diary.note(self.id, f"{target}: {error.code().name}: {error.details()}")
+        finally:
+            sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await sending
+            call.cancel()
+            await link.close()
+        return ""
+
+    async def _send(self, call: "grpc.aio.StreamStreamCall[PushRequest, PushResponse]") -> None:
+        began, sequence = time.monotonic(), 0
+        while True:
+            sequence += 1
+            await asyncio.sleep(max(0.0, began + sequence / self.film.rate - time.monotonic()))
+            await call.write(
+                PushRequest(camera=self.id, sequence=sequence, time_ns=time.time_ns(), image=self._frame(sequence))
+            )
+
+    def _frame(self, sequence: int) -> bytes:
+        if self._burning < 0:
+            return self.film.quiet[sequence % len(self.film.quiet)]
+        shown, self._burning = self._burning, self._burning + 1
+        if not self.flame_ns:
+            self.flame_ns = time.time_ns()
+            self._written.set()
+        if shown < len(self.film.growth):
+            return self.film.growth[shown]
+        return self.film.blaze[(shown - len(self.film.growth)) % len(self.film.blaze)]

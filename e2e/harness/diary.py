@@ -1,0 +1,141 @@
+"""What happened in a run, when: one timeline of steps, commands, cluster events and alarms, and the run's numbers."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+Level = Literal["info", "good", "bad"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the timeline."""
+
+    time_ns: int  # nanoseconds since the Unix epoch
+    source: str  # "step", "kubectl", "event", "alarm", …
+    text: str
+    level: Level = "info"
+
+
+@dataclass(frozen=True)
+class Number:
+    """One thing that was measured."""
+
+    name: str
+    value: float
+    unit: str
+    limit: float | None = None  # what it may be at most
+
+    @property
+    def within(self) -> bool:
+        """Whether it is within its limit, if it has one."""
+        return self.limit is None or self.value <= self.limit
+
+    def text(self) -> str:
+        """The value as people read it."""
+        return f"{self.value:,.0f} {self.unit}" if self.value == int(self.value) else f"{self.value:,.2f} {self.unit}"
+
+
+@dataclass
+class Step:
+    """One step of a test, while it runs."""
+
+    title: str
+    began_ns: int = field(default_factory=time.time_ns)
+    ended_ns: int = 0
+    error: str = ""
+    said: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        """Add to the step's progress line."""
+        self.said.append(text)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return ((self.ended_ns or time.time_ns()) - self.began_ns) / 1e9
+
+
+class Diary:
+    """Everything of one run in one folder. Entries are on disk as soon as they are made."""
+
+    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
+        """`tell` prints one progress line."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.began_ns = time.time_ns()
+        self.entries: list[Entry] = []
+        self.steps: list[Step] = []
+        self.numbers: list[Number] = []
+        self._tell = tell
+        self._file = (folder / "diary.jsonl").open("a", encoding="utf-8")
+
+    def note(self, source: str, text: str, level: Level = "info", time_ns: int = 0) -> None:
+        """Add a line to the timeline; `time_ns` where it happened earlier than now."""
+        entry = Entry(time_ns or time.time_ns(), source, text, level)
+        self.entries.append(entry)
+        self._file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Step]:
+        """Everything inside is one step; one progress line tells how it ended."""
+        step = Step(title)
+        self.steps.append(step)
+        self.note("step", f"{title} begins")
+        try:
+            yield step
+        except BaseException as error:
+            step.error = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise
+        finally:
+            step.ended_ns = time.time_ns()
+            self.note("step", f"{title}: {step.error or 'done'}", "bad" if step.error else "good")
+            said = "; ".join(step.said)
+            mark = "FAILED" if step.error else "ok"
+            self._tell(f"  {len(self.steps):2} {title:<44} {step.seconds:6.1f} s  {mark}{'  ' + said if said else ''}")
+
+    def measure(self, name: str, value: float, unit: str, limit: float | None = None) -> Number:
+        """Keep a number; the caller asserts on `within` where it has a limit."""
+        number = Number(name, value, unit, limit)
+        self.numbers.append(number)
+        bound = "" if limit is None else f", at most {limit:g} allowed"
+        self.note("number", f"{name}: {number.text()}{bound}", "info" if number.within else "bad")
+        return number
+
+    def table(self) -> list[str]:
+        """The numbers as lines of a table."""
+        rows = [
+            (n.name, n.text(), "" if n.limit is None else f"≤ {n.limit:g}", "" if n.within else "EXCEEDED")
+            for n in self.numbers
+        ]
+        width = max((len(row[0]) for row in rows), default=0)
+        return [f"  {name:<{width}}  {value:>14}  {limit:<8}  {mark}".rstrip() for name, value, limit, mark in rows]
+
+    def close(self) -> None:
+        """Write the numbers and steps."""
+        document = {
+            "began": stamp(self.began_ns),
+            "seconds": round((time.time_ns() - self.began_ns) / 1e9, 1),
+            "passed": not any(step.error for step in self.steps),
+            "numbers": [asdict(number) for number in self.numbers],
+            "steps": [{"title": s.title, "seconds": round(s.seconds, 2), "error": s.error} for s in self.steps],
+        }
+        (self.folder / "numbers.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        self._file.close()
+
+
+def stamp(time_ns: int) -> str:
+    """UTC, to the millisecond."""
+    return datetime.fromtimestamp(time_ns / 1e9, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest value that at least `share` of `values` do not exceed (nearest rank)."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * int(share * 100) // 100) - 1)]

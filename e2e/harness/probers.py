@@ -1,0 +1,215 @@
+"""Clients that keep books: what they offered and what was acknowledged, over the wire protocols alone."""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import grpc
+
+from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
+from embereye.v1.ingest_pb2_grpc import IngestStub
+from embereye.v1.types_pb2 import Kind, Level, Sense, Term
+from harness.diary import Diary
+from harness.witness import OPTIONS
+
+RETRY_SECONDS = 0.1
+PERIOD = 0.1  # seconds between two readings
+STALLED = 1.5  # seconds without an acknowledgement after which a stream is given up
+GRACE = 0.2  # seconds in which what is in flight is still acknowledged after DRAIN
+
+
+class EvidenceProber:
+    """Reports to the hub as a shard does: one sign per zone of its own, sent again until it is acknowledged."""
+
+    def __init__(self, address: str, namespace: str, diary: Diary, *, rate: float = 20.0) -> None:
+        self.sent: dict[str, str] = {}  # id → zone
+        self.acknowledged: dict[str, int] = {}  # id → when, nanoseconds since the Unix epoch
+        self.resent = 0
+        self.connections = 0
+        self._address = address
+        self._fleet = f"{namespace}/sensors/prober"
+        self._diary = diary
+        self._rate = rate
+        self._items: dict[str, EvidenceItem] = {}
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Report until `finish`, then until everything is acknowledged."""
+        while not self._stopping or len(self.acknowledged) < len(self.sent):
+            link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
+            call = EvidenceStub(link).Report()
+            sending = asyncio.ensure_future(self._send(call))
+            try:
+                await call.wait_for_connection()
+                self.connections += 1
+                async for response in call:
+                    now = time.time_ns()
+                    for name in response.acknowledged:
+                        self.acknowledged.setdefault(name, now)
+            except grpc.aio.AioRpcError as error:
+                self._diary.note("evidence prober", f"cut off: {error.code().name}: {error.details()}")
+            finally:
+                sending.cancel()
+                with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    await sending
+                call.cancel()
+                await link.close()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def finish(self) -> None:
+        """Report nothing new."""
+        self._stopping = True
+
+    async def _send(self, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]") -> None:
+        hello = ShardHello(fleet=self._fleet, shard="prober", epoch=1)
+        await call.write(ReportRequest(hello=hello))
+        # What was acknowledged last is sent again as well: a hub must not count it twice.
+        repeat = [*list(self.acknowledged)[-10:], *(name for name in self.sent if name not in self.acknowledged)]
+        self.resent += len(repeat)
+        for name in repeat:
+            await call.write(ReportRequest(evidence=self._items[name]))
+        while not self._stopping:
+            await call.write(ReportRequest(evidence=self._next()))
+            await asyncio.sleep(1 / self._rate)
+        while len(self.acknowledged) < len(self.sent):
+            await asyncio.sleep(0.05)
+        await call.done_writing()
+
+    def _next(self) -> EvidenceItem:
+        number, now = len(self.sent) + 1, time.time_ns()
+        name, zone = f"prober-{number}", f"evidence-{number:05}"
+        item = EvidenceItem(
+            id=name, episode=name, fleet=self._fleet, device=f"d-{number}", zone=zone, kind=Kind.KIND_SMOKE,
+            sense=Sense.SENSE_SENSOR, level=Level.LEVEL_ALARM, score=0.9, since_ns=now, until_ns=now,
+            why=[Term(name="smoke", value=80, threshold=60, unit="%")],
+        )  # fmt: skip
+        self.sent[name] = zone
+        self._items[name] = item
+        return item
+
+
+@dataclass
+class IngestProber:
+    """Sends a reading every 100 ms as one declared device does, and keeps what is not acknowledged."""
+
+    device: str
+    home: str  # host:port of the fleet's Service
+    reroute: Callable[[str], str]  # an address as shards name it → one that can be dialled from here; "": unknown
+    diary: Diary
+    acks: list[float] = field(default_factory=list)  # monotonic seconds at which the watermark rose
+    watermark: int = 0
+    taken_back: list[str] = field(default_factory=list)  # acknowledged readings that were asked for again
+    drains: int = 0
+    rejections: list[str] = field(default_factory=list)
+    _made: int = 0
+    _waiting: deque[Reading] = field(default_factory=deque)
+    _epoch: int = field(default_factory=time.time_ns)
+    _sent: int = 0
+    _moves: list[str] = field(default_factory=list)  # where this stream was told to go
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        making = asyncio.ensure_future(self._make())
+        target = self.home
+        try:
+            while True:
+                target = await self._talk(target) or self.home
+                await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            making.cancel()
+
+    async def _make(self) -> None:
+        while True:
+            self._made += 1
+            self._waiting.append(Reading(sequence=self._made, time_ns=time.time_ns(), smoke_adc=280, gas_adc=400))
+            await asyncio.sleep(PERIOD)
+
+    async def _talk(self, target: str) -> str:
+        """One stream; returns where to go next, "" for home."""
+        self._sent = self.watermark
+        self._moves.clear()
+        link = grpc.aio.insecure_channel(target, options=OPTIONS)
+        call = IngestStub(link).Stream()
+        reading = asyncio.ensure_future(self._read(call))
+        try:
+            began = time.monotonic()
+            drained = 0.0
+            while not reading.done():
+                now = time.monotonic()
+                if not self._moves:
+                    await self._write(call)
+                else:
+                    drained = drained or now
+                    if now - drained > GRACE or not self._waiting or self.watermark >= self._sent:
+                        return self._moves[-1]
+                latest = max(began, self.acks[-1] if self.acks else began)
+                if now - latest > STALLED:
+                    self.diary.note(self.device, f"{target} acknowledges nothing: dialling again")
+                    return ""
+                await asyncio.sleep(0.02)
+            await reading
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            self.diary.note(self.device, f"{target}: {getattr(error, 'details', lambda: '')() or type(error).__name__}")
+        finally:
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
+                await reading
+            call.cancel()
+            await link.close()
+        return self._moves[-1] if self._moves else ""
+
+    async def _write(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
+        fresh = [reading for reading in self._waiting if reading.sequence > self._sent]
+        if fresh:
+            batch = DeviceBatch(device=self.device, epoch=self._epoch, readings=fresh)
+            self._sent = fresh[-1].sequence
+            await asyncio.wait_for(call.write(IngestRequest(devices=[batch])), STALLED)
+
+    async def _read(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
+        async for response in call:
+            match response.WhichOneof("body"):
+                case "ack":
+                    for mark in response.ack.watermarks:
+                        self._acknowledge(mark.epoch, mark.sequence)
+                case "drain":
+                    self.drains += 1
+                    target = self.reroute(response.drain.target) if response.drain.target else ""
+                    self.diary.note(self.device, f"DRAIN to {response.drain.target or 'home'}: {response.drain.reason}")
+                    self._moves.append(target)
+                case "rejected":
+                    self.rejections.append(response.rejected.reason)
+                    self.diary.note(self.device, f"rejected: {response.rejected.reason}", "bad")
+
+    def _acknowledge(self, epoch: int, sequence: int) -> None:
+        if epoch != self._epoch:
+            return
+        if sequence < self.watermark:
+            self.taken_back.append(f"{self.device}: {self.watermark} was acknowledged, then only {sequence}")
+            return
+        if sequence > self.watermark:
+            self.watermark = sequence
+            self.acks.append(time.monotonic())
+        while self._waiting and self._waiting[0].sequence <= sequence:
+            self._waiting.popleft()
+
+    def gap(self, since: float, until: float) -> float:
+        """The longest time without an acknowledgement that touches the span, in seconds; all in monotonic seconds."""
+        before = [moment for moment in self.acks if moment <= since]
+        within = [moment for moment in self.acks if since < moment <= until]
+        moments = [before[-1] if before else since, *within, until]
+        return max(later - earlier for earlier, later in pairwise(moments))
+
+    async def well(self, limit: float) -> None:
+        """Wait until all but the newest readings are acknowledged; AssertionError after `limit` seconds."""
+        deadline = time.monotonic() + limit
+        since = time.monotonic()
+        while not (self.acks and self.acks[-1] > since and len(self._waiting) <= 5):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.device}: {len(self._waiting)} readings unacknowledged after {limit:g} s")
+            await asyncio.sleep(0.05)

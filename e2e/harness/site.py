@@ -1,0 +1,397 @@
+"""A building for the tests: a release of the chart, two fleets, simulated devices inside and outside the cluster."""
+
+import asyncio
+import contextlib
+import copy
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from harness.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
+from harness.devices import Film, PushCamera, TextDevice
+from harness.diary import Diary
+from harness.probers import EvidenceProber, IngestProber
+from harness.witness import Witness
+
+CHART = ROOT / "charts" / "embereye"
+IMAGE = "embereye:dev"
+RELEASE, SYSTEM, SITE = "embereye", "embereye", "site"  # the release, its namespace, the fleets' namespace
+SENSORS, CAMERAS = "hall", "yard"  # the fleets
+VOLUME = "embereye-e2e"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+OUTSIDE = "outside"  # end of the names of Services that let the tests in
+SIMULATED_SENSORS = {f"s-{number:02}": f"store-{(number + 1) // 2}" for number in range(1, 9)}
+SIMULATED_CAMERAS = {"c-1": "store-1", "c-2": "store-2"}
+CAMERA_PORT = 8093
+SHARDS = 3  # the most that a test scales to
+
+
+class Site:
+    """Owns everything of a run. `clean` before and after; tests drive the rest."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.diary: Diary = cluster.diary
+        self.entrance = ""  # where NodePorts are dialled
+        self.home_node = ""  # the hub's volume is there
+        self.installed_ns = 0
+        self.before: set[str] = set()
+        self.texts: dict[str, TextDevice] = {}
+        self.ingest: list[IngestProber] = []
+        self.cameras: list[PushCamera] = []
+        self.witness: Witness
+        self.evidence: EvidenceProber
+        self._routes: dict[str, str] = {}  # address as shards name it → address from here
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+
+    # --- background work ---
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        """Run `work` until the run ends; `check_tasks` tells of its failure."""
+        self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
+
+    async def stop(self, *names: str) -> None:
+        """Cancel background work; all of it where no name is given."""
+        for name in names or list(self._tasks):
+            task = self._tasks.pop(name)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+    async def ended(self, name: str, limit: float) -> None:
+        """Wait until a piece of background work has ended by itself."""
+        await asyncio.wait_for(asyncio.shield(self._tasks[name]), limit)
+
+    def check_tasks(self) -> None:
+        """Raise what a piece of background work failed with."""
+        for name, task in self._tasks.items():
+            if task.done() and not task.cancelled() and (error := task.exception()):
+                raise AssertionError(f"{name} failed: {error!r}") from error
+
+    # --- the cluster's side ---
+
+    async def clean(self) -> None:
+        """Remove what a run leaves, this one or one before."""
+        cluster = self.cluster
+        with contextlib.suppress(CommandError):
+            if RELEASE in (await cluster.helm("list", "--namespace", SYSTEM, "--short", "--all")).split():
+                await cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
+        gone = ("delete", "--ignore-not-found", "--timeout=90s")
+        await cluster.kubectl(*gone, "namespace", SYSTEM, SITE)
+        await cluster.kubectl(*gone, "persistentvolume", VOLUME)
+        crds = [f"{plural}.embereye.dev" for plural in ("sensorfleets", "camerafleets")]
+        await cluster.kubectl(*gone, "customresourcedefinition", *crds)
+        for node in await cluster.nodes():
+            await cluster.kubectl("uncordon", node)
+            await cluster.on_node(node, "rm", "-rf", "/var/lib/embereye-e2e")
+
+    async def prepare(self) -> None:
+        """Load the image; make the namespaces, where only restricted pods are admitted, and the hub's volume."""
+        await script("load", IMAGE)
+        self.entrance = await self.cluster.entrance()
+        self.home_node = min(await self.cluster.nodes())
+        path = f"/var/lib/embereye-e2e/{self.diary.began_ns}"
+        await self.cluster.on_node(self.home_node, "mkdir", "-p", path)
+        namespaces = [_named("v1", "Namespace", name, labels=RESTRICTED) for name in (SYSTEM, SITE)]
+        await self.cluster.apply(*namespaces, _volume(path, self.home_node))
+        for namespace in (SYSTEM, SITE):
+            await self.cluster.existing("serviceaccount", "default", namespace, 20)
+            await self.cluster.existing("configmap", "kube-root-ca.crt", namespace, 20)
+        self.before = await self.objects()
+
+    async def objects(self) -> set[str]:
+        """Every object that does not come and go by itself, as "namespace/kind/name"."""
+        listed = await self.cluster.kubectl("api-resources", "--verbs=list", "--output", "name")
+        fleeting = ("events", "leases.", "pods.metrics", "nodes.metrics", "componentstatuses")
+        kinds = [kind for kind in listed.split() if not kind.startswith(fleeting)]
+        columns = "custom-columns=N:.metadata.namespace,K:.kind,M:.metadata.name"
+        out = await self.cluster.kubectl(
+            "get", ",".join(kinds), "--all-namespaces", "--no-headers", "--output", columns, "--ignore-not-found"
+        )
+        rows = (line.split() for line in out.splitlines())
+        return {"/".join(row) for row in rows if row[:2] != ["kube-system", "Pod"]}
+
+    async def install(self) -> None:
+        """`helm install`, as a user does it, but for the image, the volume's class and the hub's kind of Service."""
+        self.installed_ns = time.time_ns()
+        repository, _, tag = IMAGE.partition(":")
+        await self.cluster.helm(
+            "install", RELEASE, str(CHART), "--namespace", SYSTEM,
+            "--set", f"image.repository={repository}", "--set", f"image.tag={tag}",
+            "--set", "hub.service.type=NodePort", "--set", f"hub.persistence.storageClass={VOLUME}",
+        )  # fmt: skip
+
+    async def apply_fleets(self) -> None:
+        """Declare everything; the API server may need a moment to serve the new kinds."""
+        fleets = [self.sensor_fleet(), self.camera_fleet()]
+
+        async def applied() -> str:
+            try:
+                await self.cluster.apply(*fleets)
+            except CommandError as error:
+                return str(error)
+            return ""
+
+        await until(applied, lambda problem: not problem, "the fleets are accepted", 30)
+        self.start(self._follow(f"{SITE}/sf", "sensorfleets.embereye.dev"), "follow-sensorfleets")
+        self.start(self._follow(f"{SITE}/cf", "camerafleets.embereye.dev"), "follow-camerafleets")
+
+    async def open_doors(self) -> None:
+        """NodePort Services beside the fleets' and the shards' own, so that devices outside can reach them."""
+        for fleet, kind, ports in ((SENSORS, "sensors", ("grpc", "tcp")), (CAMERAS, "cameras", ("grpc",))):
+            name = f"{fleet}-{kind}"
+            service = await self.cluster.existing("service", name, SITE, 60)
+            shard = await self.cluster.existing("service", f"{name}-0", SITE, 60)
+            doors = [_door(service, name, service["spec"]["selector"], ports)]
+            for index in range(SHARDS):
+                selector = dict(shard["spec"]["selector"])
+                key = next(key for key, value in selector.items() if value == f"{name}-0")
+                doors.append(_door(service, f"{name}-{index}", {**selector, key: f"{name}-{index}"}, ports))
+            await self.cluster.apply(*doors)
+        for door in await self.cluster.items("services", "--namespace", SITE, "--selector", f"e2e={OUTSIDE}"):
+            name = door["metadata"]["name"].removesuffix(f"-{OUTSIDE}")
+            inside = {port["name"]: port["port"] for port in door["spec"]["ports"]}
+            for port, number in node_ports(door).items():
+                self._routes[f"{name}.{SITE}.svc:{inside[port]}"] = f"{self.entrance}:{number}"
+
+    def reroute(self, address: str) -> str:
+        """Where an in-cluster address can be dialled from here; "" where it is not known."""
+        route = self._routes.get(address, "")
+        if not route:
+            self.diary.note("harness", f"{address} has no door", "bad")
+        return route
+
+    def door(self, name: str, port: int) -> str:
+        """The address, from here, of a Service in the fleets' namespace."""
+        return self._routes[f"{name}.{SITE}.svc:{port}"]
+
+    async def hub(self) -> str:
+        """The hub's gRPC address from here."""
+        service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
+        return f"{self.entrance}:{node_ports(service)['grpc']}"
+
+    async def _follow(self, name: str, kind: str) -> None:
+        known: dict[str, str] = {}
+        async for fleet in self.cluster.watch(kind, "--namespace", SITE):
+            key = f"{name}/{fleet['metadata']['name']}"
+            status = fleet.get("status", {})
+            for condition in status.get("conditions", []):
+                entry = f"{key} {condition['type']}={condition['status']} {condition.get('message', '')}"
+                short = f"{condition['status']} {condition.get('reason')}"
+                place = f"{key} {condition['type']}"
+                if known.get(place) != short:
+                    known[place] = short
+                    good = (condition["status"] == "True") != (condition["type"] == "Degraded")
+                    shown = {"Covered": "good" if good else "bad"}.get(condition["type"], "info")
+                    self.diary.note("fleet", entry[:500], shown)  # type: ignore[arg-type]
+
+    async def follow_events(self) -> None:
+        """Put the cluster's events into the diary, until cancelled."""
+        began = self.diary.began_ns / 1e9
+        async for event in self.cluster.watch("events", "--all-namespaces"):
+            if event["metadata"]["namespace"] not in {SYSTEM, SITE, "default"}:
+                continue
+            about = event["involvedObject"]
+            text = f"{about.get('kind')}/{about.get('name')} {event.get('reason')}: {event.get('message', '')}"
+            if time.time() - began < 3 and event.get("count", 1) > 1:
+                continue
+            self.diary.note("event", text[:400], "bad" if event.get("type") == "Warning" else "info")
+
+    async def fleet(self, kind: str, name: str) -> Json:
+        """A fleet as the API server has it."""
+        return await self.cluster.get(kind, name, "--namespace", SITE) or {}
+
+    async def covered(self, kind: str, name: str, limit: float, *, wanted: bool = True) -> Json:
+        """Wait until the API server's record of the fleet's newest generation says Covered is `wanted`."""
+
+        def satisfied(fleet: Json) -> bool:
+            status = fleet.get("status", {})
+            conditions = {entry["type"]: entry for entry in status.get("conditions", [])}
+            fresh = status.get("observedGeneration") == fleet.get("metadata", {}).get("generation")
+            return bool(fresh and conditions.get("Covered", {}).get("status") == str(wanted))
+
+        return await until(lambda: self.fleet(kind, name), satisfied, f"{kind}/{name} Covered={wanted}", limit)
+
+    async def pods(self, *, component: str = "", fleet: str = "", namespace: str = SITE) -> list[Json]:
+        """Pods that are not on their way out, by name."""
+        labels = [f"app.kubernetes.io/component={component}"] if component else []
+        labels += [f"app.kubernetes.io/instance={fleet}"] if fleet else []
+        pods = await self.cluster.items("pods", "--namespace", namespace, "--selector", ",".join(labels))
+        return sorted(
+            (pod for pod in pods if not pod["metadata"].get("deletionTimestamp")),
+            key=lambda pod: str(pod["metadata"]["name"]),
+        )
+
+    # --- what is declared ---
+
+    def sensor_fleet(self) -> Json:
+        """All sensors: simulated in pods, text devices outside, the ingest probers."""
+        zones = {**SIMULATED_SENSORS, **TEXTS, **INGEST}
+        return {
+            **_named("embereye.dev/v1alpha1", "SensorFleet", SENSORS, SITE),
+            "spec": {
+                "sensors": [{"id": name, "zone": zone} for name, zone in zones.items()],
+                "shards": 1,
+                "autoscaling": {"mode": "none"},
+            },
+        }
+
+    def camera_fleet(self) -> Json:
+        """Cameras that are fetched over HTTP, and cameras that push."""
+        fetched = [
+            {"id": name, "zone": zone, "source": f"http://cameras.{SITE}.svc:{CAMERA_PORT}/{name}.mjpg"}
+            for name, zone in SIMULATED_CAMERAS.items()
+        ]
+        pushed = [{"id": name, "zone": zone, "source": "push"} for name, zone in PUSHED.items()]
+        return {
+            **_named("embereye.dev/v1alpha1", "CameraFleet", CAMERAS, SITE),
+            "spec": {
+                "cameras": [*fetched, *pushed],
+                "detection": {"detectors": ["motion", "flame"]},
+                "shards": 1,
+                "autoscaling": {"mode": "none"},
+            },
+        }
+
+    async def start_simulators(self) -> None:
+        """Pods that play sensors and cameras, on the hub's node: a drain of the other node leaves them alone."""
+        sensors = ",".join(f"{name}={zone}" for name, zone in SIMULATED_SENSORS.items())
+        cameras = ",".join(f"{name}={zone}" for name, zone in SIMULATED_CAMERAS.items())
+        await self.cluster.apply(
+            _simulator("sensors", ["--target", f"{SENSORS}-sensors.{SITE}.svc:9001", "--devices", sensors,
+                                   "--rate", "20", "--frame-rate", "2"], self.home_node),
+            _simulator("cameras", ["--listen", f"0.0.0.0:{CAMERA_PORT}", "--cameras", cameras, "--fps", "10",
+                                   "--size", "320x240"], self.home_node),
+            {
+                **_named("v1", "Service", "cameras", SITE),
+                "spec": {"selector": {"simulator": "cameras"}, "ports": [{"port": CAMERA_PORT}]},
+            },
+        )  # fmt: skip
+
+    def add_text_device(self, name: str, zone: str) -> TextDevice:
+        """Start a text device of that name."""
+        host, _, port = self.door(f"{SENSORS}-sensors", 9001).rpartition(":")
+        device = self.texts[name] = TextDevice(name, zone, host, int(port))
+        self.start(device.run(), f"text-{name}")
+        return device
+
+    def start_devices(self, film: Film) -> None:
+        """Start the devices outside."""
+        for name, zone in TEXTS.items():
+            self.add_text_device(name, zone)
+        for name in INGEST:
+            prober = IngestProber(name, self.door(f"{SENSORS}-sensors", 50051), self.reroute, self.diary)
+            self.ingest.append(prober)
+            self.start(prober.run(), f"ingest-{name}")
+        for name, zone in PUSHED.items():
+            camera = PushCamera(name, zone, self.door(f"{CAMERAS}-cameras", 50051), film, self.reroute, self.diary)
+            self.cameras.append(camera)
+            self.start(camera.run(), f"camera-{name}")
+
+    def text_in(self, zone: str) -> TextDevice:
+        """The text device of a zone."""
+        return next(device for device in self.texts.values() if device.zone == zone)
+
+    def gap(self, since: float) -> float:
+        """The longest time any ingest prober had no acknowledgement since a moment (monotonic), in seconds."""
+        now = time.monotonic()
+        return max(prober.gap(since, now) for prober in self.ingest)
+
+    async def ingest_well(self, limit: float = 30) -> None:
+        """Wait until every ingest prober is acknowledged again."""
+        await asyncio.gather(*(prober.well(limit) for prober in self.ingest))
+
+    def taken_back(self) -> list[str]:
+        """Acknowledged readings that were asked for again."""
+        return [entry for prober in self.ingest for entry in prober.taken_back]
+
+
+FIRE_ZONES = [f"fire-{number:02}" for number in range(1, 13)]
+TEXTS = {f"t-{number:02}": zone for number, zone in enumerate(FIRE_ZONES, 1)} | {
+    "t-21": "shard-killed",
+    "t-22": "while-shard-away",
+    "t-23": "hub-killed",
+    "t-24": "while-hub-away",
+    "t-25": "edited",
+}
+INGEST = {f"g-{number}": f"probe-{number}" for number in range(1, 7)}
+PUSHED = {f"p-{number}": f"flame-{number}" for number in range(1, 4)}
+
+
+def _named(version: str, kind: str, name: str, namespace: str = "", labels: dict[str, str] | None = None) -> Json:
+    metadata: Json = {"name": name}
+    if namespace:
+        metadata["namespace"] = namespace
+    if labels:
+        metadata["labels"] = labels
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _volume(path: str, node: str) -> Json:
+    """A local volume on one node: nothing provisions volumes in these clusters. Kubelet gives it the pod's group."""
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]
+    return {
+        **_named("v1", "PersistentVolume", VOLUME),
+        "spec": {
+            "capacity": {"storage": "2Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": VOLUME,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": path},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+        },
+    }
+
+
+def _door(service: Json, name: str, selector: dict[str, str], ports: tuple[str, ...]) -> Json:
+    taken = [port for port in copy.deepcopy(service["spec"]["ports"]) if port["name"] in ports]
+    return {
+        **_named("v1", "Service", f"{name}-{OUTSIDE}", SITE, {"e2e": OUTSIDE}),
+        "spec": {
+            "type": "NodePort",
+            "selector": selector,
+            "ports": [{key: port[key] for key in ("name", "port", "targetPort", "protocol")} for port in taken],
+        },
+    }
+
+
+def _simulator(kind: str, arguments: list[str], node: str) -> Json:
+    labels = {"simulator": kind}
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return {
+        **_named("apps/v1", "Deployment", f"simulated-{kind}", SITE),
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "terminationGracePeriodSeconds": 1,
+                    "nodeSelector": {"kubernetes.io/hostname": node},
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": 65532,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [
+                        {
+                            "name": "simulator",
+                            "image": IMAGE,
+                            "args": ["simulate", kind, *arguments],
+                            "securityContext": security,
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+def results_folder() -> Path:
+    """A new folder for one run's results."""
+    return ROOT / "e2e" / "results" / time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())
+
+
+__all__ = ["NAME", "Site", "results_folder"]

@@ -1,0 +1,154 @@
+"""An independent listener to the hub's alarms: what it heard, and when, is what tests believe."""
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf import json_format
+
+from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, ZonesRequest, ZoneState
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from harness.diary import Diary
+
+RETRY_SECONDS = 0.1
+# A hub that was killed comes back at the same address; gRPC alone would wait longer and longer before it looks.
+OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """An event, and when the witness was told."""
+
+    time_ns: int  # nanoseconds since the Unix epoch
+    event: AlarmEvent
+
+    @property
+    def zone(self) -> str:
+        """The event's zone; the tests' zones have different names in all namespaces."""
+        return self.event.zone
+
+    @property
+    def raises(self) -> bool:
+        """Whether the event is an alarm that begins."""
+        return self.event.type == AlarmEvent.TYPE_STATE and self.event.state == ZoneState.ZONE_STATE_ALARM
+
+
+class Witness:
+    """Subscribes by cursor, again and again; keeps everything, also what it should not have been told twice."""
+
+    def __init__(self, address: str, diary: Diary) -> None:
+        self.heard: list[Heard] = []
+        self.connections = 0
+        self._address = address
+        self._diary = diary
+        self._cursor = 0
+        self._file = (diary.folder / "witness.jsonl").open("w", encoding="utf-8")
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        failing = ""
+        try:
+            while True:
+                link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
+                call = AlarmsStub(link).Subscribe(SubscribeRequest(cursor=self._cursor))
+                try:
+                    await call.initial_metadata()
+                    self.connections += 1
+                    failing = ""
+                    self._diary.note("witness", f"subscribed after cursor {self._cursor}")
+                    async for event in call:
+                        self._hear(event)
+                    reason = "the hub ended the stream"
+                except grpc.aio.AioRpcError as error:
+                    reason = f"{error.code().name}: {error.details()}"
+                finally:
+                    call.cancel()
+                    await link.close()
+                if reason.partition(":")[0] != failing:
+                    self._diary.note("witness", f"cut off: {reason}")
+                failing = reason.partition(":")[0]
+                await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            self._file.close()
+
+    def _hear(self, event: AlarmEvent) -> None:
+        heard = Heard(time.time_ns(), event)
+        self.heard.append(heard)
+        self._cursor = max(self._cursor, event.cursor)
+        record = {"time_ns": heard.time_ns, "event": json_format.MessageToDict(event)}
+        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._file.flush()
+        name = AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower()
+        state = ZoneState.Name(event.state).removeprefix("ZONE_STATE_").lower()
+        self._diary.note(
+            "alarm",
+            f"{event.cursor} {event.namespace}/{event.zone} {name} {state}: {event.why}",
+            "bad" if heard.raises else "info",
+            heard.time_ns,
+        )
+
+    # What it knows
+
+    async def connected(self) -> int:
+        """How often it has been connected so far."""
+        return self.connections
+
+    def alarms(self, zone: str) -> list[Heard]:
+        """Every beginning of an alarm in `zone`."""
+        return [heard for heard in self.heard if heard.zone == zone and heard.raises]
+
+    async def alarmed(self, zone: str, limit: float) -> Heard:
+        """The first alarm of `zone`; AssertionError after `limit` seconds."""
+        return await self.told(lambda heard: heard.zone == zone and heard.raises, f"an alarm in {zone}", limit)
+
+    async def told(self, wanted: Callable[[Heard], bool], what: str, limit: float) -> Heard:
+        """The first event that is `wanted`; AssertionError after `limit` seconds."""
+        deadline = time.monotonic() + limit
+        seen = 0
+        while True:
+            while seen < len(self.heard):
+                if wanted(self.heard[seen]):
+                    return self.heard[seen]
+                seen += 1
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the witness was not told of {what} within {limit:g} s")
+            await asyncio.sleep(0.02)
+
+    def broken_cursors(self) -> list[str]:
+        """Events that came twice or not at all, by the feed's own numbers."""
+        broken, last = [], 0
+        for heard in self.heard:
+            cursor = heard.event.cursor
+            if cursor <= last:
+                broken.append(f"{cursor} came after {last}")
+            elif cursor > last + 1:
+                broken.append(f"{last + 1} to {cursor - 1} never came")
+            last = max(last, cursor)
+        return broken
+
+    def miscounted(self, zones: Iterable[str]) -> tuple[list[str], list[str]]:
+        """(lost, doubled): the zones of `zones` with no alarm, and those with more than one."""
+        counts: dict[str, int] = defaultdict(int)
+        for heard in self.heard:
+            if heard.raises:
+                counts[heard.zone] += 1
+        wanted = sorted(set(zones))
+        return [zone for zone in wanted if not counts[zone]], [zone for zone in wanted if counts[zone] > 1]
+
+    async def zones(self) -> list[str]:
+        """The zones that the hub lists now."""
+        link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
+        call = AlarmsStub(link).Zones(ZonesRequest(), timeout=5)
+        try:
+            return [zone.name for zone in (await call).zones]
+        finally:
+            call.cancel()
+            await link.close()

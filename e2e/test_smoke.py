@@ -1,0 +1,284 @@
+"""EmberEye in a real cluster, from `helm install` to `helm uninstall`. The steps are in order and build on each other.
+
+What is asserted comes from the witness's and the probers' own records and from the API server's, never from what the
+product says about itself.
+"""
+
+import asyncio
+import json
+import time
+from functools import partial
+
+import pytest
+from harness.cluster import Json, until
+from harness.devices import Film
+from harness.diary import Diary, percentile
+from harness.probers import EvidenceProber
+from harness.site import CAMERAS, FIRE_ZONES, INGEST, PUSHED, RELEASE, SENSORS, SITE, SYSTEM, Site
+from harness.witness import Witness
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+COVERED_SECONDS = 90
+SENSOR_MS, CAMERA_MS = 250, 3000  # from the wire to the witness, at the 95th percentile
+GAP_SECONDS = 10
+CHILDREN = "deployments,services,configmaps,poddisruptionbudgets,pods"
+
+
+def hold(diary: Diary, name: str, value: float, unit: str, limit: float | None = None) -> str:
+    """Measure, and insist on the limit; returns the number for the progress line."""
+    number = diary.measure(name, value, unit, limit)
+    assert number.within, f"{name}: {number.text()}, and at most {limit:g} {unit} is allowed"
+    return number.text()
+
+
+async def test_both_fleets_are_covered_soon_after_helm_install(site: Site) -> None:
+    with site.diary.step("installed, both fleets covered") as step:
+        film = asyncio.ensure_future(asyncio.to_thread(render_film))
+        await site.install()
+        await site.apply_fleets()
+        await site.start_simulators()
+        await site.open_doors()
+        hub = await site.hub()
+        site.witness = Witness(hub, site.diary)
+        site.start(site.witness.run(), "witness")
+        site.start_devices(await film)
+        for kind, name in (("sf", SENSORS), ("cf", CAMERAS)):
+            await site.covered(kind, name, COVERED_SECONDS)
+        seconds = (time.time_ns() - site.installed_ns) / 1e9
+        step.say(hold(site.diary, "helm install → both fleets Covered", seconds, "s", COVERED_SECONDS))
+        await until(site.witness.connected, bool, "the witness is connected", 20)
+
+
+def render_film() -> Film:
+    """Pictures of a room and of a fire in it; drawn while the cluster starts pods."""
+    from embereye.sim.scene import render
+
+    rate = 15.0
+    loops = render(640, 480, 7, rate)
+    return Film(rate, list(loops.quiet), list(loops.growth), list(loops.blaze))  # drawn now, not while showing
+
+
+async def test_every_sensor_fire_is_alarmed_once_and_at_once(site: Site) -> None:
+    with site.diary.step(f"{len(FIRE_ZONES)} sensor fires") as step:
+        taken = []
+        for number, zone in enumerate(FIRE_ZONES):
+            device = site.text_in(zone)
+            began = await (device.fire(ADC1=3600) if number % 2 else device.fire(ADC3=3500))
+            heard = await site.witness.alarmed(zone, 5)
+            taken.append((heard.time_ns - began) / 1e6)
+            assert heard.event.why, f"{zone} is in alarm without a reason"
+            assert device.id in {item.device for item in heard.event.contributions}
+            await asyncio.sleep(0.1)
+        site.diary.measure("sensor fire → witness, median", percentile(taken, 0.5), "ms")
+        step.say("p95 " + hold(site.diary, "sensor fire → witness, p95", percentile(taken, 0.95), "ms", SENSOR_MS))
+        await asyncio.sleep(1)
+        for zone in FIRE_ZONES:
+            site.text_in(zone).rest()
+        assert site.witness.miscounted(FIRE_ZONES) == ([], [])
+
+
+async def test_every_flame_before_a_camera_is_alarmed_once_and_soon(site: Site) -> None:
+    with site.diary.step(f"{len(PUSHED)} camera flames") as step:
+        taken = []
+        for camera in site.cameras:
+            began = await asyncio.wait_for(camera.ignite(), 10)
+            heard = await site.witness.alarmed(camera.zone, 20)
+            taken.append((heard.time_ns - began) / 1e6)
+            assert heard.event.why, f"{camera.zone} is in alarm without a reason"
+            assert camera.id in {item.device for item in heard.event.contributions}
+        site.diary.measure("camera flame → witness, median", percentile(taken, 0.5), "ms")
+        step.say("p95 " + hold(site.diary, "camera flame → witness, p95", percentile(taken, 0.95), "ms", CAMERA_MS))
+        await asyncio.sleep(1)
+        for camera in site.cameras:
+            camera.extinguish()
+        assert site.witness.miscounted(PUSHED.values()) == ([], [])
+
+
+async def test_a_killed_shard_and_a_killed_hub_lose_and_double_nothing(site: Site) -> None:
+    with site.diary.step("a shard and the hub killed -9") as step:
+        site.evidence = EvidenceProber(await site.hub(), SITE, site.diary)
+        site.start(site.evidence.run(), "evidence prober")
+        await site.ingest_well()
+        fires = ["shard-killed", "while-shard-away", "hub-killed", "while-hub-away"]
+
+        await site.text_in("shard-killed").fire(ADC1=3600)
+        since = time.monotonic()
+        shard = (await site.pods(component="sensor-shard", fleet=SENSORS))[0]
+        await site.cluster.kill_container(shard)
+        burning = asyncio.ensure_future(site.text_in("while-shard-away").fire(ADC1=3600))
+        await site.ingest_well()
+        await burning
+        step.say("gap " + hold(site.diary, "shard killed: coverage gap", site.gap(since), "s", GAP_SECONDS))
+        await site.covered("sf", SENSORS, 30)
+
+        since = time.monotonic()
+        connections, acknowledged = site.witness.connections, len(site.evidence.acknowledged)
+        await site.text_in("hub-killed").fire(ADC1=3600)
+        hub = (await site.pods(component="hub", namespace=SYSTEM))[0]
+        killed_ns = await site.cluster.kill_container(hub)
+        await site.text_in("while-hub-away").fire(ADC1=3600)
+
+        await until(
+            site.witness.connected, lambda count: count > connections, "the witness is connected again", 40, 0.1
+        )
+        away = (time.time_ns() - killed_ns) / 1e9
+        step.say("hub away " + hold(site.diary, "hub killed: no alarms for", away, "s"))
+        for zone in fires:
+            await site.witness.alarmed(zone, 20)
+        hold(site.diary, "hub killed: coverage gap", site.gap(since), "s", GAP_SECONDS)
+        await asyncio.sleep(3)
+        site.evidence.finish()
+        await site.ended("evidence prober", 30)
+        assert len(site.evidence.acknowledged) > acknowledged + 20
+
+        await asyncio.sleep(2)  # for what might come twice
+        zones = list(site.evidence.sent.values())
+        lost, doubled = site.witness.miscounted(zones)
+        hold(site.diary, "evidence acknowledged", len(site.evidence.acknowledged), "items")
+        site.diary.measure("evidence sent again on purpose", site.evidence.resent, "items")
+        step.say(f"{len(zones)} items, {len(lost)} lost, {len(doubled)} doubled")
+        hold(site.diary, "acknowledged evidence lost", len(lost), "items", 0)
+        hold(site.diary, "acknowledged evidence doubled", len(doubled), "items", 0)
+        lost, doubled = site.witness.miscounted([*fires, *FIRE_ZONES, *PUSHED.values()])
+        hold(site.diary, "alarms lost", len(lost), "alarms", 0)
+        hold(site.diary, "alarms doubled", len(doubled), "alarms", 0)
+        assert site.witness.broken_cursors() == []
+        assert site.taken_back() == []
+
+
+async def test_shards_are_scaled_up_and_down_under_load(site: Site) -> None:
+    with site.diary.step("scaled 1 → 3 → 1 under load") as step:
+        await site.ingest_well()
+        for replicas in (3, 1):
+            since = time.monotonic()
+            await site.cluster.kubectl("scale", f"sf/{SENSORS}", "--namespace", SITE, f"--replicas={replicas}")
+            await _settled(site, replicas)
+            await site.ingest_well()
+            gap = site.gap(since)
+            step.say(f"to {replicas} gap " + hold(site.diary, f"scaled to {replicas}: gap", gap, "s", GAP_SECONDS))
+        assert site.taken_back() == []
+        assert {prober.device for prober in site.ingest if prober.drains}, "nobody was ever handed over"
+
+
+async def _settled(site: Site, shards: int) -> None:
+    """Wait until the API server's records show exactly `shards` pods, all ready, and the fleet covered."""
+    await until(
+        lambda: site.pods(component="sensor-shard", fleet=SENSORS),
+        lambda pods: len(pods) == shards and all(_ready(pod) for pod in pods),
+        f"{shards} shards",
+        60,
+    )
+    await site.covered("sf", SENSORS, 30)
+
+
+def _ready(pod: Json) -> bool:
+    conditions = {entry["type"]: entry["status"] for entry in pod["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True"
+
+
+async def test_a_node_is_drained_and_comes_back(site: Site) -> None:
+    with site.diary.step("a node drained") as step:
+        await site.cluster.kubectl("scale", f"sf/{SENSORS}", "--namespace", SITE, "--replicas=2")
+        await _settled(site, 2)
+        # The hub's volume is on the other node.
+        node = next(name for name in sorted(await site.cluster.nodes()) if name != site.home_node)
+        pods = await site.pods(component="sensor-shard", fleet=SENSORS)
+        leaving = [pod["metadata"]["name"] for pod in pods if pod["spec"]["nodeName"] == node]
+        assert leaving, f"no shard runs on {node}: shards are not spread over nodes"
+        await site.ingest_well()
+        since = time.monotonic()
+        await site.cluster.kubectl(
+            "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s", limit=130
+        )
+        drained = time.monotonic() - since
+        await _settled(site, 2)
+        await site.ingest_well()
+        gap = site.gap(since)
+        await site.cluster.kubectl("uncordon", node)
+        site.diary.measure("kubectl drain took", drained, "s")
+        step.say("gap " + hold(site.diary, "node drained: coverage gap", gap, "s", GAP_SECONDS))
+        moved = await site.pods(component="sensor-shard", fleet=SENSORS)
+        assert all(pod["spec"]["nodeName"] != node for pod in moved)
+        await site.covered("cf", CAMERAS, 30)
+        assert site.taken_back() == []
+
+
+async def test_edits_of_a_fleet_take_effect_without_restarts(site: Site) -> None:
+    with site.diary.step("a fleet edited") as step:
+        before = _runs(await site.pods(component="sensor-shard", fleet=SENSORS))
+        sensors = (await site.fleet("sf", SENSORS))["spec"]["sensors"]
+        await _patch(site, {"sensors": [*sensors, {"id": "n-1", "zone": "new-1"}]})
+        await site.covered("sf", SENSORS, 15, wanted=False)
+        site.add_text_device("n-1", "new-1")
+        await site.covered("sf", SENSORS, 20)
+
+        # 45 % is past the pre-alarm's 40 %, not past the alarm's 60 %.
+        await site.text_in("edited").fire(ADC1=1843)
+        heard = await site.witness.told(lambda heard: heard.zone == "edited", "a pre-alarm", 5)
+        assert not heard.raises
+        await asyncio.sleep(1)
+        assert site.witness.alarms("edited") == []
+        since = time.time_ns()
+        await _patch(site, {"smoke": {"alarmPercent": 42}})
+        raised = await site.witness.alarmed("edited", 20)
+        seconds = (raised.time_ns - since) / 1e9
+        step.say("threshold in force after " + hold(site.diary, "edit → threshold in force", seconds, "s", 10))
+        assert _runs(await site.pods(component="sensor-shard", fleet=SENSORS)) == before
+
+
+def _runs(pods: list[Json]) -> dict[str, int]:
+    """Pods, by uid, and how often their containers were started anew."""
+    return {
+        pod["metadata"]["uid"]: sum(status["restartCount"] for status in pod["status"].get("containerStatuses", []))
+        for pod in pods
+    }
+
+
+async def _patch(site: Site, spec: Json) -> None:
+    patch = json.dumps({"spec": spec})
+    await site.cluster.kubectl("patch", f"sf/{SENSORS}", "--namespace", SITE, "--type=merge", "--patch", patch)
+
+
+async def test_a_deleted_fleet_leaves_nothing_behind(site: Site) -> None:
+    with site.diary.step("the fleets deleted"):
+        zones = [*INGEST.values(), "new-1", "store-4"]  # quiet ones: an alarm outlives its fleet
+        assert set(zones) <= set(await site.witness.zones())
+        await site.stop(*(f"text-{name}" for name in site.texts), *(f"ingest-{name}" for name in INGEST))
+        await site.stop(*(f"camera-{name}" for name in PUSHED))
+        for kind, plural, name in (("sf", "sensors", SENSORS), ("cf", "cameras", CAMERAS)):
+            await site.cluster.kubectl("delete", f"{kind}/{name}", "--namespace", SITE)
+            selector = f"embereye.dev/fleet={plural}.{name}"
+            await until(
+                partial(site.cluster.items, CHILDREN, "--namespace", SITE, "--selector", selector),
+                lambda children: not children,
+                f"the children of {name} are gone",
+                40,
+            )
+        await until(site.witness.zones, lambda known: not set(known) & set(zones), "its zones are gone", 20)
+
+
+async def test_nothing_was_forbidden_to_the_operator(site: Site) -> None:
+    with site.diary.step("the operator's rights"):
+        log = await site.cluster.kubectl("logs", "--namespace", SYSTEM, f"deployment/{RELEASE}-operator", "--tail=-1")
+        assert log
+        forbidden = [line for line in log.splitlines() if "forbidden" in line.lower()]
+        assert forbidden == []
+
+
+async def test_helm_uninstall_leaves_the_crds_and_the_history(site: Site) -> None:
+    with site.diary.step("helm uninstall") as step:
+        site.check_tasks()
+        assert site.witness.broken_cursors() == []
+        await site.stop("witness", "follow-sensorfleets", "follow-camerafleets")
+        await site.cluster.kubectl(
+            "delete", "--namespace", SITE, "--ignore-not-found", "deployment,service", "--all", "--wait=true"
+        )
+        await site.cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
+        crds = {f"<none>/CustomResourceDefinition/{plural}.embereye.dev" for plural in ("sensorfleets", "camerafleets")}
+        kept = {*crds, f"{SYSTEM}/PersistentVolumeClaim/{RELEASE}-hub"}
+        left = await until(site.objects, lambda now: now - site.before == kept, "only what is to stay stays", 40, 2.0)
+        assert site.before <= left, f"gone as well: {sorted(site.before - left)}"
+        step.say(f"kept: {', '.join(sorted(name.rpartition('/')[2] for name in kept))}")
+        total = (time.time_ns() - site.diary.began_ns) / 1e9
+        hold(site.diary, "the whole run", total, "s", 600)

@@ -1,0 +1,62 @@
+import asyncio
+import time
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+
+from embereye.camera.shard import CameraShard
+from embereye.process.lifecycle import Tasks
+from embereye.shard.service import ShardContext
+from embereye.v1.shard_pb2 import Assignment, CameraSettings
+from embereye.v1.types_pb2 import Device
+
+SECOND = 1_000_000_000
+
+
+def noisy_jpeg(seed=0, size=(96, 128), level=120):
+    rng = np.random.default_rng(seed)
+    picture = np.clip(rng.normal(level, 12, (*size, 3)), 0, 255).astype(np.uint8)
+    return cv2.imencode(".jpg", picture)[1].tobytes()
+
+
+def assignment(epoch, *devices, deadline_s=2.0, **extra):
+    return Assignment(
+        fleet="default/cameras/yard",
+        shard="yard-0",
+        epoch=epoch,
+        devices=devices,
+        camera=CameraSettings(deadline_ns=int(deadline_s * SECOND)),
+        **extra,
+    )
+
+
+def device(camera, source="", **extra):
+    return Device(id=camera, zone=extra.pop("zone", "hall"), source=source, **extra)
+
+
+async def eventually(condition, seconds=20.0):
+    """What `condition` returns once it is true."""
+    async with asyncio.timeout(seconds):
+        while not (value := condition()):
+            await asyncio.sleep(0.002)
+        return value
+
+
+@pytest.fixture
+async def running():
+    """A started shard, with what it reported."""
+    shard = CameraShard(threads=2)
+    reports, changes = [], []
+    async with Tasks() as tasks:
+        context = ShardContext(
+            options=SimpleNamespace(), tasks=tasks, report=reports.append, coverage_changed=lambda: changes.append(1)
+        )
+        await shard.start(context)
+        yield SimpleNamespace(shard=shard, reports=reports, changes=changes, tasks=tasks)
+        await shard.stop()
+
+
+def status_of(shard, camera, now_ns=None):
+    return next(status for status in shard.devices(now_ns or time.time_ns()) if status.id == camera)

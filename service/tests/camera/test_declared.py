@@ -1,0 +1,50 @@
+import pytest
+
+from embereye.camera.sources.declared import SourceError, declared, redact
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "address"),
+    [
+        ("http://cam/video.mjpg", "http", "http://cam/video.mjpg"),
+        ("https://cam:8443/x?y=1", "http", "https://cam:8443/x?y=1"),
+        ("http://me:p%40ss@cam/v", "http", "http://cam/v"),
+        ("file:///var/clip%20one.mp4", "file", "/var/clip one.mp4"),
+        ("/var/clip.mp4", "file", "/var/clip.mp4"),
+        ("push:", "push", ""),
+        ("", "push", ""),
+    ],
+)
+def test_a_source_is_taken_apart(source, kind, address):
+    what = declared(source)
+    assert (what.kind, what.address) == (kind, address)
+
+
+def test_credentials_are_decoded_and_kept_out_of_the_address():
+    what = declared("http://me:p%40ss@cam/v")
+    assert (what.user, what.password) == ("me", "p@ss")
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("rtsp://cam/1", "rtsp sources are not supported by this version"),
+        ("rtsps://cam/1", "rtsp sources are not supported by this version"),
+        ("rtp://239.0.0.1:5004", "rtp sources are not supported by this version"),
+        ("ftp://me:secret@cam/x", 'source "ftp://cam/x" is not one of rtsp, rtp, http, push, file'),
+        ("http:///x", "names no host"),
+        ("http://cam:99999/x", "is not a URL"),
+        ("http://[::1/x", "is not a URL"),
+        ("file://elsewhere/x.mp4", "names no file of this machine"),
+    ],
+)
+def test_a_source_that_cannot_be_opened_is_refused_with_a_sentence(source, text):
+    with pytest.raises(SourceError) as caught:
+        declared(source)
+    assert text in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_password_is_never_shown():
+    assert redact("http://me:secret@cam/v") == "http://cam/v"
+    assert "secret" not in redact("http://me:secret@[::1/v")

@@ -1,0 +1,151 @@
+import asyncio
+import base64
+import contextlib
+
+import pytest
+
+from embereye.camera.sources.declared import SourceError, declared
+from embereye.camera.sources.http import HttpSource
+from embereye.camera.sources.source import keep_playing
+from embereye.process.backoff import Backoff
+
+from .conftest import eventually, noisy_jpeg
+
+A, B = noisy_jpeg(1), noisy_jpeg(2)
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=--x\r\n\r\n"
+
+
+@contextlib.asynccontextmanager
+async def camera(*chunks, hold=False, requests=None):
+    """An HTTP server that answers every request with exactly these bytes, and then ends or falls silent."""
+
+    async def answer(reader, writer):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            request = await reader.readuntil(b"\r\n\r\n")
+            if requests is not None:
+                requests.append(request.decode())
+            for chunk in chunks:
+                writer.write(chunk)
+                await writer.drain()
+            if hold:
+                await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+def source(address, **options):
+    return HttpSource(declared(f"http://{address}/video.mjpg"), asyncio.Semaphore(1), **options)
+
+
+async def play(address, **options):
+    frames, states = [], []
+    try:
+        await source(address, **options).play(frames.append, states.append)
+        reason = ""
+    except SourceError as error:
+        reason = str(error)
+    return frames, states, reason
+
+
+async def test_pictures_of_a_camera_come_through_and_its_state_says_streaming():
+    body = b"".join(b"--x\r\nContent-Type: image/jpeg\r\nContent-Length: 7\r\n\r\n" + jpeg + b"\r\n" for jpeg in (A, B))
+    async with camera(OK, body) as address:
+        frames, states, reason = await play(address)
+    assert frames == [A, B]
+    assert states == ["connected, no picture yet", "streaming"]
+    assert not reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP 404 Not Found"),
+        (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", "check the credentials"),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi", "text/html"),
+        (b"hello, I am no web server\r\n\r\n", "HTTP: "),
+        (b"", "HTTP: "),
+        (b"HTTP/1.1 200 OK\r\n" + b"X-Endless: y\r\n" * 200_000, "HTTP: "),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 2_000_000, "HTTP: "),
+    ],
+)
+async def test_a_server_that_is_no_camera_is_told_in_one_sentence(answer, text):
+    async with camera(answer) as address:
+        frames, _, reason = await play(address, dial=5.0)
+    assert text in reason
+    assert not frames
+
+
+async def test_a_server_that_never_answers_is_given_up():
+    async with camera(hold=True) as address:
+        _, _, reason = await play(address, dial=0.2)
+    assert reason == "no answer within 0.2 s"
+
+
+async def test_a_port_where_nobody_listens_is_told():
+    async with camera() as address:
+        pass
+    _, _, reason = await play(address)
+    assert reason.startswith("cannot connect")
+
+
+async def test_a_stream_that_falls_silent_is_given_up():
+    async with camera(OK, b"--x\r\n\r\n" + A, hold=True) as address:
+        frames, _, reason = await play(address, stall=0.3)
+    assert frames == [A]
+    assert reason == "no picture for 0.3 s" or "Timeout" in reason
+
+
+async def test_a_stream_that_dribbles_without_ever_ending_a_picture_is_given_up():
+    async def answer(reader, writer):
+        with contextlib.suppress(ConnectionError):
+            writer.write(OK + b"--x\r\n\r\n" + A[:-2])
+            while True:
+                writer.write(b"\0")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        frames, _, reason = await play(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", stall=0.3)
+    assert not frames
+    assert reason == "no picture for 0.3 s"
+
+
+async def test_credentials_are_sent_as_basic_authentication_and_not_in_the_url():
+    requests = []
+    async with camera(OK, requests=requests) as address:
+        what = declared(f"http://me:p%40ss@{address}/v")
+        await HttpSource(what, asyncio.Semaphore(1)).play(lambda _: None, lambda _: None)
+    assert base64.b64encode(b"me:p@ss").decode() in requests[0]
+    assert "@" not in requests[0]
+
+
+async def test_a_source_is_played_again_after_every_end_and_its_state_tells_why():
+    frames, states = [], []
+    async with camera(OK, b"--x\r\n\r\n" + A) as address:
+        player = asyncio.ensure_future(
+            keep_playing("c", source(address), frames.append, states.append, Backoff(floor=0.01, cap=0.02))
+        )
+        await eventually(lambda: len(frames) >= 3)
+        player.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await player
+    assert "failed: the source ended" in states
+
+
+async def test_a_source_that_explodes_is_only_its_own_failure():
+    class Bomb:
+        async def play(self, offer, tell):
+            raise ZeroDivisionError("boom")
+
+    states = []
+    player = asyncio.ensure_future(keep_playing("c", Bomb(), lambda _: None, states.append, Backoff(0.01, 0.02)))
+    await eventually(lambda: len(states) > 4)
+    assert not player.done()
+    player.cancel()
+    assert "failed: ZeroDivisionError: boom" in states

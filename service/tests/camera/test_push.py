@@ -1,0 +1,132 @@
+import asyncio
+import contextlib
+
+import grpc
+import pytest
+
+from embereye.camera.sources.push import MAX_UNKNOWN
+from embereye.process.grpc_server import GrpcServer, channel
+from embereye.v1.frames_pb2 import PushRequest
+from embereye.v1.frames_pb2_grpc import FramesStub
+from embereye.v1.shard_pb2 import Peer
+
+from .conftest import assignment, device, eventually, noisy_jpeg
+
+
+class Sender:
+    """One push stream and all that came back on it."""
+
+    def __init__(self, link):
+        self.call = FramesStub(link).Push()
+        self.acks, self.rejections, self.drains = {}, [], []
+        self.sequence = 0
+        self.reader = asyncio.ensure_future(self._read())
+
+    async def _read(self):
+        async for response in self.call:
+            if response.HasField("ack"):
+                self.acks[response.ack.camera] = response.ack
+            elif response.HasField("drain"):
+                self.drains.append(response.drain)
+            else:
+                self.rejections.append(response.rejected)
+
+    async def send(self, camera, image=None, count=1):
+        for _ in range(count):
+            self.sequence += 1
+            image_bytes = noisy_jpeg(self.sequence) if image is None else image
+            await self.call.write(PushRequest(camera=camera, sequence=self.sequence, image=image_bytes))
+
+    def balanced(self, camera, count):
+        ack = self.acks.get(camera)
+        return ack and ack.analysed + ack.shed == count
+
+
+@pytest.fixture
+async def sender(running):
+    server = GrpcServer(running.shard.services())
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    link = channel(f"127.0.0.1:{port}")
+    sender = Sender(link)
+    yield sender
+    sender.reader.cancel()
+    sender.call.cancel()
+    await link.close(None)
+    await server.stop(0.1)
+
+
+async def test_everything_pushed_is_acknowledged_as_analysed_or_shed(running, sender):
+    running.shard.apply(assignment(1, device("c1"), device("c2")))
+    await sender.send("c1", count=20)
+    await sender.send("c2", count=5)
+    await eventually(lambda: sender.balanced("c1", 20) and sender.balanced("c2", 5))
+    assert sender.acks["c1"].sequence == 20
+    assert sender.acks["c2"].sequence == 25
+    assert sender.acks["c1"].analysed >= 1
+
+
+async def test_a_sender_that_ends_its_stream_still_gets_its_last_acknowledgement(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("c1", count=3)
+    await sender.call.done_writing()
+    await asyncio.wait_for(sender.reader, 10)
+    assert sender.acks["c1"].sequence == 3
+    assert sender.balanced("c1", 3)
+
+
+async def test_an_unknown_camera_is_rejected_with_its_name_and_the_stream_goes_on(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("nobody", count=3)
+    await sender.send("c1")
+    await eventually(lambda: sender.rejections and sender.balanced("c1", 1))
+    assert list(sender.rejections[0].devices) == ["nobody"]
+    assert "nobody" in sender.rejections[0].reason
+
+
+async def test_an_image_that_is_none_is_rejected_and_acknowledged(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("c1", b"junk")
+    await eventually(lambda: sender.rejections and sender.balanced("c1", 1))
+    assert "not a JPEG" in sender.rejections[0].reason
+
+
+async def test_a_camera_that_moves_to_another_shard_is_drained_there_with_its_last_acknowledgement(running, sender):
+    running.shard.apply(assignment(1, device("c1"), device("c2")))
+    await sender.send("c1", count=2)
+    await sender.send("c2", count=2)
+    await eventually(lambda: sender.balanced("c1", 2) and sender.balanced("c2", 2))
+    running.shard.apply(assignment(2, device("c1"), peers=[Peer(shard="b", grpc="10.0.0.2:1")], elsewhere={"c2": "b"}))
+    await eventually(lambda: sender.drains)
+    assert (sender.drains[0].target, list(sender.drains[0].devices)) == ("10.0.0.2:1", ["c2"])
+    await sender.send("c2")
+    await sender.send("c1")
+    await eventually(lambda: sender.balanced("c1", 3) and len(sender.drains) > 1)
+    assert list(sender.drains[1].devices) == ["c2"]
+
+
+async def test_a_draining_shard_sends_every_sender_away(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("c1")
+    await eventually(lambda: sender.balanced("c1", 1))
+    await running.shard.drain()
+    await eventually(lambda: sender.drains)
+    assert not sender.drains[0].devices
+
+
+async def test_a_sender_of_endless_unknown_names_is_cut_off(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        for number in range(MAX_UNKNOWN + 50):
+            await sender.send(f"x{number}", b"")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asyncio.wait_for(sender.reader, 10)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_sender_that_disappears_leaves_no_stream_behind(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("c1")
+    await eventually(lambda: running.shard._push.streams == 1)
+    sender.call.cancel()
+    await eventually(lambda: running.shard._push.streams == 0)

@@ -1,0 +1,303 @@
+import asyncio
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+
+from embereye.camera import device as device_module
+from embereye.camera.mailbox import Tally
+from embereye.sim.cameras import CameraSpec, run_cameras
+from embereye.sim.fire import Fire
+from embereye.sim.scene import render
+from embereye.v1.shard_pb2 import Peer
+from embereye.v1.types_pb2 import Kind, Level, Mask, Sense
+
+from .conftest import SECOND, assignment, device, eventually, noisy_jpeg, status_of
+
+
+def push(shard, camera, image, time_ns=0):
+    return shard._take(camera, image, time_ns, Tally())
+
+
+async def push_all(shard, camera, frames, rate=15.0):
+    """Push `frames` as fast as they are analysed, with the capture times they would have at `rate`."""
+    began = time.time_ns() - int(len(frames) / rate * SECOND)
+    began = max(began, time.time_ns() - 50 * SECOND)
+    ledger = shard._cameras[camera].mailbox.ledger
+    for number, frame in enumerate(frames):
+        push(shard, camera, frame, began + int(number / rate * SECOND))
+        await eventually(lambda: not ledger.waiting)
+
+
+def balanced(status):
+    ledger = status.ledger
+    done = ledger.analysed + sum(ledger.shed.values()) + sum(ledger.rejected.values()) + ledger.duplicate
+    return ledger.offered == done + ledger.waiting
+
+
+async def test_a_camera_is_uncovered_until_a_frame_of_it_is_analysed(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1")))
+    assert not status_of(shard, "c1").covered
+    assert status_of(shard, "c1").reason == "never heard; source: waiting for a sender"
+    for number in range(3):
+        push(shard, "c1", noisy_jpeg(number))
+        await eventually(lambda: not shard._cameras["c1"].mailbox.ledger.waiting)
+    status = status_of(shard, "c1")
+    assert status.covered
+    assert status.ledger.analysed == 3
+    assert balanced(status)
+    assert {term.name for term in status.latest} == {"fps", "age", "flame.score", "motion"}
+    assert status.state == "streaming"
+    await eventually(lambda: running.changes)
+
+
+async def test_a_camera_that_falls_silent_is_dark_after_its_deadline(running):
+    running.shard.apply(assignment(1, device("c1"), deadline_s=0.5))
+    push(running.shard, "c1", noisy_jpeg())
+    await eventually(lambda: status_of(running.shard, "c1").covered)
+    status = status_of(running.shard, "c1", time.time_ns() + 3 * SECOND)
+    assert not status.covered
+    assert "silent for" in status.reason
+    assert status.state == "waiting for a sender"
+
+
+async def test_unusable_frames_are_counted_and_named_as_the_reason(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1")))
+    push(shard, "c1", noisy_jpeg()[:-9])
+    push(shard, "c1", b"no picture")
+    status = status_of(shard, "c1")
+    assert dict(status.ledger.rejected) == {"truncated": 1, "not a JPEG": 1}
+    assert not status.covered
+    assert "frames are rejected: not a JPEG" in status.reason
+    assert balanced(status)
+
+
+async def test_a_source_of_an_unsupported_kind_is_told_and_never_covered(running):
+    running.shard.apply(assignment(1, device("c1", "rtsp://me:secret@cam/1")))
+    status = status_of(running.shard, "c1")
+    assert status.reason == "rtsp sources are not supported by this version"
+    assert not status.covered
+    assert "secret" not in str(status)
+
+
+async def test_detectors_that_this_version_does_not_have_do_not_pretend_to_watch(running):
+    running.shard.apply(assignment(1, device("c1", detectors=["smoke"])))
+    push(running.shard, "c1", noisy_jpeg())
+    await eventually(lambda: running.shard._cameras["c1"].mailbox.ledger.analysed)
+    assert "none of its detectors: smoke" in status_of(running.shard, "c1").reason
+
+
+async def test_a_picture_that_never_changes_is_a_frozen_camera(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1")))
+    same = noisy_jpeg()
+    camera = shard._cameras["c1"]
+    now = time.time_ns()
+    camera._clock = lambda: now
+    for _ in range(14):
+        now += SECOND // 2
+        push(shard, "c1", same)
+        await eventually(lambda: not camera.mailbox.ledger.waiting)
+    assert status_of(shard, "c1", now).reason.startswith("picture frozen")
+    push(shard, "c1", noisy_jpeg(99))
+    await eventually(lambda: not camera.mailbox.ledger.waiting)
+    assert status_of(shard, "c1", now).covered
+
+
+async def test_a_black_picture_is_not_covered_and_not_clear(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1")))
+    for number in range(2):
+        push(shard, "c1", noisy_jpeg(number, level=0)[:])
+        await eventually(lambda: not shard._cameras["c1"].mailbox.ledger.waiting)
+    black = noisy_jpeg(5, level=-200)
+    push(shard, "c1", black)
+    await eventually(lambda: shard._cameras["c1"].observation.blind)
+    assert status_of(shard, "c1", time.time_ns() + int(1.2 * SECOND)).reason == "picture black"
+
+
+async def test_a_detector_that_explodes_makes_its_camera_unknown_and_leaves_the_others_alone(running, monkeypatch):
+    shard = running.shard
+    shard.apply(assignment(1, device("bad"), device("good")))
+
+    class Broken:
+        def analyse(self, frame):
+            raise ZeroDivisionError("boom")
+
+    camera = shard._cameras["bad"]
+    camera._analyst = Broken()
+    monkeypatch.setattr(camera, "_renew", lambda: None)
+    for number in range(3):
+        push(shard, "bad", noisy_jpeg(number))
+        push(shard, "good", noisy_jpeg(number))
+        await eventually(lambda: not any(each.mailbox.ledger.waiting for each in shard._cameras.values()))
+    status = status_of(shard, "bad")
+    assert not status.covered
+    assert status.reason == "analysis failed: ZeroDivisionError: boom"
+    assert status.ledger.rejected["analysis failed"] == 3
+    assert status_of(shard, "good").covered
+    assert not running.reports
+
+
+async def test_only_cameras_that_changed_get_a_new_source_or_a_new_detector(running):
+    shard = running.shard
+    hall, yard = device("hall", "http://127.0.0.1:9/a.mjpg"), device("yard", "http://127.0.0.1:9/b.mjpg")
+    shard.apply(assignment(1, hall, yard))
+    sources, cameras = dict(shard._sources), dict(shard._cameras)
+    detector = cameras["hall"]._analyst
+    yard.source = "http://127.0.0.1:9/c.mjpg"
+    hall.zone = "lobby"
+    shard.apply(assignment(2, hall, yard, deadline_s=7))
+    assert shard._sources["hall"] is sources["hall"]
+    assert shard._sources["yard"] is not sources["yard"]
+    assert shard._cameras == cameras
+    assert cameras["hall"]._analyst is detector
+    assert status_of(shard, "hall").zone == "lobby"
+    hall.masks.append(Mask(x=[0, 1, 1], y=[0, 0, 1]))
+    shard.apply(assignment(3, hall))
+    assert cameras["hall"]._analyst is not detector
+    assert "yard" not in shard._sources
+    await eventually(sources["yard"].done)
+
+
+async def test_counters_do_not_fall_when_a_camera_is_handed_over(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1"), device("c2")))
+    for camera in ("c1", "c2"):
+        push(shard, camera, noisy_jpeg())
+        push(shard, camera, b"junk")
+    shard.apply(assignment(2, device("c2")))
+    await eventually(lambda: not shard._cameras["c2"].mailbox.ledger.waiting)
+    totals = shard._totals()
+    assert totals.offered == 4
+    assert totals.waiting == 0
+    names = {metric.name for metric in shard.metrics()}
+    assert all(name.startswith("embereye_camera_") for name in names)
+
+
+async def test_load_counts_what_waits_and_how_long(running):
+    shard = running.shard
+    gate = threading.Event()
+    shard.apply(assignment(1, device("c1")))
+    camera = shard._cameras["c1"]
+    camera.work = lambda frame: gate.wait(10)
+    push(shard, "c1", noisy_jpeg())
+    push(shard, "c1", noisy_jpeg())
+    load = shard.load()
+    assert load.queue_depth == 2
+    assert load.oldest_age_ns > 0
+    gate.set()
+    await eventually(lambda: not shard._workers.busy)
+
+
+async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1", zone="hall")))
+    loops = await asyncio.to_thread(render, 320, 240, 5, 15.0)
+    await push_all(shard, "c1", [*loops.quiet[:20], *loops.growth[:75]])
+    assert running.reports, "no evidence at all"
+    levels = [report.level for report in running.reports]
+    assert levels == sorted(levels)
+    alarm = running.reports[-1]
+    assert alarm.level == Level.LEVEL_ALARM
+    assert (alarm.device, alarm.zone, alarm.kind, alarm.sense) == ("c1", "hall", Kind.KIND_FLAME, Sense.SENSE_CAMERA)
+    assert alarm.fleet == "default/cameras/yard"
+    assert alarm.snapshot.startswith(b"\xff\xd8")
+    assert len(alarm.snapshot) <= 20_000
+    assert {term.name for term in alarm.why} >= {"flame.flicker", "flame.core", "flame.held"}
+    assert len({report.episode for report in running.reports}) == 1
+    picture = status_of(shard, "c1").picture
+    assert picture.startswith(b"\xff\xd8")
+
+
+async def test_a_quiet_room_and_somebody_walking_through_raise_nothing(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1")))
+    loops = await asyncio.to_thread(render, 320, 240, 6, 15.0)
+    await push_all(shard, "c1", [*loops.quiet, *loops.walk, *loops.quiet])
+    assert not running.reports
+    assert status_of(shard, "c1").covered
+
+
+async def test_a_shard_that_cannot_see_does_not_say_that_the_fire_is_out(running, monkeypatch):
+    monkeypatch.setattr(device_module, "BLIND_NS", 0)
+    shard = running.shard
+    shard.apply(assignment(1, device("c1")))
+    loops = await asyncio.to_thread(render, 320, 240, 5, 15.0)
+    await push_all(shard, "c1", list(loops.growth[:60]))
+    assert running.reports
+    await push_all(shard, "c1", [noisy_jpeg(n, size=(240, 320), level=-200) for n in range(60)])
+    assert all(report.level > Level.LEVEL_CLEAR for report in running.reports)
+    assert status_of(shard, "c1").reason == "picture black"
+
+
+async def test_a_served_camera_is_pulled_analysed_and_raises_its_alarm(running):
+    shard, stop = running.shard, asyncio.Event()
+    port = asyncio.get_running_loop().create_future()
+    specs = [CameraSpec("c1", "hall"), CameraSpec("c2", "yard")]
+    server = asyncio.ensure_future(
+        run_cameras(
+            specs, "127.0.0.1", 0, fps=10, size=(320, 240), seed=3, fires=[Fire(0.5, 60, zone="hall")],
+            stop=stop, ready=port.set_result,
+        )
+    )  # fmt: skip
+    base = f"http://127.0.0.1:{await port}"
+    shard.apply(assignment(1, device("c1", f"{base}/c1.mjpg"), device("c2", f"{base}/c2.mjpg", zone="yard")))
+    await eventually(lambda: all(status.covered for status in shard.devices(time.time_ns())))
+    await eventually(lambda: any(report.level == Level.LEVEL_ALARM for report in running.reports), 30)
+    assert {report.device for report in running.reports} == {"c1"}
+    assert status_of(shard, "c1").state == "streaming"
+    await eventually(lambda: shard.load().arrival_rate > 5)
+    assert shard.load().cost_seconds > 0
+    stop.set()
+    await server
+    await eventually(lambda: "failed" in status_of(shard, "c2").state)
+
+
+async def test_draining_closes_sources_and_finishes_what_waits(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1"), device("c2", "http://127.0.0.1:9/a.mjpg")))
+    push(shard, "c1", noisy_jpeg())
+    await shard.drain()
+    assert shard._cameras["c1"].mailbox.ledger.waiting == 0
+    assert not shard._sources
+    verdict = push(shard, "c1", noisy_jpeg())
+    assert verdict.elsewhere
+    assert not verdict.taken
+
+
+@pytest.mark.parametrize(
+    ("camera", "taken", "elsewhere", "target"),
+    [
+        ("mine", True, False, ""),
+        ("theirs", False, True, "10.0.0.2:50051"),
+        ("pulled", False, False, ""),
+        ("nobody", False, False, ""),
+    ],
+)
+async def test_a_pushed_frame_is_taken_refused_or_sent_to_its_owner(running, camera, taken, elsewhere, target):
+    running.shard.apply(
+        assignment(
+            1, device("mine"), device("pulled", "http://127.0.0.1:9/a.mjpg"),
+            peers=[Peer(shard="yard-1", grpc="10.0.0.2:50051")], elsewhere={"theirs": "yard-1"},
+        )
+    )  # fmt: skip
+    verdict = push(running.shard, camera, noisy_jpeg())
+    assert (verdict.taken, verdict.elsewhere, verdict.target) == (taken, elsewhere, target)
+    assert taken or verdict.reason
+
+
+async def test_a_sender_whose_clock_stands_still_is_timed_by_our_own(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1")))
+    times = []
+    camera = shard._cameras["c1"]
+    work = camera.work
+    camera.work = lambda frame: (times.append(frame.time_ns), work(frame))[1]
+    for number in range(5):
+        push(shard, "c1", noisy_jpeg(number), time_ns=1234)
+        await eventually(lambda: not camera.mailbox.ledger.waiting)
+    assert all(later > earlier for earlier, later in pairwise(times))

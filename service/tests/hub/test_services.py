@@ -1,0 +1,189 @@
+"""The gRPC services in this process, where a test has to see both ends."""
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from embereye.hub.alarms import AlarmsService
+from embereye.hub.core import Hub
+from embereye.hub.evidence import Clocks, EvidenceService
+from embereye.hub.feed import LAG
+from embereye.hub.main import _tell_health
+from embereye.hub.store import StoreThreads
+from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, ZonesRequest, ZoneState
+from embereye.v1.alarms_pb2_grpc import AlarmsStub, add_AlarmsServicer_to_server
+from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server
+from embereye.v1.types_pb2 import Kind, Level
+
+SECOND = 1_000_000_000
+
+
+async def serve(hub: Hub) -> tuple[GrpcServer, int]:
+    server = GrpcServer(
+        [
+            Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
+            Service(add_EvidenceServicer_to_server, EvidenceService(hub), "embereye.v1.Evidence"),
+        ]
+    )
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    return server, port
+
+
+def smoke(name: str) -> EvidenceItem:
+    now = time.time_ns()
+    return EvidenceItem(
+        id=name, fleet="default/sensors/s", device="s-1", zone="hall", until_ns=now, since_ns=now,
+        kind=Kind.KIND_SMOKE, level=Level.LEVEL_ALARM,
+    )  # fmt: skip
+
+
+async def report(link: grpc.aio.Channel, item: EvidenceItem) -> None:
+    call = EvidenceStub(link).Report(timeout=20)
+    await call.write(ReportRequest(hello=ShardHello(fleet=item.fleet, shard="s-0")))
+    await call.write(ReportRequest(evidence=item))
+    async for response in call:
+        if item.id in response.acknowledged:
+            break
+    call.cancel()
+
+
+@pytest.fixture
+async def link(tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to a hub in this process."""
+    store = StoreThreads(tmp_path)
+    hub = Hub(store, retention_ns=10**15)
+    await hub.open()
+    running = asyncio.ensure_future(hub.run())
+    server, port = await serve(hub)
+    async with channel(f"127.0.0.1:{port}") as opened:
+        yield opened
+    await server.stop(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await store.close()
+
+
+async def test_a_cursor_from_the_future_is_refused(link: grpc.aio.Channel) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await AlarmsStub(link).Subscribe(SubscribeRequest(cursor=99), timeout=10).read()
+    assert caught.value.code() == grpc.StatusCode.OUT_OF_RANGE
+    assert caught.value.details() == "cursor 99 is newer than the newest event, 0: start again with cursor 0"
+
+
+async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(link: grpc.aio.Channel) -> None:
+    await report(link, smoke("e1"))
+    alarms = AlarmsStub(link)
+
+    async def refusal(call: grpc.aio.UnaryUnaryCall[ActionRequest, AlarmEvent]) -> tuple[grpc.StatusCode, str]:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        return caught.value.code(), caught.value.details() or ""
+
+    ask = ActionRequest(namespace="default", zone="hall", who="Ada")
+    nobody = ActionRequest(namespace="default", zone="hall")
+    nowhere = ActionRequest(namespace="default", zone="attic", who="Ada")
+    code, sentence = await refusal(alarms.Acknowledge(nobody, timeout=10))
+    assert (code, "who is empty" in sentence) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    code, sentence = await refusal(alarms.Acknowledge(nowhere, timeout=10))
+    assert (code, "no zone default/attic" in sentence) == (grpc.StatusCode.NOT_FOUND, True)
+    code, sentence = await refusal(alarms.Reset(ask, timeout=10))
+    assert (code, "acknowledge it before" in sentence) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+    acknowledged = await alarms.Acknowledge(ask, timeout=10)
+    assert (acknowledged.state, acknowledged.who) == (ZoneState.ZONE_STATE_ACKNOWLEDGED, "Ada")
+    reset = await alarms.Reset(ask, timeout=10)
+    assert (reset.state, reset.alarm) == (ZoneState.ZONE_STATE_NORMAL, acknowledged.alarm)
+    assert not (await alarms.Zones(ZonesRequest(), timeout=10)).zones, "an undeclared, quiet zone vanishes"
+
+
+async def test_a_stream_that_does_not_begin_with_hello_is_refused(link: grpc.aio.Channel) -> None:
+    call = EvidenceStub(link).Report(timeout=10)
+    await call.write(ReportRequest(evidence=smoke("e1")))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert not (await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)).zones
+
+
+async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_path: Path) -> None:
+    hub = Hub(StoreThreads(tmp_path), retention_ns=10**15)
+    server, port = await serve(hub)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(server.stop, 0)
+        link = await stack.enter_async_context(channel(f"127.0.0.1:{port}"))
+        call = AlarmsStub(link).Subscribe(SubscribeRequest(live_only=True), timeout=60)
+        await call.initial_metadata()
+        for cursor in range(1, 4 * LAG):
+            hub.feed.publish([AlarmEvent(cursor=cursor, why="x" * 4_000)])
+            if cursor % 100 == 0:
+                await asyncio.sleep(0.001)
+        async with asyncio.timeout(20):
+            while hub.feed.subscribers:
+                await asyncio.sleep(0.01)
+        seen: list[int] = []
+
+        async def read() -> None:
+            async for event in call:
+                seen.append(event.cursor)  # noqa: PERF401 -- what came before the refusal is wanted
+
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read()
+        refusal = caught.value
+    assert refusal.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    resume = int((refusal.details() or "").rpartition(" ")[2])
+    assert seen[:resume] == list(range(1, resume + 1)), "everything up to that cursor was delivered"
+
+
+async def test_health_is_not_serving_while_nothing_can_be_written(tmp_path: Path) -> None:
+    store = StoreThreads(tmp_path)
+    hub = Hub(store, retention_ns=10**15)
+    await hub.open()
+    server, port = await serve(hub)
+    tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(_tell_health(hub, server))]
+    other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
+    async with channel(f"127.0.0.1:{port}") as link:
+
+        async def becomes(wanted: int) -> None:
+            stub = health_pb2_grpc.HealthStub(link)
+            async with asyncio.timeout(20):
+                while (await stub.Check(health_pb2.HealthCheckRequest())).status != wanted:
+                    await asyncio.sleep(0.05)
+
+        await becomes(health_pb2.HealthCheckResponse.SERVING)
+        other.execute("BEGIN IMMEDIATE")
+        hub.report(smoke("one"), lambda _: None)
+        await becomes(health_pb2.HealthCheckResponse.NOT_SERVING)
+        other.execute("ROLLBACK")
+        await becomes(health_pb2.HealthCheckResponse.SERVING)
+    other.close()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await server.stop(0)
+    await store.close()
+
+
+def test_a_shards_wrong_clock_is_measured_by_its_quickest_report() -> None:
+    clocks, now = Clocks(), 1_700_000_000 * SECOND
+    for delay in (3, 0, 1):
+        clocks.observe(Coverage(fleet="f", shard="s", time_ns=now - (60 + delay) * SECOND), now)
+    assert clocks.behind_ns("f", "s") == 60 * SECOND
+    assert clocks.wrong() == 1
+    assert clocks.behind_ns("f", "other") == 0
+
+
+def test_a_slow_line_is_not_a_wrong_clock() -> None:
+    clocks, now = Clocks(), 1_700_000_000 * SECOND
+    for delay in (5, 1, 4):
+        clocks.observe(Coverage(fleet="f", shard="s", time_ns=now - delay * SECOND), now)
+    assert clocks.behind_ns("f", "s") == 0
+    assert clocks.wrong() == 0

@@ -1,0 +1,64 @@
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from embereye.process import lifecycle
+from embereye.process.lifecycle import PARENT_VARIABLE, Tasks, UserError
+
+WAIT_FOR_STOP = """
+from embereye.process import lifecycle
+async def main(stop):
+    print("up", flush=True)
+    await stop.wait()
+raise SystemExit(lifecycle.run(main))
+"""
+
+
+def test_a_process_whose_parent_was_gone_before_it_could_look_stops_too() -> None:
+    nobody = subprocess.Popen([sys.executable, "-c", ""])
+    nobody.wait()
+    environment = {**os.environ, PARENT_VARIABLE: str(nobody.pid)}
+    subprocess.run([sys.executable, "-c", WAIT_FOR_STOP], env=environment, timeout=60, check=True)
+
+
+def test_sigterm_stops_a_process_with_success() -> None:
+    process = subprocess.Popen([sys.executable, "-c", WAIT_FOR_STOP], stdout=subprocess.PIPE)
+    assert process.stdout
+    assert process.stdout.readline() == b"up\n"
+    process.terminate()
+    assert process.wait(60) == 0
+
+
+def test_what_a_person_can_mend_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    async def main(_: asyncio.Event) -> None:
+        raise UserError("the door is open: close it")
+
+    assert lifecycle.run(main) == 2
+    assert capsys.readouterr().err == "embereye: the door is open: close it\n"
+
+
+async def test_a_task_that_fails_is_its_owners_failure() -> None:
+    async def fails() -> None:
+        raise ValueError("no")
+
+    async with Tasks() as tasks:
+        tasks.start(fails(), name="fails")
+        await asyncio.wait_for(tasks.failed.wait(), 10)
+
+
+async def test_tasks_end_with_their_owner() -> None:
+    ended = asyncio.Event()
+
+    async def runs() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with Tasks() as tasks:
+        tasks.start(runs(), name="runs")
+        await asyncio.sleep(0)
+    assert ended.is_set()

@@ -1,0 +1,96 @@
+import argparse
+import asyncio
+
+import aiohttp
+import cv2
+import numpy as np
+import pytest
+
+from embereye.process.lifecycle import UserError
+from embereye.sim import cameras as module
+from embereye.sim.cameras import CameraSpec, add_arguments, parse_specs, prepare, run_cameras
+from embereye.sim.fire import Fire
+from embereye.wire.jpeg import read_header
+from embereye.wire.multipart import MultipartParser
+
+
+def arguments(*words):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_cameras_are_named_by_count_or_one_by_one():
+    assert [spec.id for spec in parse_specs(arguments("--count", "2"))] == ["camera-1", "camera-2"]
+    assert parse_specs(arguments("--cameras", "a=hall,b")) == [CameraSpec("a", "hall"), CameraSpec("b", "")]
+
+
+def test_a_clip_is_a_camera_of_its_own_or_one_of_those_named(tmp_path):
+    clip = tmp_path / "a=b.mp4"
+    clip.write_bytes(b"x")
+    assert parse_specs(arguments("--cameras", "c1=hall", "--clip", f"{clip}=c1")) == [CameraSpec("c1", "hall", clip)]
+    assert parse_specs(arguments("--clip", f"{clip}=c9")) == [CameraSpec("c9", "", clip)]
+
+
+@pytest.mark.parametrize(
+    "words", [("--cameras", "a,a"), ("--cameras", "a/b"), ("--clip", "none.mp4=c1"), ("--clip", "x"), ("--count", "-1")]
+)
+def test_arguments_that_are_not_understood_are_refused(words):
+    with pytest.raises(UserError):
+        parse_specs(arguments(*words))
+
+
+async def test_the_server_lists_its_cameras_and_streams_each_as_mjpeg():
+    stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
+    server = asyncio.ensure_future(
+        run_cameras([CameraSpec("c1", "hall")], "127.0.0.1", 0, fps=20, size=(160, 120), stop=stop,
+                    ready=port.set_result)
+    )  # fmt: skip
+    base = f"http://127.0.0.1:{await port}"
+    async with aiohttp.ClientSession() as session:
+        async with session.get(base) as response:
+            assert "c1" in await response.text()
+        async with session.get(f"{base}/c2.mjpg") as response:
+            assert response.status == 404
+        async with session.get(f"{base}/c1.mjpg") as response:
+            parser, pictures = MultipartParser(response.headers["Content-Type"]), []
+            while len(pictures) < 3:
+                pictures += parser.feed(await response.content.readany())
+    assert all((read_header(p).width, read_header(p).complete) == (160, True) for p in pictures)
+    assert len(set(pictures)) == len(pictures)
+    stop.set()
+    await server
+
+
+async def test_a_fire_is_shown_while_it_burns_and_only_where():
+    fires = [Fire(5, 10, device="a")]
+    cameras = await prepare([CameraSpec("a"), CameraSpec("b")], fps=5, size=(160, 120), fires=fires)
+
+    def redness(camera, seconds):
+        jpeg = np.frombuffer(cameras.films[camera].frame(seconds), np.uint8)
+        picture = cv2.imdecode(jpeg, cv2.IMREAD_COLOR).astype(int)
+        return int(((picture[..., 2] > 240) & (picture[..., 0] < 120)).sum())
+
+    assert [redness("a", seconds) > 10 for seconds in (1, 4.9, 12, 14.9, 15.1)] == [False, False, True, True, False]
+    assert redness("b", 12) == 0
+
+
+async def test_a_clip_is_shown_over_and_over(tmp_path):
+    path = tmp_path / "clip.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10.0, (64, 48))
+    for number in range(4):
+        writer.write(np.full((48, 64, 3), 60 * number, np.uint8))
+    writer.release()
+    cameras = await prepare([CameraSpec("c", clip=path)])
+    film = cameras.films["c"]
+    assert film.rate == 10
+    assert film.frame(0.05) == film.frame(0.45) != film.frame(0.15)
+    path.write_bytes(b"none")
+    with pytest.raises(UserError):
+        await prepare([CameraSpec("c", clip=path)])
+
+
+@pytest.mark.parametrize("text", ["nowhere", "host:", ":80", "host:port", "host:70000"])
+def test_an_address_that_is_none_is_refused(text):
+    with pytest.raises(UserError):
+        module.parse_address(text, "--listen")
