@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from embereye.process.backoff import Backoff
@@ -12,7 +12,7 @@ from embereye_operator.manifests import Settings
 from embereye_operator.memory import Memory
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus, parse_fleet
 from embereye_operator.reconcile import reconcile
-from embereye_operator.runtime import UnavailableError
+from embereye_operator.runtime import NotLeadingError, UnavailableError
 from embereye_operator.runtime.kubernetes import KubernetesRuntime, ObjectKey
 from embereye_operator.schema import Manifest
 from embereye_operator.workqueue import WorkQueue
@@ -42,10 +42,16 @@ class FleetRecord:
 class Controller:
     """Owns the queue and the workers. `observe` is fed by watches, `run` works until cancelled."""
 
-    def __init__(self, runtime: KubernetesRuntime, settings: Settings) -> None:
+    def __init__(
+        self, runtime: KubernetesRuntime, settings: Settings, leads: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Nothing is reconciled while `leads` says no, but what there is is observed all the same."""
         self.records: dict[ObjectKey, FleetRecord] = {}
         self._runtime = runtime
         self._settings = settings
+        self._leads = leads
+        self._led = time.monotonic()  # since when
+        self._ended = time.monotonic()  # when a pass last ended, well or not
         self._queue: WorkQueue[ObjectKey] = WorkQueue()
         self._retries: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._retained: list[str] | None = None
@@ -57,6 +63,18 @@ class Controller:
     def observe(self, type_: str | None, manifest: Manifest) -> None:
         """Take a watch event."""
         for key in self._runtime.observe(type_, manifest):
+            self._queue.add(key)
+
+    def lead(self, leading: bool) -> None:
+        """Begin to act at once, or forget what only the leader knows: its numbers, and with them autoscalers', too."""
+        if leading:
+            self._led = time.monotonic()
+            self._queue_all()
+        else:
+            self.records.clear()
+
+    def _queue_all(self) -> None:
+        for key in self._fleets():
             self._queue.add(key)
 
     async def run(self) -> None:
@@ -81,6 +99,10 @@ class Controller:
             return f"the event loop has not ticked for {now - self._beat:.0f} s"
         if self._lagging_since and now - self._lagging_since > STALE:
             return "watches have stopped telling what lists tell"
+        if self._leads() and self._fleets():
+            idle = now - max(self._ended, self._led)
+            if self._synced.is_set() and idle > 2 * PASS_LIMIT:
+                return f"no pass over any fleet has ended for {idle:.0f} s"
         stuck = [key for key, record in self.records.items() if record.latest and now - record.latest > 600]
         if stuck and len(stuck) == len(self.records):
             return "no pass over any fleet has succeeded for ten minutes"
@@ -104,8 +126,8 @@ class Controller:
             backoff.reset()
             failing = ""
             self._judge_watches(missed if self._synced.is_set() else [])
-            for key in self._fleets():
-                self._queue.add(key)
+            if self._leads():
+                self._queue_all()
             self._synced.set()
             self._resynced = time.monotonic()
             await self._retain()
@@ -123,7 +145,7 @@ class Controller:
     async def _tick(self) -> None:
         while True:
             self._beat = time.monotonic()
-            for key in self._fleets():
+            for key in self._fleets() if self._leads() else ():
                 if key not in self._retries:
                     self._queue.add(key)
             await asyncio.sleep(PERIOD)
@@ -132,9 +154,11 @@ class Controller:
         while True:
             key = await self._queue.take()
             try:
-                await self._pass(key)
+                if self._leads():
+                    await self._pass(key)
             finally:
                 self._queue.done(key)
+                self._ended = time.monotonic()
 
     # --- one pass ---
 
@@ -153,6 +177,8 @@ class Controller:
             fleet = parse_fleet(manifest, strict=False)
             async with asyncio.timeout(PASS_LIMIT):
                 outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, record.memory)
+        except NotLeadingError:
+            return  # in the middle of it; whoever leads now goes on from there
         except Exception as error:
             self._failed(key, record, error)
             return
@@ -184,10 +210,12 @@ class Controller:
         self._queue.add(key)
 
     async def _retain(self) -> None:
+        if not self._leads():
+            return
         fleets = sorted(_fleet_key(key) for key in self._fleets())
         try:
             await self._runtime.retain(fleets)
-        except UnavailableError as error:
+        except (UnavailableError, NotLeadingError) as error:
             logger.debug("%s", error)  # every fleet's status says so
 
     def _fleets(self) -> list[ObjectKey]:

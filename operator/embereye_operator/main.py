@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import web
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
@@ -23,6 +23,7 @@ from embereye_operator.handlers import Watches
 from embereye_operator.manifests import Settings
 from embereye_operator.model import FLEET_TYPES
 from embereye_operator.runtime.kubernetes import ALL_NAMESPACES, KubernetesRuntime
+from embereye_operator.runtime.lease import Election
 from embereye_operator.trace import Trace
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--shard-host",
         default=env("SHARD_HOST", "0.0.0.0"),
         help="address that shards listen on; [::] where pods have IPv6 alone [EMBEREYE_SHARD_HOST]",
+    )
+    parser.add_argument(
+        "--lease",
+        default=env("LEASE"),
+        metavar="[NAMESPACE/]NAME",
+        help="of several operators only the holder of this Lease acts; empty: there is only one [EMBEREYE_LEASE]",
     )
     parser.add_argument(
         "--prometheus",
@@ -109,9 +116,11 @@ async def serve(arguments: Namespace, stop: asyncio.Event) -> int:
         monitor_labels=arguments.monitor_labels,
         trace=Trace(arguments.scaling_trace).write if arguments.scaling_trace else None,
     )
-    runtime = KubernetesRuntime(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES)
-    controller = Controller(runtime, settings)
-    runner = await serve_http(_health_app(controller), "0.0.0.0", arguments.health_port)
+    election = _election(client, arguments.lease)
+    leads = election.leads if election else lambda: True
+    runtime = KubernetesRuntime(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES, leads=leads)
+    controller = Controller(runtime, settings, leads)
+    runner = await serve_http(_health_app(controller, election), "0.0.0.0", arguments.health_port)
     try:
         async with Tasks() as tasks:
             tasks.start(controller.run(), name="controller")
@@ -120,14 +129,27 @@ async def serve(arguments: Namespace, stop: asyncio.Event) -> int:
             if stop.is_set() or tasks.failed.is_set():
                 return int(tasks.failed.is_set())
             watches = Watches(controller.observe, namespace=namespace)
+            if election:
+                # Whoever cannot see the world yet does not stand for election.
+                election.changed = controller.lead
+                tasks.start(election.run(), name="election")
             logger.info("operator ready: %s, image %s", namespace or "all namespaces", arguments.image)
             await first_of(stop.wait(), tasks.failed.wait(), watches.ended.wait())
             failed = not stop.is_set()
             await watches.stop()
             return int(failed)
     finally:
+        if election:
+            await election.release()
         await runtime.close()
         await runner.cleanup()
+
+
+def _election(client: AsyncClient, lease: str) -> Election | None:
+    if not lease:
+        return None
+    namespace, _, name = lease.rpartition("/")
+    return Election(client, name, namespace or client.namespace)
 
 
 class OperatorMetrics(Collector):
@@ -184,15 +206,17 @@ class OperatorMetrics(Collector):
         yield from (declared, covered, utilization, condition, passes, failures, seconds)
 
 
-def _health_app(controller: Controller) -> web.Application:
+def _health_app(controller: Controller, election: Election | None) -> web.Application:
     registry = CollectorRegistry()
     registry.register(OperatorMetrics(controller))
+    leading = Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry)
+    leading.set_function(lambda: float(election.leads() if election else True))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     app = web.Application()
 
     async def healthz(_: web.Request) -> web.Response:
-        reason = controller.unhealthy()
+        reason = controller.unhealthy() or (election.unhealthy() if election else "")
         return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
 
     async def metrics(_: web.Request) -> web.Response:

@@ -17,6 +17,10 @@ class RefusedError(Exception):
     """What was asked is not allowed, and asking again will not help: a quota, a policy. Says what and why."""
 
 
+class NotLeadingError(Exception):
+    """What was asked is somebody else's to do now."""
+
+
 class Runtime(Protocol):
     """Everything `reconcile` reads and does. All methods run on the event loop and may be called concurrently.
 

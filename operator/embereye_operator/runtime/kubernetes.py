@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import GenericNamespacedResource, create_api_info
@@ -15,7 +16,7 @@ from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.manifests import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY, fleet_label, peer_address
 from embereye_operator.model import API_VERSION, FLEET_TYPES, GROUP, VERSION, Fleet
-from embereye_operator.runtime import RefusedError
+from embereye_operator.runtime import NotLeadingError, RefusedError
 from embereye_operator.runtime.links import Hub, Shards
 from embereye_operator.schema import Manifest
 from embereye_operator.status import timestamp
@@ -156,12 +157,17 @@ class KubernetesRuntime:
         hub: str,
         namespace: str = ALL_NAMESPACES,
         resolve: Callable[[Fleet, str], str] | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`resolve` gives the address that the operator itself calls a shard at; by default its Service."""
+        """`resolve` gives the address that the operator itself calls a shard at; by default its Service.
+
+        `leads` is asked before every write: one that was decided on while leading must not come after.
+        """
         self.cache = Cache()
         self._client = client
         self._namespace = namespace
         self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).grpc)
+        self._leads = leads
         self._shards = Shards()
         self._hub = Hub(hub)
         self._offered: set[str] = set()  # kinds that the server knows
@@ -183,9 +189,9 @@ class KubernetesRuntime:
         for name in (*FLEETS, *CHILDREN):
             try:
                 news += await self._list(name)
-            except ApiError as error:
+            except httpx.HTTPStatusError as error:  # ApiError is one
                 # Without its CustomResourceDefinition the server knows no such path; without the right it says so.
-                if name not in OPTIONAL or error.status.code not in {403, 404}:
+                if name not in OPTIONAL or error.response.status_code not in {403, 404}:
                     raise
                 self._offered.discard(name)
             else:
@@ -260,8 +266,13 @@ class KubernetesRuntime:
 
     # --- changing ---
 
+    def _fence(self) -> None:
+        if not self._leads():
+            raise NotLeadingError("another operator leads: nothing is written")
+
     async def apply(self, manifest: Manifest) -> None:
         """See Runtime."""
+        self._fence()
         try:
             try:
                 stored = await self._patch(manifest, PatchType.APPLY)
@@ -300,6 +311,7 @@ class KubernetesRuntime:
 
     async def delete(self, manifest: Manifest) -> None:
         """See Runtime."""
+        self._fence()
         kind, namespace, name = key = key_of(manifest)
         try:
             await self._client.delete(CHILDREN[kind], name, namespace=namespace, cascade=CascadeType.BACKGROUND)
@@ -310,6 +322,7 @@ class KubernetesRuntime:
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
         """See Runtime. 422, and nothing happens, where somebody has scaled meanwhile."""
+        self._fence()
         patch: Any = [
             {"op": "test", "path": "/metadata/uid", "value": fleet.uid},
             {"op": "test", "path": "/spec/replicas", "value": fleet.spec.shards},
@@ -330,6 +343,7 @@ class KubernetesRuntime:
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
         """See Runtime."""
+        self._fence()
         body = {
             "apiVersion": API_VERSION,
             "kind": fleet.type.resource,
@@ -385,14 +399,17 @@ class KubernetesRuntime:
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """See Runtime."""
+        self._fence()
         return await self._shards.assign(self._resolve(fleet, shard), assignment)
 
     async def set_roster(self, roster: FleetRoster) -> None:
         """See Runtime."""
+        self._fence()
         await self._hub.set(roster)
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """See Runtime."""
+        self._fence()
         await self._hub.retain(fleets)
 
 
