@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 WORKERS = 8  # fleets reconciled at the same time
 PERIOD = 2.0  # seconds between passes over all fleets, for what only shards know
 RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed
+NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied
 PASS_LIMIT = 30.0  # seconds that one pass may take
 STALE = 20.0  # seconds that a watch may lag behind a list before it counts as dead
 
@@ -85,6 +86,7 @@ class Controller:
             for number in range(WORKERS):
                 tasks.start(self._work(), name=f"worker-{number}")
             tasks.start(self._tick(), name="tick")
+            tasks.start(self._look_at_nodes(), name="look-at-nodes")
             await tasks.failed.wait()
         raise RuntimeError("a task of the controller failed; the log says which")
 
@@ -149,6 +151,19 @@ class Controller:
                 if key not in self._retries:
                     self._queue.add(key)
             await asyncio.sleep(PERIOD)
+
+    async def _look_at_nodes(self) -> None:
+        failing = ""
+        while True:
+            try:
+                if self._leads():
+                    await self._runtime.look_at_nodes()
+                failing = ""
+            except Exception as error:
+                if str(error) != failing:
+                    logger.warning("cannot see which nodes are being emptied: %s", error)
+                failing = str(error)
+            await asyncio.sleep(NODES_PERIOD)
 
     async def _work(self) -> None:
         while True:

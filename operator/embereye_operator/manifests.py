@@ -30,12 +30,14 @@ MANAGED_BY = "embereye-operator"  # also the field manager
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_FLEET = "embereye.dev/fleet"  # value: see fleet_label
 LABEL_SHARD = "embereye.dev/shard"
+ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it was made to replace
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
 DATA_FOLDER = "/var/lib/embereye"
 PLACEMENT_KEY = "placement.json"
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
 GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what gRPC and the spool need after it
+READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
 USER = 65532
 SPREAD = (TopologySpread("kubernetes.io/hostname"), TopologySpread("topology.kubernetes.io/zone"))
 
@@ -113,19 +115,23 @@ def build_children(
     record: Manifest,
     shards: Sequence[str],
     offers: Callable[[str], bool] = lambda _: False,
+    replaces: Mapping[str, str] | None = None,
+    evictable: bool = False,
 ) -> list[Manifest]:
     """All children, the placement ConfigMap first: assignments exist before the shards that read them.
 
     `assignments` may name more than `shards`: those that are about to go still need to know where devices are.
     `record` is what a new leader has to know. `offers` tells which kinds can exist beyond the basic ones.
+    `replaces` has the uid of the pod that a shard's present one was made to replace. `evictable`: nobody sees to it
+    that nodes can be emptied, so that evictions must not be refused.
     """
     secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
     return [
         build_placement(fleet, assignments=assignments, record=record),
         *(build_service(fleet, shard) for shard in shards),
         build_fleet_service(fleet),
-        build_disruption_budget(fleet),
-        *(build_deployment(fleet, shard, settings, secrets) for shard in shards),
+        build_disruption_budget(fleet, evictable=evictable),
+        *(build_deployment(fleet, shard, settings, secrets, (replaces or {}).get(shard, "")) for shard in shards),
         *build_additions(fleet, settings, offers),
     ]
 
@@ -224,26 +230,35 @@ def build_fleet_service(fleet: Fleet) -> Manifest:
     }
 
 
-def build_disruption_budget(fleet: Fleet) -> Manifest:
-    """Node drains take one shard at a time."""
+def build_disruption_budget(fleet: Fleet, *, evictable: bool) -> Manifest:
+    """Evictions are refused: from a node that is being emptied shards are moved by a roll, which leaves no gap.
+
+    A pod that is not ready serves nobody and may go. Where nobody can see nodes, one shard at a time may.
+    """
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": _metadata(fleet, fleet_name(fleet)),
         "spec": {
-            "maxUnavailable": 1,
+            "maxUnavailable": int(evictable),
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": selector(fleet)},
         },
     }
 
 
-def build_deployment(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str] = ()) -> Manifest:
-    """One shard; `secrets` are those of all the fleet's cameras.
+def build_deployment(
+    fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str] = (), replaces: str = ""
+) -> Manifest:
+    """One shard; `secrets` are those of all the fleet's cameras; another `replaces` makes it roll.
 
+    In a roll the new pod has the same assignment: it watches, for READY_SECONDS, before the old one is told to go.
     Nothing in it depends on the placement: a device that moves must not restart a pod.
     """
     labels = {**selector(fleet), LABEL_SHARD: shard}
+    pod: Manifest = {"labels": _labels(fleet, shard)}
+    if replaces:
+        pod["annotations"] = {ANNOTATION_REPLACES: replaces}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -254,7 +269,8 @@ def build_deployment(fleet: Fleet, shard: str, settings: Settings, secrets: Sequ
             "progressDeadlineSeconds": 120,
             "selector": {"matchLabels": labels},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "template": {"metadata": {"labels": _labels(fleet, shard)}, "spec": _pod(fleet, shard, settings, secrets)},
+            "minReadySeconds": READY_SECONDS,
+            "template": {"metadata": pod, "spec": _pod(fleet, shard, settings, secrets)},
         },
     }
 

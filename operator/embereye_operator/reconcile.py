@@ -13,6 +13,7 @@ from embereye_operator.autoscale import Decision, Observed, measure
 from embereye_operator.compare import differences
 from embereye_operator.handover import Plan, choose_shards, plan
 from embereye_operator.manifests import (
+    ANNOTATION_REPLACES,
     Settings,
     build_children,
     placement_name,
@@ -32,7 +33,8 @@ from embereye_operator.status import Facts, build_status, timestamp
 logger = logging.getLogger(__name__)
 SECOND = 1_000_000_000  # nanoseconds
 MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
-ANNOUNCED = ("Covered", "Ready")  # conditions whose changes people are told of
+DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
+ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes people are told of
 Clock = Callable[[], int]  # nanoseconds since the Unix epoch
 Identity = tuple[str, str]  # kind, name
 
@@ -171,6 +173,8 @@ class _Pass:
             record=record.to_manifest(),
             shards=self.wanted,
             offers=self.runtime.offers,
+            replaces=self._replaces(children),
+            evictable=not self.runtime.sees_nodes,
         )
         size = sum(len(text.encode()) for text in desired[0]["data"].values())
         if size > MAX_PLACEMENT:
@@ -189,9 +193,46 @@ class _Pass:
             await self._apply(manifest, children)
         self.memory.made([shard for shard in self.wanted if shard not in self.existing], self.now)
         await self._prune(desired, children)
+        self._tell_what_is_stuck()
         self.existing = sorted(
             {*self.existing, *self.wanted} - self.gone, key=lambda name: shard_index(self.fleet, name) or 0
         )
+
+    def _replaces(self, children: Mapping[Identity, Manifest]) -> dict[str, str]:
+        """For each shard the pod that its present one replaces; a pod on a node that is being emptied is the next."""
+        replaces = {}
+        displaced = self.runtime.displaced(self.fleet)
+        for shard in self.wanted:
+            if shard in displaced:
+                replaces[shard] = displaced[shard][1]
+                continue
+            template = children.get(("Deployment", shard), {}).get("spec", {}).get("template", {})
+            annotations = template.get("metadata", {}).get("annotations") or {}
+            if before := annotations.get(ANNOTATION_REPLACES):
+                replaces[shard] = before
+        return replaces
+
+    def _tell_what_is_stuck(self) -> None:
+        displaced = self.runtime.displaced(self.fleet)
+        staying = [shard for shard in self.leaving if shard not in self.gone]
+        self.memory.leaves([*staying, *(f"{shard}@{node}" for shard, (node, _) in displaced.items())], self.now)
+        late = {name for name, since in self.memory.leaving.items() if self.now - since > DRAIN_LIMIT}
+        reasons = []
+        for shard in staying:
+            if shard in late:
+                held = sum(holder == shard for holder in self.plan.holders.values())
+                waits = [name for name in self.plan.members if not self._has_taken_over(name)]
+                why = f"it holds {held} devices" if held else f"{', '.join(waits) or 'nobody'} has not taken over"
+                reasons.append(f"{shard} should have gone: {why}")
+        for shard, (node, _) in displaced.items():
+            if f"{shard}@{node}" in late:
+                reasons.append(f"{shard} should have left node {node}: its new pod does not become ready elsewhere")
+        if reasons:
+            self.problems["DrainStuck"] = f"for more than {DRAIN_LIMIT // SECOND} s {'; '.join(reasons)}"
+
+    def _has_taken_over(self, shard: str) -> bool:
+        status = self.statuses.get(shard)
+        return status is not None and status.epoch >= self.epoch
 
     def _plan(self) -> Plan:
         members = self._members()
@@ -300,8 +341,7 @@ class _Pass:
             return True  # it serves nobody
         if shard in self.plan.holders.values():
             return False
-        taken_over = [status for name in self.plan.members if (status := self.statuses.get(name))]
-        return len(taken_over) == len(self.plan.members) and all(status.epoch >= self.epoch for status in taken_over)
+        return all(self._has_taken_over(name) for name in self.plan.members)
 
     # --- telling ---
 
@@ -391,6 +431,13 @@ class _Pass:
                 good = now.status == "True"
                 reason = type_ if good else f"Not{type_}"
                 await self.runtime.event(self.fleet, "Normal" if good else "Warning", reason, now.message)
+        before, now = self.previous.condition("Degraded"), status.condition("Degraded")
+        if (
+            now
+            and now.status == "True"
+            and (before is None or (before.status, before.reason) != (now.status, now.reason))
+        ):
+            await self.runtime.event(self.fleet, "Warning", now.reason, now.message)
 
 
 def _differs(desired: Manifest, observed: Manifest) -> list[str]:

@@ -76,6 +76,7 @@ class FakeRuntime:
         self.slow = slow
         self.scaled: int | None = None
         self.others: list[str] = []
+        self.on_emptied_nodes: dict[str, tuple[str, str]] = {}
         self.missing = {"NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
         self.objects: dict[tuple[str, str], Manifest] = {}
         self.maps: dict[str, dict[str, str]] = {}
@@ -131,6 +132,13 @@ class FakeRuntime:
 
     def rivals(self, fleet: Fleet) -> Sequence[str]:
         return self.others
+
+    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+        return self.on_emptied_nodes
+
+    @property
+    def sees_nodes(self) -> bool:
+        return True
 
     def offers(self, kind: str) -> bool:
         return kind not in self.missing

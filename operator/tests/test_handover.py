@@ -11,6 +11,7 @@ from embereye.v1.shard_pb2 import Assignment, AssignResponse
 from embereye_operator.handover import MAX_PATIENCE, MIN_PATIENCE, choose_shards, patience
 from embereye_operator.manifests import PLACEMENT_KEY
 from embereye_operator.memory import LOST, Memory
+from embereye_operator.reconcile import DRAIN_LIMIT
 from embereye_operator.record import Record
 
 from .fakes import SECOND, FakeRuntime, World
@@ -234,6 +235,56 @@ async def test_objects_of_the_previous_version_are_taken_over_as_they_are() -> N
     await world.settle()
     assert world.owners() == before
     assert record(world) == old
+
+
+def annotations(world: World, shard: str) -> Any:
+    pod = world.runtime.objects["Deployment", shard]["spec"]["template"]["metadata"]
+    return pod.get("annotations")
+
+
+async def test_a_shard_leaves_a_node_that_is_emptied_by_one_roll() -> None:
+    world = World(fleet_of(COUNT, shards=2))
+    await world.settle()
+    assert world.runtime.objects["PodDisruptionBudget", "hall-sensors"]["spec"]["maxUnavailable"] == 0
+    strategy = world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]["strategy"]["rollingUpdate"]
+    assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
+    world.runtime.on_emptied_nodes = {"hall-sensors-0": ("node-1", "uid-1")}
+    await world.step()
+    assert annotations(world, "hall-sensors-0") == {"embereye.dev/replaces": "uid-1"}
+    assert annotations(world, "hall-sensors-1") is None
+    world.runtime.on_emptied_nodes = {}
+    world.runtime.log.clear()
+    await world.settle()
+    assert world.runtime.log in ([], ["status"]), "nor does it roll again when the node is back"
+    assert annotations(world, "hall-sensors-0") == {"embereye.dev/replaces": "uid-1"}
+
+
+async def test_a_drain_that_is_stuck_is_told_with_its_reason() -> None:
+    world = World(fleet_of(COUNT, shards=2))
+    await world.settle()
+    world.runtime.on_emptied_nodes = {"hall-sensors-0": ("node-1", "uid-1")}
+    for _ in range(DRAIN_LIMIT // (2 * SECOND)):
+        outcome = await world.step()
+        assert condition(outcome.status, "Degraded")[0] == "False"
+    await world.step()
+    outcome = await world.step()
+    status, reason, message = condition(outcome.status, "Degraded")
+    assert (status, reason) == ("True", "DrainStuck")
+    assert "hall-sensors-0 should have left node node-1" in message
+    assert any("DrainStuck" in event for event in world.runtime.events)
+
+
+async def test_a_scale_down_that_is_stuck_is_told_with_its_reason() -> None:
+    world = World(fleet_of(COUNT, shards=2))
+    await world.settle()
+    world.manifest = fleet_of(COUNT, shards=1)
+    world.runtime.shards["hall-sensors-0"].reachable = False
+    for _ in range(DRAIN_LIMIT // (2 * SECOND) + 2):
+        outcome = await world.step()
+    assert ("Deployment", "hall-sensors-1") in world.runtime.objects
+    status, reason, message = condition(outcome.status, "Degraded")
+    assert (status, reason) == ("True", "DrainStuck")
+    assert message == ("for more than 120 s hall-sensors-1 should have gone: hall-sensors-0 has not taken over")
 
 
 def chosen(count: int, shards: list[int], existing: list[int], up: list[int], **loads: float) -> list[str]:

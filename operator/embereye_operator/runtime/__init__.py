@@ -69,6 +69,15 @@ class Runtime(Protocol):
         """Autoscalers that target the fleet and are not its children: "HorizontalPodAutoscaler NAME"."""
         ...
 
+    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+        """Shards whose pod is on a node that is being emptied: shard → (node, uid of the pod)."""
+        ...
+
+    @property
+    def sees_nodes(self) -> bool:
+        """Whether `displaced` can know; if not, evictions must be let through."""
+        ...
+
     def offers(self, kind: str) -> bool:
         """Whether objects of `kind` can exist here: some need a CustomResourceDefinition of somebody else's."""
         ...

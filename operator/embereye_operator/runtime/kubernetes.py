@@ -9,12 +9,19 @@ from typing import Any, Literal
 import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericNamespacedResource, create_api_info
+from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
 from lightkube.types import CascadeType, PatchType
 
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
-from embereye_operator.manifests import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY, fleet_label, peer_address
+from embereye_operator.manifests import (
+    LABEL_FLEET,
+    LABEL_MANAGED_BY,
+    LABEL_SHARD,
+    MANAGED_BY,
+    fleet_label,
+    peer_address,
+)
 from embereye_operator.model import API_VERSION, FLEET_TYPES, GROUP, VERSION, Fleet
 from embereye_operator.runtime import NotLeadingError, RefusedError
 from embereye_operator.runtime.links import Hub, Shards
@@ -50,6 +57,8 @@ OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject")  # their CustomR
 FLEETS: Mapping[str, Kind] = {
     name: _resource(GROUP, VERSION, name, fleet.plural) for name, fleet in FLEET_TYPES.items()
 }
+PODS: Any = _resource("", "v1", "Pod", "pods")
+NODES: Any = type("Node", (GenericGlobalResource,), {"_api_info": create_api_info("", "v1", "Node", "nodes")})
 EVENTS: Any = _resource("", "v1", "Event", "events")
 
 
@@ -172,6 +181,7 @@ class KubernetesRuntime:
         self._hub = Hub(hub)
         self._offered: set[str] = set()  # kinds that the server knows
         self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
+        self._displaced: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}  # namespace, label → shards
         self._absent: dict[tuple[str, str], float] = {}  # ConfigMaps that were not there → monotonic seconds
         self._referenced: dict[tuple[str, str], set[ObjectKey]] = {}  # ConfigMap → fleets that name it
 
@@ -336,6 +346,31 @@ class KubernetesRuntime:
     def rivals(self, fleet: Fleet) -> Sequence[str]:
         """See Runtime."""
         return self._rivals.get((fleet.type.resource, fleet.namespace, fleet.name), ())
+
+    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+        """See Runtime."""
+        return self._displaced.get((fleet.namespace, fleet_label(fleet)), {})
+
+    @property
+    def sees_nodes(self) -> bool:
+        """See Runtime. Nodes belong to no namespace: an operator of one namespace has no right to them."""
+        return self._namespace == ALL_NAMESPACES
+
+    async def look_at_nodes(self) -> None:
+        """Find shards on nodes that are cordoned; ask for it every few seconds."""
+        if not self.sees_nodes:
+            return
+        found: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
+        cordoned: Any = self._client.list(NODES, fields={"spec.unschedulable": "true"})
+        for node in [node["metadata"]["name"] async for node in cordoned]:
+            ours: Any = {LABEL_MANAGED_BY: MANAGED_BY}
+            pods: Any = self._client.list(PODS, namespace=ALL_NAMESPACES, labels=ours, fields={"spec.nodeName": node})
+            async for pod in pods:
+                metadata = pod["metadata"]
+                if not metadata.get("deletionTimestamp") and LABEL_SHARD in metadata["labels"]:
+                    key = metadata["namespace"], metadata["labels"].get(LABEL_FLEET, "")
+                    found.setdefault(key, {})[metadata["labels"][LABEL_SHARD]] = (node, metadata["uid"])
+        self._displaced = found
 
     def offers(self, kind: str) -> bool:
         """See Runtime."""

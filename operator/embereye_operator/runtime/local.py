@@ -202,6 +202,15 @@ class LocalRuntime:
         """None: there is nobody else here."""
         return ()
 
+    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+        """None: this machine is the only node."""
+        return {}
+
+    @property
+    def sees_nodes(self) -> bool:
+        """There is nothing to see."""
+        return True
+
     def offers(self, kind: str) -> bool:
         """Only what becomes a process, an address or a folder."""
         return kind in {"Deployment", "Service", "ConfigMap", "PodDisruptionBudget"}
