@@ -14,6 +14,7 @@ from embereye.process.lifecycle import UserError
 from embereye_operator.autoscale import Decision, Measured, Scaler, bounded, overrun, terms
 from embereye_operator.manifests import shard_capacity
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetStatus, parse_fleet
+from embereye_operator.runtime.client import list_fleets
 from embereye_operator.schema import Manifest, from_manifest, to_manifest
 from embereye_operator.trace import Entry, read
 
@@ -48,17 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def explain_fleet(arguments: argparse.Namespace) -> int:
     """`explain fleet NAME`."""
-    found = local_fleets(arguments.data) if getattr(arguments, "data", None) else asyncio.run(_from_cluster(arguments))
+    data = getattr(arguments, "data", None)
+    found = local_fleets(data) if data else asyncio.run(list_fleets(arguments.namespace))
     fleet = select(found, arguments.name, arguments.namespace)
     answer = explanation(fleet)
     print(json.dumps(answer, indent=2) if arguments.output == "json" else "\n".join(sentences(answer)))
     return 0
-
-
-async def _from_cluster(arguments: argparse.Namespace) -> list[Fleet]:
-    from embereye_operator.runtime.client import list_fleets
-
-    return await list_fleets(arguments.namespace)
 
 
 def local_fleets(data: Path) -> list[Fleet]:

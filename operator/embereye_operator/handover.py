@@ -45,13 +45,16 @@ def choose_shards(
     loads: Mapping[str, float],
     name: Callable[[int], str],
     index: Callable[[str], int],
+    unwanted: Collection[str] = (),
 ) -> list[str]:
     """The `count` shards that there are to be, by index.
 
-    Those that were to be stay. To grow, shards that were to go and still exist are reused before new ones are made;
-    to shrink, the cheapest go: those that do not answer, then those that carry least, then the last.
+    Those that were to be stay, but for those of which a person says that they are `unwanted`. To grow, shards that
+    were to go and still exist are reused before new ones are made; to shrink, the cheapest go: those that do not
+    answer, then those that carry least, then the last.
     """
-    chosen = list(record.shards or existing)
+    chosen = [shard for shard in record.shards or existing if shard not in unwanted]
+    existing = [shard for shard in existing if shard not in unwanted]
     if len(chosen) > count:
         cheapest = sorted(chosen, key=lambda shard: (shard in up, loads.get(shard, 0.0), -index(shard)))
         gone = set(cheapest[: len(chosen) - count])
@@ -59,7 +62,8 @@ def choose_shards(
     spare = sorted(
         (shard for shard in existing if shard not in chosen), key=lambda shard: (-loads.get(shard, 0.0), index(shard))
     )
-    fresh = (shard for number in range(len(chosen) + len(spare) + count) if (shard := name(number)) not in chosen)
+    numbers = range(len(chosen) + len(spare) + len(unwanted) + count)
+    fresh = (shard for number in numbers if (shard := name(number)) not in unwanted)
     while len(chosen) < count:
         chosen.append(spare.pop(0) if spare else next(shard for shard in fresh if shard not in chosen))
     return sorted(chosen, key=index)

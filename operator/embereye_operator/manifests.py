@@ -30,6 +30,7 @@ MANAGED_BY = "embereye-operator"  # also the field manager
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_FLEET = "embereye.dev/fleet"  # value: see fleet_label
 LABEL_SHARD = "embereye.dev/shard"
+ANNOTATION_DRAIN = "embereye.dev/drain"  # of a fleet: shards, with commas, that others are to take the place of
 ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it was made to replace
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
@@ -70,6 +71,12 @@ def shard_index(fleet: Fleet, name: str) -> int | None:
     """The index in a shard's name, or None where it is not one of this fleet's."""
     suffix = name.removeprefix(f"{fleet_name(fleet)}-")
     return int(suffix) if suffix != name and suffix.isdecimal() else None
+
+
+def drained(fleet: Fleet) -> list[str]:
+    """Shards that a person wants to be rid of."""
+    names = (name.strip() for name in fleet.annotations.get(ANNOTATION_DRAIN, "").split(","))
+    return [name for name in names if shard_index(fleet, name) is not None]
 
 
 def placement_name(fleet: Fleet) -> str:

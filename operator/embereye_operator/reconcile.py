@@ -16,6 +16,7 @@ from embereye_operator.manifests import (
     ANNOTATION_REPLACES,
     Settings,
     build_children,
+    drained,
     placement_name,
     selector_text,
     shard_capacity,
@@ -151,6 +152,7 @@ class _Pass:
             loads=shard_loads(held, list(set(held.values())), self.weights),
             name=lambda number: shard_name(self.fleet, number),
             index=lambda name: shard_index(self.fleet, name) or 0,
+            unwanted=drained(self.fleet),
         )
 
     def _keep(self) -> None:

@@ -10,7 +10,7 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.core.exceptions import ApiError, ConfigError
 
 from embereye.process.lifecycle import UserError
-from embereye_operator.model import FLEET_TYPES, Fleet, parse_fleet
+from embereye_operator.model import Fleet, parse_fleet
 from embereye_operator.runtime.kubernetes import ALL_NAMESPACES, FLEETS
 
 
@@ -48,8 +48,3 @@ async def fleets_of(client: AsyncClient, namespace: str) -> list[Fleet]:
             document = {**manifest, "kind": name, "apiVersion": f"{kind._api_info.resource.api_version}"}
             found.append(parse_fleet(document, strict=False))
     return sorted(found, key=lambda fleet: (fleet.namespace, fleet.name, fleet.kind))
-
-
-def plural(fleet: Fleet) -> str:
-    """The resource as kubectl names it."""
-    return FLEET_TYPES[fleet.type.resource].plural
