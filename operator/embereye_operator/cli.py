@@ -20,9 +20,14 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("simulate", "cameras"): ("embereye.sim.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
     ("explain",): ("embereye_operator.explain", "why a fleet has as many shards as it has; replay a recorded trace"),
+    ("bench", "operator"): ("embereye_operator.bench", "measure the operator against a real API server"),
     ("inspect",): ("embereye.sensor.inspect", "explain a capture of a device's bytes"),
 }
-GROUPS = {"shard": "run one shard", "simulate": "simulate devices over the real protocols"}
+GROUPS = {
+    "bench": "measure, against peers and in the same run",
+    "shard": "run one shard",
+    "simulate": "simulate devices over the real protocols",
+}
 
 
 class _Parser(argparse.ArgumentParser):

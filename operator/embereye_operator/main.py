@@ -93,12 +93,12 @@ def labels(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def run(arguments: Namespace) -> int:
+def run(arguments: Namespace, *, runtime: type[KubernetesRuntime] = KubernetesRuntime) -> int:
     """Run the operator until SIGTERM; returns the exit code."""
-    return lifecycle.run(lambda stop: serve(arguments, stop))
+    return lifecycle.run(lambda stop: serve(arguments, stop, runtime))
 
 
-async def serve(arguments: Namespace, stop: asyncio.Event) -> int:
+async def serve(arguments: Namespace, stop: asyncio.Event, runtime_type: type[KubernetesRuntime]) -> int:
     """Run the operator until `stop` is set."""
     if not arguments.image:
         raise UserError("--image is empty: name the image that shards run, or set EMBEREYE_IMAGE")
@@ -118,7 +118,7 @@ async def serve(arguments: Namespace, stop: asyncio.Event) -> int:
     )
     election = _election(client, arguments.lease)
     leads = election.leads if election else lambda: True
-    runtime = KubernetesRuntime(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES, leads=leads)
+    runtime = runtime_type(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES, leads=leads)
     controller = Controller(runtime, settings, leads)
     runner = await serve_http(_health_app(controller, election), "0.0.0.0", arguments.health_port)
     try:
