@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks
@@ -20,6 +20,9 @@ from embereye_operator.workqueue import WorkQueue
 logger = logging.getLogger(__name__)
 WORKERS = 8  # fleets reconciled at the same time
 PERIOD = 2.0  # seconds between passes over all fleets, for what only shards know
+REST_SECONDS = 0.03  # that a fleet at rest adds to the time between looks at those
+REST_PASSES = 10  # without anything to do, after which a fleet is at rest
+MAX_PERIOD = 30.0  # seconds between looks at a fleet at rest, however many there are
 RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed
 NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied
 PASS_LIMIT = 30.0  # seconds that one pass may take
@@ -32,12 +35,29 @@ class FleetRecord:
 
     status: FleetStatus = field(default_factory=FleetStatus)
     memory: Memory = field(default_factory=Memory)
+    fleet: Fleet | None = None
+    at_rest: int = 0  # passes since anything was on its way
     passes: int = 0
     failures: int = 0
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
     failing: str = ""  # why the latest pass failed
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=15.0))
+
+    def parsed(self, manifest: Manifest) -> Fleet:
+        """The fleet that `manifest` declares; what did not change is not validated again."""
+        known, metadata = self.fleet, manifest["metadata"]
+        annotations = metadata.get("annotations") or {}
+        if (
+            known is None
+            or known.uid != metadata.get("uid")
+            or known.generation != metadata.get("generation")
+            or known.annotations != annotations
+        ):
+            self.fleet = parse_fleet(manifest, strict=False)
+        else:
+            self.fleet = replace(known, manifest={**manifest, "spec": known.manifest["spec"]})
+        return self.fleet
 
 
 class Controller:
@@ -147,8 +167,14 @@ class Controller:
     async def _tick(self) -> None:
         while True:
             self._beat = time.monotonic()
-            for key in self._fleets() if self._leads() else ():
-                if key not in self._retries:
+            now = time.monotonic()
+            fleets = self._fleets() if self._leads() else []
+            # Many fleets at rest are looked at less often; whatever happens to them comes as an event.
+            rest = min(max(PERIOD, len(fleets) * REST_SECONDS), MAX_PERIOD)
+            for key in fleets:
+                record = self.records.get(key)
+                resting = record is not None and record.at_rest >= REST_PASSES and now - record.latest < rest
+                if key not in self._retries and not resting:
                     self._queue.add(key)
             await asyncio.sleep(PERIOD)
 
@@ -189,7 +215,7 @@ class Controller:
         started = time.monotonic()
         record.passes += 1
         try:
-            fleet = parse_fleet(manifest, strict=False)
+            fleet = record.parsed(manifest)
             async with asyncio.timeout(PASS_LIMIT):
                 outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, record.memory)
         except NotLeadingError:
@@ -205,6 +231,7 @@ class Controller:
         record.backoff.reset()
         record.latest = time.monotonic()
         record.status = outcome.status
+        record.at_rest = record.at_rest + 1 if outcome.at_rest else 0
         if outcome.actions:
             logger.info("%s: %s", fleet.key, ", ".join(outcome.actions))
 

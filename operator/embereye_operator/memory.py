@@ -2,9 +2,13 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from embereye.v1.shard_pb2 import ShardStatus
+from embereye.v1.types_pb2 import Device
 from embereye_operator.autoscale import DEFAULT_LEAD, Scaler
+from embereye_operator.model import FleetStatus
+from embereye_operator.schema import Manifest
 
 SECOND = 1_000_000_000  # nanoseconds
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
@@ -33,6 +37,10 @@ class Memory:
     scaler: Scaler = field(default_factory=Scaler)
     lead: float = DEFAULT_LEAD  # seconds from a new shard's making until it answers
     _coming: dict[str, int] = field(default_factory=dict)  # shard → since when it exists without answering
+    # What the latest pass found, so that the next one need not work it out again while nothing has changed.
+    declared: tuple[Any, list[Device]] = ((), [])  # from what, devices
+    applied: Any = None  # under what everything was as it should be
+    status: tuple[Manifest, FleetStatus] | None = None  # as it was written
     uneven: int = 0  # since when loads have differed too much; 0: they do not
     _rates: dict[str, _Rate] = field(default_factory=dict)
 

@@ -4,7 +4,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import yaml
 
@@ -18,8 +18,8 @@ from embereye_operator.schema import (
     Rule,
     described,
     from_manifest,
-    openapi,
     problems,
+    schema_of,
     with_defaults,
 )
 
@@ -656,7 +656,7 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
     if not name:
         raise FleetError(resource, ["metadata.name: is required"])
     namespace = str(metadata.get("namespace") or "default")
-    schema = openapi(fleet_type.spec)
+    schema = schema_of(cast("type", fleet_type.spec))
     if manifest.get("spec") is None:
         raise FleetError(f"{resource} {namespace}/{name}", ["spec: is required"])
     spec = with_defaults(schema, manifest["spec"])
@@ -693,7 +693,7 @@ def parse_devices(kind: FleetKind, text: str, where: str) -> tuple[Sensor, ...] 
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise FleetError(where, [f"is neither YAML nor JSON: {str(error).splitlines()[0]}"]) from error
-    value = with_defaults(openapi(DeviceList), {kind: [] if document is None else document})
+    value = with_defaults(schema_of(DeviceList), {kind: [] if document is None else document})
     if found := problems(DeviceList, value, path=""):
         raise FleetError(where, [sentence.removeprefix(".") for sentence in found])
     parsed: DeviceList = from_manifest(DeviceList, value)

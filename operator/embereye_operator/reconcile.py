@@ -34,6 +34,8 @@ from embereye_operator.status import Facts, build_status, timestamp
 logger = logging.getLogger(__name__)
 SECOND = 1_000_000_000  # nanoseconds
 MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
+OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule")
+BUSY = 0.3  # of a core; with less a fleet is far from needing another shard
 DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
 ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes people are told of
 Clock = Callable[[], int]  # nanoseconds since the Unix epoch
@@ -47,6 +49,7 @@ class Outcome:
     status: FleetStatus
     actions: tuple[str, ...]  # for the log: "apply Deployment hall-sensors-1"
     settled: bool  # nothing is on its way: the next pass may wait for an event or the clock
+    at_rest: bool = False  # settled, well, and far from any decision
 
 
 def identity(manifest: Mapping[str, Any]) -> Identity:
@@ -85,7 +88,7 @@ class _Pass:
         children = {identity(child): child for child in await self.runtime.children(self.fleet)}
         stored = children.get(("ConfigMap", placement_name(self.fleet)))
         self.record = read_record(self.fleet, stored)
-        self.previous = _previous_status(self.fleet)
+        self.previous = self._previous()
         self.devices = await self._declared()
         self.existing = _shards_of(self.fleet, children)
         await self._ask(list(dict.fromkeys([*self.existing, *self.record.shards])))
@@ -103,13 +106,28 @@ class _Pass:
 
     # --- what there is ---
 
+    def _previous(self) -> FleetStatus:
+        stored = self.fleet.status
+        if self.memory.status and self.memory.status[0] == stored:
+            return self.memory.status[1]
+        try:
+            status: FleetStatus = from_manifest(FleetStatus, stored)
+        except (TypeError, ValueError, AttributeError):
+            return FleetStatus()  # written by another version, or by hand
+        self.memory.status = stored, status
+        return status
+
     async def _declared(self) -> list[Device]:
         """All devices: the manifest's, then those of the ConfigMaps it names.
 
         A list that is missing or wrong takes no device out of sight: those it declared before are kept.
         """
+        found_maps = await self.runtime.config_maps(self.fleet) if self.fleet.devices_from else {}
+        maps = {name: dict(data) for name, data in found_maps.items()}
+        known_from, known = self.memory.declared
+        if known_from == (self.fleet.uid, self.fleet.generation, maps):
+            return known
         devices = {device.id: build_device(device, self.fleet) for device in self.fleet.devices}
-        maps = await self.runtime.config_maps(self.fleet) if self.fleet.devices_from else {}
         problems = []
         for reference in self.fleet.devices_from:
             source = reference.config_map_ref
@@ -133,7 +151,9 @@ class _Pass:
             for assignment in self.record.assignments.values():
                 for device_before in assignment.devices if assignment else ():
                     devices.setdefault(device_before.id, device_before)
-        return [devices[name] for name in sorted(devices)]
+        found = [devices[name] for name in sorted(devices)]
+        self.memory.declared = ((), []) if problems else ((self.fleet.uid, self.fleet.generation, maps), found)
+        return found
 
     async def _ask(self, shards: Sequence[str]) -> None:
         answers = await asyncio.gather(*(self.runtime.shard_status(self.fleet, shard) for shard in shards))
@@ -162,6 +182,11 @@ class _Pass:
 
     async def _change(self, children: Mapping[Identity, Manifest]) -> None:
         self.plan = self._plan()
+        if (basis := self._basis(children)) == self.memory.applied and basis is not None:
+            self.epoch = self.record.epoch
+            self._tell_what_is_stuck()
+            return
+        self.memory.applied = None
         assignments = self._assignments()
         self.epoch = next_epoch(assignments, self.record.assignments, self._epoch_floor())
         for assignment in assignments.values():
@@ -195,9 +220,35 @@ class _Pass:
             await self._apply(manifest, children)
         self.memory.made([shard for shard in self.wanted if shard not in self.existing], self.now)
         await self._prune(desired, children)
+        if not self.actions and not self.problems:
+            self.memory.applied = basis
         self._tell_what_is_stuck()
         self.existing = sorted(
             {*self.existing, *self.wanted} - self.gone, key=lambda name: shard_index(self.fleet, name) or 0
+        )
+
+    def _basis(self, children: Mapping[Identity, Manifest]) -> Any:
+        """All that what there is to be follows from; None where that cannot be told, or something is on its way."""
+        versions = {name: child["metadata"].get("resourceVersion") for name, child in children.items()}
+        told = all(status and status.epoch == self.record.epoch for status in self.statuses.values())
+        quiet = told and not self.plan.moving and not self.leaving and self.plan.placement == self.record.devices
+        if not quiet or not all(versions.values()):
+            return None
+        return (
+            (
+                self.fleet.uid,
+                self.fleet.generation,
+                self.fleet.annotations,
+                self.settings,
+                versions,
+                self.memory.declared[0] or None,
+                list(self.plan.members),
+                self.wanted,
+                self.runtime.displaced(self.fleet),
+                [kind for kind in OFFERED if self.runtime.offers(kind)],
+            )
+            if self.memory.declared[0]
+            else None
         )
 
     def _replaces(self, children: Mapping[Identity, Manifest]) -> dict[str, str]:
@@ -239,6 +290,11 @@ class _Pass:
     def _plan(self) -> Plan:
         members = self._members()
         ids = {device.id for device in self.devices}
+        if not self.weights and not self.record.moving and members == list(self.record.members):
+            # What `plan` would find out, too: everybody has an owner, and nobody has to move.
+            owners = set(self.record.devices.values())
+            if ids == set(self.record.devices) and owners == set(members):
+                return Plan(self.record.members, self.record.devices)
         kept = {device: shard for device, shard in self.record.devices.items() if device in ids}
         uneven = bool(self.weights) and spread(shard_loads(kept, members, self.weights)) > LIMIT
         return plan(
@@ -418,13 +474,19 @@ class _Pass:
             problems=self.problems,
         )
         status = build_status(facts, self.previous)
-        manifest = to_manifest(status)
-        if manifest != to_manifest(self.previous) or not self.fleet.status:
+        if status != self.previous or not self.fleet.status:
+            manifest = to_manifest(status)
             await self.runtime.write_status(self.fleet, manifest)
+            self.memory.status = manifest, status
             self.actions.append("write status")
             await self._announce(status)
         progressing = status.condition("Progressing")
-        return Outcome(status, tuple(self.actions), progressing is not None and progressing.status == "False")
+        settled = progressing is not None and progressing.status == "False"
+        covered = status.condition("Covered")
+        calm = all(told is not None and told.load.utilization < BUSY for told in self.statuses.values())
+        same = decision.known and decision.required <= self.fleet.spec.shards
+        at_rest = settled and calm and same and not self.actions and covered is not None and covered.status == "True"
+        return Outcome(status, tuple(self.actions), settled, at_rest)
 
     async def _announce(self, status: FleetStatus) -> None:
         for type_ in ANNOUNCED:
@@ -457,11 +519,3 @@ def _shards_of(fleet: Fleet, children: Mapping[Identity, Manifest]) -> list[str]
     names = [name for kind, name in children if kind == "Deployment"]
     indexes = sorted(index for name in names if (index := shard_index(fleet, name)) is not None)
     return [shard_name(fleet, index) for index in indexes]
-
-
-def _previous_status(fleet: Fleet) -> FleetStatus:
-    try:
-        status: FleetStatus = from_manifest(FleetStatus, fleet.status)
-    except (TypeError, ValueError, AttributeError):
-        return FleetStatus()  # written by another version, or by hand
-    return status

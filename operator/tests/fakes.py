@@ -1,6 +1,7 @@
 """A runtime in memory: objects in a dictionary, shards as values that tests set."""
 
 import copy
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -90,14 +91,22 @@ class FakeRuntime:
         self.starts_shards = starts_shards
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
-        return copy.deepcopy(list(self.objects.values()))
+        found = copy.deepcopy(list(self.objects.values()))
+        for manifest in found:
+            # Tests edit objects: their version follows from what they say.
+            content = zlib.crc32(repr(manifest).encode())
+            manifest["metadata"]["resourceVersion"] = f"{manifest['metadata'].get('resourceVersion', '')}.{content}"
+        return found
 
     async def apply(self, manifest: Manifest) -> None:
         if reason := self.refused.get(identity(manifest)):
             raise RefusedError(reason)
         name = manifest["metadata"]["name"]
         self.log.append(f"apply {manifest['kind']} {name}")
-        self.objects[identity(manifest)] = copy.deepcopy(manifest)
+        manifest = copy.deepcopy(manifest)
+        if version := manifest["metadata"].pop("resourceVersion", "").split(".")[0]:
+            manifest["metadata"]["resourceVersion"] = version
+        self.objects[identity(manifest)] = manifest
         if manifest["kind"] == "Deployment":
             self.objects[identity(manifest)]["status"] = {"availableReplicas": int(self.starts_shards)}
             if self.starts_shards:
@@ -167,6 +176,7 @@ class World:
         self.runtime = FakeRuntime(**options)
         self.now = START
         self.memory = Memory()
+        self._spec, self._generation = "", 0
 
     @property
     def fleet(self) -> Fleet:
@@ -174,7 +184,10 @@ class World:
         if self.runtime.scaled:
             self.manifest["spec"]["shards"] = self.runtime.scaled
             self.runtime.scaled = None
-        return parse_fleet({**self.manifest, **status})
+        if (spec := repr(self.manifest["spec"])) != self._spec:
+            self._spec, self._generation = spec, self._generation + 1
+        metadata = {**self.manifest["metadata"], "generation": self._generation}
+        return parse_fleet({**self.manifest, "metadata": metadata, **status})
 
     async def step(self) -> Outcome:
         """One pass."""
