@@ -19,12 +19,15 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("simulate", "sensors"): ("embereye.sim.sensors", "simulate thermal/gas sensors over the real protocol"),
     ("simulate", "cameras"): ("embereye.sim.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("bench", "sensors"): ("embereye.bench.sensors", "measure the sensor path against baselines"),
+    ("bench", "operator"): ("embereye_operator.bench", "measure the operator against a real API server"),
+    ("explain", "fleet"): ("embereye_operator.explain", "why a fleet has as many shards as it has"),
+    ("explain", "replay"): ("embereye_operator.replay", "decide once more on a recorded scaling trace"),
     ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
     ("inspect",): ("embereye.sensor.inspect", "explain a capture of a device's bytes"),
 }
 GROUPS = {
-    "bench": "measure this machine",
+    "bench": "measure, against peers and in the same run",
     "explain": "say how something came about",
     "shard": "run one shard",
     "simulate": "simulate devices over the real protocols",
