@@ -42,7 +42,7 @@ image: install ## Build the image that every component runs, embereye:dev
 	e2e/cluster/build-image $(IMAGE)
 
 e2e: e2e-up ## Run the smoke test in a real three-node cluster, which stays up; results in e2e/results
-	$(BIN)/pytest e2e
+	$(BIN)/pytest $(wildcard e2e/test_*.py)
 
 e2e-up: install ## Bring the cluster up where it is not, with the image as it is now
 	e2e/cluster/up >/dev/null
@@ -56,8 +56,9 @@ format: install ## Put the code into the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-crds: install ## Write the CRDs anew from the Python model
+crds: install ## Write the CRDs and docs/reference.md anew from the Python model
 	$(BIN)/python -m embereye_operator.crds charts/embereye/files/crds
+	$(BIN)/python -m embereye_operator.reference docs/reference.md
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
 	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.txt pyproject.toml

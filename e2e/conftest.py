@@ -42,6 +42,7 @@ def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
     reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
     assert reporter is not None
+    reporter.showfspath = False  # the module's name would stand between the lines
 
     def write(line: str) -> None:
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():

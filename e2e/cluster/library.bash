@@ -12,7 +12,10 @@ stock_base=python:3.11-slim own_base=embereye-base:bookworm
 debian=bookworm # its Python is 3.11, the oldest that the project supports
 
 root=$(cd "$here/../.." && pwd)
-mkdir -p "${EMBEREYE_CACHE:-$root/.cache}/cluster/logs"
+if ! mkdir -p "${EMBEREYE_CACHE:-$root/.cache}/cluster/logs" 2>/dev/null || [ ! -w "${EMBEREYE_CACHE:-$root/.cache}/cluster/logs" ]; then
+  printf '%s may not be written to by %s: run this as root, or set EMBEREYE_CACHE to a folder of your own.\n' "${EMBEREYE_CACHE:-$root/.cache}" "$(id -un)" >&2
+  exit 1
+fi
 cache=$(realpath "${EMBEREYE_CACHE:-$root/.cache}")
 state=$cache/cluster
 logs=$state/logs
@@ -65,7 +68,7 @@ run() {
 # Another script of this folder, which prints its own steps and its own sentence.
 part() {
   stepped
-  EMBEREYE_PART=1 run "$here/$1" "${@:2}" >/dev/null || exit
+  run env EMBEREYE_PART=1 "$here/$1" "${@:2}" >/dev/null || exit
 }
 
 interrupted() {
@@ -80,12 +83,16 @@ interrupted() {
   exit 130
 }
 
-# Deletes a folder in which a root file system may have been under construction.
-discard() {
-  local mount
-  awk -v under="$1/" 'index($2, under) == 1 { print $2 }' /proc/self/mounts | sort -r | while read -r mount; do
+# release FOLDER: unmounts it and all that is mounted within.
+release() {
+  awk -v folder="$1" '$2 == folder || index($2, folder "/") == 1 { print $2 }' /proc/self/mounts | sort -r | while read -r mount; do
     umount -l "$mount"
   done
+}
+
+# Deletes a folder in which a root file system may have been under construction.
+discard() {
+  release "$1"
   rm -rf --one-file-system "$1"
 }
 
@@ -216,6 +223,9 @@ forget_rules() {
 
 docker_answers() { timeout 20 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
+# A process that ended and was not reaped, as may stay behind where process 1 is not an init, has no command line.
+alive() { [ -n "$(tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline")" ]; } 2>/dev/null
+
 daemon_pid() { # of the daemon that was started here, if it runs
   local pid
   pid=$(cat "$state/daemon" 2>/dev/null) && tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF "$state/docker" && echo "$pid"
@@ -232,21 +242,27 @@ need_docker() {
   docker_answers && return # where systemd runs, the package starts it
   [ ! -d /run/systemd/system ] || fail "Docker is installed and its daemon is not running: start it with 'systemctl start docker' (journalctl -u docker says why it stopped), then run this again."
   stale=$(cat /var/run/docker.pid 2>/dev/null || true)
-  [ -z "$stale" ] || [ "$(cat "/proc/$stale/comm" 2>/dev/null)" != dockerd ] || fail "the Docker daemon, process $stale, does not answer: stop it, then run this again."
+  [ -z "$stale" ] || ! alive "$stale" || [ "$(cat "/proc/$stale/comm")" != dockerd ] || fail "the Docker daemon, process $stale, does not answer: stop it, then run this again."
   start_daemon
 }
 
 # With its data in the cache. Docker asks for every capability that the kernel knows when a container is privileged, as
 # kind's are; where the machine lacks one, a runtime that leaves it out stands before runc.
 start_daemon() {
-  local python pid
+  local python pid left
   step "starting a Docker daemon"
+  for left in /var/run/docker.pid /var/run/docker/containerd/containerd.pid; do
+    # Docker takes a process that was not reaped for one that runs.
+    [ ! -f "$left" ] || alive "$(cat "$left")" || rm "$left"
+  done
   remember_machine
   touch "$state/before/ours"
   if lacks_sys_resource; then
-    python=$(python3 -c 'import sys; print(sys.executable)') || fail "Python 3 is needed to start containers on a machine without CAP_SYS_RESOURCE: install python3."
+    # Copied, and run by no virtual environment's Python: the daemon may outlive this checkout.
+    install "$here/runtime.py" "$state/runtime.py"
+    python=$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))') || fail "Python 3 is needed to start containers on a machine without CAP_SYS_RESOURCE: install python3."
     printf '{"default-runtime": "held", "runtimes": {"held": {"path": "%s", "runtimeArgs": ["-I", "-S", "%s"]}}}\n' \
-      "$python" "$here/runtime.py" >"$state/docker.json"
+      "$python" "$state/runtime.py" >"$state/docker.json"
   else
     echo '{}' >"$state/docker.json"
   fi
@@ -262,7 +278,7 @@ start_daemon() {
   echo "$pid" >"$state/daemon"
   for _ in {1..120}; do
     docker_answers && break
-    kill -0 "$pid" 2>/dev/null || fail "the Docker daemon did not start: $logs/dockerd.log says why."
+    alive "$pid" || fail "the Docker daemon did not start: $logs/dockerd.log says why."
     sleep 0.5
   done
   docker_answers || fail "the Docker daemon does not answer after a minute: $logs/dockerd.log says why."
@@ -278,10 +294,10 @@ stop_daemon() {
   pid=$(daemon_pid) || { rm -f "$state/daemon"; return 0; }
   kill -TERM "$pid"
   for _ in {1..120}; do
-    kill -0 "$pid" 2>/dev/null || break
+    alive "$pid" || break
     sleep 0.5
   done
-  ! kill -0 "$pid" 2>/dev/null || fail "the Docker daemon, process $pid, does not stop: $logs/dockerd.log says why."
+  ! alive "$pid" || fail "the Docker daemon, process $pid, does not stop: $logs/dockerd.log says why."
   rm -f "$state/daemon"
 }
 
@@ -332,6 +348,10 @@ root_filesystem() {
 clusters() { docker ps --all --filter label=io.x-k8s.kind.cluster --format '{{.Label "io.x-k8s.kind.cluster"}}' | sort -u; }
 
 nodes() { docker ps --all --filter "label=io.x-k8s.kind.cluster=$1" --format '{{.Names}}' | sort; }
+
+made_here() { # a cluster of the same name may be somebody else's
+  [ -d "$state/clusters/$1" ] || fail "the cluster $1 was not made with the cache $cache: choose another name, or delete it with 'kind delete cluster --name $1'."
+}
 
 delete_cluster() {
   nodes "$1" | xargs -r docker rm --force --volumes >/dev/null

@@ -180,7 +180,7 @@ def _address(node: Json) -> str:
 
 
 async def until(
-    ask: Callable[[], Awaitable[T]], satisfied: Callable[[T], object], what: str, limit: float, period: float = 0.5
+    ask: Callable[[], Awaitable[T]], satisfied: Callable[[T], object], what: str, limit: float, period: float = 1.0
 ) -> T:
     """Ask until the answer satisfies; AssertionError with the last answer after `limit` seconds."""
     deadline = time.monotonic() + limit

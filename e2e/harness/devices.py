@@ -139,7 +139,7 @@ class PushCamera:
                 else:
                     self.analysed = response.ack.analysed
         except grpc.aio.AioRpcError as error:
-            self.diary.note(self.id, f"{target}: {error.code().name}: {error.details()}")
+            self.diary.note_change(self.id, f"{target}: {error.code().name}: {error.details()}")
         finally:
             sending.cancel()
             with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):

@@ -73,6 +73,7 @@ class Diary:
         self.steps: list[Step] = []
         self.numbers: list[Number] = []
         self._tell = tell
+        self._last: dict[str, str] = {}
         self._file = (folder / "diary.jsonl").open("a", encoding="utf-8")
 
     def note(self, source: str, text: str, level: Level = "info", time_ns: int = 0) -> None:
@@ -81,6 +82,12 @@ class Diary:
         self.entries.append(entry)
         self._file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
         self._file.flush()
+
+    def note_change(self, source: str, text: str) -> None:
+        """Add a line unless it says what the same source said last: for what is tried again and again."""
+        if self._last.get(source) != text:
+            self._last[source] = text
+            self.note(source, text)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:

@@ -53,7 +53,7 @@ class EvidenceProber:
                     for name in response.acknowledged:
                         self.acknowledged.setdefault(name, now)
             except grpc.aio.AioRpcError as error:
-                self._diary.note("evidence prober", f"cut off: {error.code().name}: {error.details()}")
+                self._diary.note_change("evidence prober", f"cut off: {error.code().name}: {error.details()}")
             finally:
                 sending.cancel()
                 with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -150,12 +150,14 @@ class IngestProber:
                         return self._moves[-1]
                 latest = max(began, self.acks[-1] if self.acks else began)
                 if now - latest > STALLED:
-                    self.diary.note(self.device, f"{target} acknowledges nothing: dialling again")
+                    self.diary.note_change(self.device, f"{target} acknowledges nothing: dialling again")
                     return ""
                 await asyncio.sleep(0.02)
-            await reading
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            self.diary.note(self.device, f"{target}: {getattr(error, 'details', lambda: '')() or type(error).__name__}")
+            if not reading.cancelled():
+                await reading
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
+            reason = getattr(error, "details", lambda: "")() or type(error).__name__
+            self.diary.note_change(self.device, f"{target}: {reason}")
         finally:
             reading.cancel()
             with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
@@ -180,7 +182,9 @@ class IngestProber:
                 case "drain":
                     self.drains += 1
                     target = self.reroute(response.drain.target) if response.drain.target else ""
-                    self.diary.note(self.device, f"DRAIN to {response.drain.target or 'home'}: {response.drain.reason}")
+                    self.diary.note_change(
+                        self.device, f"DRAIN to {response.drain.target or 'home'}: {response.drain.reason}"
+                    )
                     self._moves.append(target)
                 case "rejected":
                     self.rejections.append(response.rejected.reason)
@@ -193,6 +197,8 @@ class IngestProber:
             self.taken_back.append(f"{self.device}: {self.watermark} was acknowledged, then only {sequence}")
             return
         if sequence > self.watermark:
+            if not self.acks or time.monotonic() - self.acks[-1] > 1:
+                self.diary.note_change(self.device, f"acknowledged up to {sequence}")
             self.watermark = sequence
             self.acks.append(time.monotonic())
         while self._waiting and self._waiting[0].sequence <= sequence:

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
 from harness.devices import Film, PushCamera, TextDevice
-from harness.diary import Diary
+from harness.diary import Diary, Level
 from harness.probers import EvidenceProber, IngestProber
 from harness.witness import Witness
 
@@ -42,14 +42,20 @@ class Site:
         self.cameras: list[PushCamera] = []
         self.witness: Witness
         self.evidence: EvidenceProber
+        self._fleets: dict[tuple[str, str], Json] = {}  # kind and name → as the API server told last
         self._routes: dict[str, str] = {}  # address as shards name it → address from here
         self._tasks: dict[str, asyncio.Task[Any]] = {}
 
     # --- background work ---
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        """Run `work` until the run ends; `check_tasks` tells of its failure."""
-        self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
+        """Run `work` until the run ends; the diary and `check_tasks` tell of its failure."""
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            self.diary.note("harness", f"{task.get_name()} failed: {error!r}", "bad")
 
     async def stop(self, *names: str) -> None:
         """Cancel background work; all of it where no name is given."""
@@ -112,6 +118,14 @@ class Site:
         rows = (line.split() for line in out.splitlines())
         return {"/".join(row) for row in rows if row[:2] != ["kube-system", "Pod"]}
 
+    async def added(self) -> set[str]:
+        """The objects that there are and were not before the installation."""
+        return await self.objects() - self.before
+
+    async def removed(self) -> set[str]:
+        """The objects that there were before the installation and are no more."""
+        return self.before - await self.objects()
+
     async def install(self) -> None:
         """`helm install`, as a user does it, but for the image, the volume's class and the hub's kind of Service."""
         self.installed_ns = time.time_ns()
@@ -134,8 +148,8 @@ class Site:
             return ""
 
         await until(applied, lambda problem: not problem, "the fleets are accepted", 30)
-        self.start(self._follow(f"{SITE}/sf", "sensorfleets.embereye.dev"), "follow-sensorfleets")
-        self.start(self._follow(f"{SITE}/cf", "camerafleets.embereye.dev"), "follow-camerafleets")
+        self.start(self._follow("sf", "sensorfleets.embereye.dev"), "follow-sensorfleets")
+        self.start(self._follow("cf", "camerafleets.embereye.dev"), "follow-camerafleets")
 
     async def open_doors(self) -> None:
         """NodePort Services beside the fleets' and the shards' own, so that devices outside can reach them."""
@@ -171,20 +185,24 @@ class Site:
         service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
         return f"{self.entrance}:{node_ports(service)['grpc']}"
 
-    async def _follow(self, name: str, kind: str) -> None:
+    async def _follow(self, kind: str, resource: str) -> None:
+        """Keep the fleets of a kind as the API server tells of them, and note what changes, until cancelled."""
         known: dict[str, str] = {}
-        async for fleet in self.cluster.watch(kind, "--namespace", SITE):
-            key = f"{name}/{fleet['metadata']['name']}"
-            status = fleet.get("status", {})
-            for condition in status.get("conditions", []):
-                entry = f"{key} {condition['type']}={condition['status']} {condition.get('message', '')}"
-                short = f"{condition['status']} {condition.get('reason')}"
-                place = f"{key} {condition['type']}"
-                if known.get(place) != short:
-                    known[place] = short
-                    good = (condition["status"] == "True") != (condition["type"] == "Degraded")
-                    shown = {"Covered": "good" if good else "bad"}.get(condition["type"], "info")
-                    self.diary.note("fleet", entry[:500], shown)  # type: ignore[arg-type]
+        while True:
+            async for fleet in self.cluster.watch(resource, "--namespace", SITE):
+                name = fleet["metadata"]["name"]
+                self._fleets[kind, name] = fleet
+                for condition in fleet.get("status", {}).get("conditions", []):
+                    place, state = f"{kind}/{name} {condition['type']}", f"{condition['status']} {condition['reason']}"
+                    if known.get(place) == state:
+                        continue
+                    known[place] = state
+                    level: Level = "info"
+                    if condition["type"] == "Covered":
+                        level = "good" if condition["status"] == "True" else "bad"
+                    text = f"{place}={condition['status']} {condition.get('message', '')}"
+                    self.diary.note("fleet", text[:500], level, 0)
+            await asyncio.sleep(1)
 
     async def follow_events(self) -> None:
         """Put the cluster's events into the diary, until cancelled."""
@@ -202,16 +220,24 @@ class Site:
         """A fleet as the API server has it."""
         return await self.cluster.get(kind, name, "--namespace", SITE) or {}
 
-    async def covered(self, kind: str, name: str, limit: float, *, wanted: bool = True) -> Json:
-        """Wait until the API server's record of the fleet's newest generation says Covered is `wanted`."""
+    async def condition(self, kind: str, name: str, limit: float, **wanted: bool) -> None:
+        """Wait until the API server's record of the fleet, as declared now, has these conditions."""
+        generation = (await self.fleet(kind, name))["metadata"]["generation"]
 
-        def satisfied(fleet: Json) -> bool:
-            status = fleet.get("status", {})
-            conditions = {entry["type"]: entry for entry in status.get("conditions", [])}
-            fresh = status.get("observedGeneration") == fleet.get("metadata", {}).get("generation")
-            return bool(fresh and conditions.get("Covered", {}).get("status") == str(wanted))
+        async def conditions() -> dict[str, str]:
+            status = self._fleets.get((kind, name), {}).get("status", {})
+            if status.get("observedGeneration", 0) < generation:
+                return {}
+            return {entry["type"]: f"{entry['status']} {entry.get('message', '')}" for entry in status["conditions"]}
 
-        return await until(lambda: self.fleet(kind, name), satisfied, f"{kind}/{name} Covered={wanted}", limit)
+        def satisfied(now: dict[str, str]) -> bool:
+            return all(now.get(type_, "").startswith(str(value)) for type_, value in wanted.items())
+
+        await until(conditions, satisfied, f"{kind}/{name} {wanted}", limit, 0.05)
+
+    async def covered(self, kind: str, name: str, limit: float, *, wanted: bool = True) -> None:
+        """Wait until the API server's record of the fleet says Covered is `wanted`."""
+        await self.condition(kind, name, limit, Covered=wanted)
 
     async def pods(self, *, component: str = "", fleet: str = "", namespace: str = SITE) -> list[Json]:
         """Pods that are not on their way out, by name."""

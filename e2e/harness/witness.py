@@ -15,6 +15,7 @@ from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from harness.diary import Diary
 
 RETRY_SECONDS = 0.1
+CONNECT_SECONDS = 1.0
 # A hub that was killed comes back at the same address; gRPC alone would wait longer and longer before it looks.
 OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -60,13 +61,15 @@ class Witness:
                 link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
                 call = AlarmsStub(link).Subscribe(SubscribeRequest(cursor=self._cursor))
                 try:
-                    await call.initial_metadata()
+                    await asyncio.wait_for(link.channel_ready(), CONNECT_SECONDS)
                     self.connections += 1
                     failing = ""
                     self._diary.note("witness", f"subscribed after cursor {self._cursor}")
                     async for event in call:
                         self._hear(event)
                     reason = "the hub ended the stream"
+                except TimeoutError:
+                    reason = "no connection"
                 except grpc.aio.AioRpcError as error:
                     reason = f"{error.code().name}: {error.details()}"
                 finally:

@@ -18,13 +18,17 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("shard", "camera"): ("embereye.camera.main", "run one camera shard"),
     ("simulate", "sensors"): ("embereye.sim.sensors", "simulate thermal/gas sensors over the real protocol"),
     ("simulate", "cameras"): ("embereye.sim.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
+    ("bench", "sensors"): ("embereye.bench.sensors", "measure the sensor path against baselines"),
+    ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
-    ("explain",): ("embereye_operator.explain", "why a fleet has as many shards as it has; replay a recorded trace"),
+    ("explain", "fleet"): ("embereye_operator.explain", "say why a fleet has as many shards as it has"),
+    ("explain", "replay"): ("embereye_operator.replay", "decide once more on a recorded scaling trace"),
     ("bench", "operator"): ("embereye_operator.bench", "measure the operator against a real API server"),
     ("inspect",): ("embereye.sensor.inspect", "explain a capture of a device's bytes"),
 }
 GROUPS = {
-    "bench": "measure, against peers and in the same run",
+    "bench": "measure this machine",
+    "explain": "say how something came about",
     "shard": "run one shard",
     "simulate": "simulate devices over the real protocols",
 }

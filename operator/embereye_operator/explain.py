@@ -1,36 +1,27 @@
-"""`embereye explain`: why a fleet has as many shards as it has, and what recorded inputs would lead to."""
+"""Say why a fleet has as many shards as it has: inputs, formula, outcome."""
 
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from embereye.process.lifecycle import UserError
-from embereye_operator.autoscale import Decision, Measured, Scaler, bounded, overrun, terms
+from embereye_operator.autoscale import Measured, bounded, overrun, terms
 from embereye_operator.manifests import shard_capacity
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetStatus, parse_fleet
 from embereye_operator.runtime.client import list_fleets
 from embereye_operator.schema import Manifest, from_manifest, to_manifest
-from embereye_operator.trace import Entry, read
 
 SECOND = 1_000_000_000  # nanoseconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    kinds = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    fleet = kinds.add_parser("fleet", help="a fleet's scaling: inputs, formula, outcome")
-    add_fleet_arguments(fleet)
-    fleet.add_argument("--data", type=Path, metavar="DIR", help="of a running `embereye up`, instead of a cluster")
-    replay = kinds.add_parser("replay", help="decide once more on a recorded trace")
-    replay.add_argument("trace", type=Path, help="a file that --scaling-trace or `embereye up` wrote")
-    replay.add_argument("--all", action="store_true", help="show every entry, not only where something changes")
-    replay.add_argument("--json", action="store_true", help="a line of JSON per entry")
+    add_fleet_arguments(parser)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="of a running `embereye up`, instead of a cluster")
 
 
 def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +33,6 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain; returns the exit code."""
-    if arguments.what == "replay":
-        return show_replay(arguments.trace, every=arguments.all, as_json=arguments.json)
     return explain_fleet(arguments)
 
 
@@ -162,38 +151,3 @@ def sentences(answer: Manifest) -> list[str]:
         if last.get("inputs"):
             lines.append(f"             on {', '.join(f'{key} {value:g}' for key, value in last['inputs'].items())}")
     return lines
-
-
-def replayed(entries: Sequence[Entry]) -> list[tuple[Entry, Decision]]:
-    """What the law of this version decides on each entry."""
-    scaler = Scaler()
-    return [(entry, scaler.decide(entry.limits, entry.observed, entry.deadline)) for entry in entries]
-
-
-def show_replay(path: Path, *, every: bool, as_json: bool) -> int:
-    """`explain replay TRACE`."""
-    before = None
-    for entry, decision in replayed(list(read(path))):
-        observed = entry.observed
-        if as_json:
-            line = {
-                "time": observed.time,
-                "shards": observed.shards,
-                "decided": decision.shards,
-                "required": decision.required,
-                "known": decision.known,
-                "reason": decision.reason,
-            }
-            print(json.dumps(line))
-            continue
-        shape = (observed.shards, decision.shards, decision.required, decision.known)
-        if every or shape != before:
-            when = datetime.fromtimestamp(observed.time / 1e9, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
-            arrow = f"{observed.shards:>3} → {decision.shards:<3}" if decision.shards != observed.shards else ""
-            print(
-                f"{when}  {arrow or f'{observed.shards:>3}      '}  required {decision.required:<3} {decision.reason}"
-            )
-        before = shape
-    if before is None and not as_json:
-        print(f"{path} is empty", file=sys.stderr)
-    return 0

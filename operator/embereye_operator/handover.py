@@ -84,7 +84,8 @@ def plan(
     """The next placement; calling it again with what came of it moves things on, wherever it was interrupted.
 
     A device that changes owner is given to the new one first; the old one holds on to it until the new one says that
-    it covers it, or until `patience` is over, of which this operator has itself seen all, as `waiting` says. What the old one does not cover, there is nothing to hold on to.
+    it covers it, or until `patience` is over, of which this operator has itself seen all: `waiting` has since when.
+    What the old one does not cover, there is nothing to hold on to.
     """
     covering = {
         shard: {device.id for device in status.devices if device.covered}

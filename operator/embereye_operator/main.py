@@ -95,6 +95,7 @@ def labels(text: str) -> dict[str, str]:
 
 def run(arguments: Namespace, *, runtime: type[KubernetesRuntime] = KubernetesRuntime) -> int:
     """Run the operator until SIGTERM; returns the exit code."""
+    lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     return lifecycle.run(lambda stop: serve(arguments, stop, runtime))
 
 

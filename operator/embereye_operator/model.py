@@ -259,8 +259,8 @@ class SmokePercent(Resource):
     """Smoke, from the analog channel ADC1."""
 
     RULES = (_ordered("preAlarmPercent", "alarmPercent"),)
-    pre_alarm_percent: float = described("% of the converter's range.", default=40.0, minimum=0, maximum=100)
-    alarm_percent: float = described("% of the converter's range.", default=60.0, minimum=0, maximum=100)
+    pre_alarm_percent: float = described("% of the converter's range.", default=15.0, minimum=0, maximum=100)
+    alarm_percent: float = described("% of the converter's range.", default=25.0, minimum=0, maximum=100)
 
 
 @dataclass(frozen=True)
@@ -268,8 +268,8 @@ class FlamePercent(Resource):
     """Flame, from the analog channel ADC2."""
 
     RULES = (_ordered("preAlarmPercent", "alarmPercent"),)
-    pre_alarm_percent: float = described("% of the converter's range.", default=50.0, minimum=0, maximum=100)
-    alarm_percent: float = described("% of the converter's range.", default=70.0, minimum=0, maximum=100)
+    pre_alarm_percent: float = described("% of the converter's range.", default=55.0, minimum=0, maximum=100)
+    alarm_percent: float = described("% of the converter's range.", default=75.0, minimum=0, maximum=100)
 
 
 @dataclass(frozen=True)

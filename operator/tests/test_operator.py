@@ -20,14 +20,6 @@ from .test_schema import camera, manifest
 
 pytestmark = pytest.mark.apiserver
 KINDS = ("Deployment", "Service", "ConfigMap", "PodDisruptionBudget")
-COMMAND = (
-    "import argparse, embereye_operator.main as m\n"
-    "from embereye.process.lifecycle import configure_logging\n"
-    "configure_logging()\n"
-    "p = argparse.ArgumentParser()\n"
-    "m.add_arguments(p)\n"
-    "raise SystemExit(m.run(p.parse_args()))\n"
-)
 
 
 @contextlib.contextmanager
@@ -39,8 +31,8 @@ def operator(
     scope = ["--namespace", namespace] if namespace else ["--all-namespaces"]
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *scope, "--image=embereye:test", "--hub=127.0.0.1:9",
-             f"--health-port={port}"],
+            [sys.executable, "-m", "embereye_operator.cli", "operator", *scope, "--image=embereye:test",
+             "--hub=127.0.0.1:9", f"--health-port={port}"],
             env={**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)},
             stdout=out,
             stderr=out,

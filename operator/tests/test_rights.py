@@ -87,6 +87,7 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
 
     refused = [entry for entry in cluster.audit() if entry.get("responseStatus", {}).get("code") in {401, 403}]
     assert refused == []
+    assert "operator ready" in log.read_text()
     assert "forbidden" not in log.read_text().lower()
     # Asked of the role by the admission of owner references, not by a request.
     implied = {("embereye.dev", f"{plural}/finalizers", "update") for plural in ("sensorfleets", "camerafleets")}

@@ -9,7 +9,7 @@ import pytest
 
 from embereye.process.lifecycle import UserError
 from embereye.v1.shard_pb2 import Load
-from embereye_operator import explain
+from embereye_operator import explain, replay
 from embereye_operator.autoscale import Measured, Observed
 from embereye_operator.model import Autoscaling, parse_fleet
 from embereye_operator.schema import to_manifest
@@ -176,12 +176,12 @@ def test_a_trace_entry_survives_its_line(rate: float | None) -> None:
 def test_a_trace_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text("\n".join(encode(entry(2 * number, 700 if number < 5 else 2800)) for number in range(10)))
-    assert explain.run(arguments("replay", str(path))) == 0
+    assert replay.run(arguments(str(path))) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert "2 → 5" in lines[1]
     assert "burst" in lines[1]
-    assert explain.run(arguments("replay", str(path), "--json")) == 0
+    assert replay.run(arguments(str(path), "--json")) == 0
     assert len([json.loads(line) for line in capsys.readouterr().out.splitlines()]) == 10
 
 
@@ -205,7 +205,7 @@ def test_a_trace_is_written_only_where_something_changed(tmp_path: Path) -> None
 
 def arguments(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    explain.add_arguments(parser)
+    replay.add_arguments(parser)
     return parser.parse_args(words)
 
 

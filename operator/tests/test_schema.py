@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from embereye_operator import crds
+from embereye_operator import crds, reference
 from embereye_operator.model import (
     API_VERSION,
     CameraFleetSpec,
@@ -186,3 +186,7 @@ def test_specs_and_statuses_survive_a_round_trip() -> None:
     spec = parse_fleet(manifest("CameraFleet", declared)).spec
     assert from_manifest(CameraFleetSpec, to_manifest(spec)) == spec
     assert from_manifest(FleetStatus, to_manifest(FleetStatus(shards=3))) == FleetStatus(shards=3)
+
+
+def test_the_reference_is_what_the_model_says() -> None:
+    assert reference.main(["--check", str(ROOT / "docs/reference.md")]) == 0

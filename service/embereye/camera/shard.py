@@ -14,8 +14,9 @@ from embereye.camera.device import CameraDevice
 from embereye.camera.mailbox import Tally
 from embereye.camera.measure import LoadMeter
 from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import PushService, Verdict
-from embereye.camera.sources.source import Source, keep_playing, open_source
+from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.workers import Workers, thread_count
 from embereye.process.grpc_server import Service
 from embereye.shard.episodes import Episodes, Sign

@@ -140,16 +140,19 @@ class Api:
         now = time.monotonic()
         if now - self._devices_made > DEVICES_SECONDS:
             self._devices_made = now
-            devices = [self._device(fleet, watched) for fleet, watched in self._hub.coverage.devices()]
+            book = self._hub.coverage
+            devices = [self._device(fleet, watched) for fleet, watched in book.devices()]
+            devices += [self._device(fleet, watched, declared=False) for fleet, watched in book.strangers()]
             self._devices_text = json.dumps({"devices": devices, "timeNs": str(time.time_ns())})
         response = web.Response(text=self._devices_text, content_type="application/json")
         response.enable_compression()
         return response
 
-    def _device(self, fleet: Fleet, watched: Watched) -> Json:
+    def _device(self, fleet: Fleet, watched: Watched, *, declared: bool = True) -> Json:
         latest = max(watched.sightings.items(), key=lambda entry: entry[1].heard, default=None)
-        reason = self._hub.darkness(fleet, watched)
+        reason = self._hub.darkness(fleet, watched) if declared else f"not declared in {fleet.name}"
         entry: Json = {
+            "declared": declared,
             "fleet": fleet.name,
             "id": watched.device.id,
             "zone": watched.device.zone,
@@ -180,9 +183,10 @@ class Api:
         names = request.match_info
         fleet = f"{names['namespace']}/{names['kind']}/{names['fleet']}"
         found = self._hub.coverage.find(fleet, names["device"])
-        if found is None:
+        watched = found[1] if found else self._hub.coverage.stranger(fleet, names["device"])
+        if watched is None:
             raise Refused(404, f"{fleet} declares no device {names['device']}: GET /v1/devices lists them")
-        return found[1]
+        return watched
 
     async def _device_snapshot(self, request: web.Request) -> web.Response:
         return _jpeg(self._find(request).picture)

@@ -17,6 +17,7 @@ RESTART_GRACE = 3 * SECOND  # past the deadline after the hub started: shards re
 STALL = 1 * SECOND  # between two looks, after which it was the hub that did not listen
 FRESH = 3 * SECOND  # a shard reports every second; what it said longer ago may no longer be so
 FORGET = 60 * SECOND  # what a vanished shard said
+STRANGERS = 256  # devices kept per fleet that nobody declared
 DEFAULT_DEADLINE = 5 * SECOND  # where a roster names none
 NOBODY = "no shard reports it"
 
@@ -53,6 +54,8 @@ class Fleet:
     deadline: int = DEFAULT_DEADLINE
     derived: bool = False  # nobody sent a roster: the devices are those that shards report
     devices: dict[str, Watched] = field(default_factory=dict)
+    # Devices that talk although nobody declared them: people see them, but nothing is expected of them.
+    strangers: dict[str, Watched] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -106,10 +109,12 @@ class CoverageBook:
         old = self.fleets.get(roster.fleet)
         known = old.devices if old else {}
         fleet = Fleet(roster.fleet, roster.epoch, roster.deadline_ns or DEFAULT_DEADLINE)
+        fleet.strangers = dict(old.strangers) if old else {}
         for device in roster.devices:
             watched = known.get(device.id) or Watched(device, since + fleet.deadline)
             watched.device = device
             fleet.devices[device.id] = watched
+            fleet.strangers.pop(device.id, None)
         self.fleets[roster.fleet] = fleet
         return fleet
 
@@ -137,17 +142,27 @@ class CoverageBook:
         for gone in (last.devices if last else frozenset()) - names:
             if gone in fleet.devices:
                 fleet.devices[gone].sightings.pop(coverage.shard, None)
+            if gone in fleet.strangers:
+                del fleet.strangers[gone]
         for status in coverage.devices:
-            watched = fleet.devices.get(status.id)
+            watched = fleet.devices.get(status.id) or self._stranger(fleet, status)
             if watched is not None:
                 self._sight(fleet, watched, coverage, status, now)
         return fleet if changed else None
+
+    @staticmethod
+    def _stranger(fleet: Fleet, status: DeviceStatus) -> Watched | None:
+        if status.zone or (status.id not in fleet.strangers and len(fleet.strangers) >= STRANGERS):
+            return None
+        return fleet.strangers.setdefault(status.id, Watched(Device(id=status.id), 0))
 
     def _derive(self, fleet: Fleet, coverage: Coverage, now: int) -> bool:
         """Make the roster of an undeclared fleet what its shards list; a device that none lists stays, and is dark."""
         before = {(name, watched.device.zone) for name, watched in fleet.devices.items()}
         for status in coverage.devices:
             known = fleet.devices.get(status.id)
+            if known is None and not status.zone:
+                continue
             if known is None:
                 device = Device(id=status.id, zone=status.zone)
                 fleet.devices[status.id] = Watched(device, now + fleet.deadline + MARGIN)
@@ -207,10 +222,18 @@ class CoverageBook:
         return now >= self._excused
 
     def dark(self, fleet: Fleet, watched: Watched, now: int) -> bool:
-        """Whether the device has not been covered for longer than its deadline and the margin allow."""
+        """Whether the device has not been covered for longer than its deadline and the margin allow.
+
+        A shard that has heard the device and calls it dark has waited for the deadline already. One that never heard
+        it may have got it a moment ago, and a shard that says nothing may be on its way back.
+        """
         due = watched.patience
         if watched.covered:
-            due = max(due, watched.covered + fleet.deadline + MARGIN)
+            waited = any(
+                sighting.status.heard_ns and sighting.epoch >= fleet.epoch and now - sighting.heard < FRESH
+                for sighting in watched.sightings.values()
+            )
+            due = max(due, watched.covered + MARGIN + (0 if waited else fleet.deadline))
         return now > due and not self.covered(fleet, watched, now)
 
     def devices(self) -> Iterator[tuple[Fleet, Watched]]:
@@ -224,6 +247,17 @@ class CoverageBook:
         known = self.fleets.get(fleet)
         watched = known.devices.get(device) if known else None
         return (known, watched) if known and watched else None
+
+    def strangers(self) -> Iterator[tuple[Fleet, Watched]]:
+        """Every device that talks although nobody declared it."""
+        for fleet in self.fleets.values():
+            for watched in fleet.strangers.values():
+                yield fleet, watched
+
+    def stranger(self, fleet: str, device: str) -> Watched | None:
+        """The undeclared device of that name."""
+        known = self.fleets.get(fleet)
+        return known.strangers.get(device) if known else None
 
     def counts(self, now: int) -> dict[tuple[str, str], tuple[int, int]]:
         """Devices declared and covered, by zone (namespace, name)."""

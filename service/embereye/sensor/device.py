@@ -2,94 +2,207 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.sensor.thresholds import Assessment, assess_flame, assess_gas, assess_smoke
+from embereye.sensor.bands import NOWHERE, BandTable, Limits
+from embereye.sensor.thresholds import Assessment, assess_flame, assess_gas, assess_smoke, percent, ppm
 from embereye.shard.coverage import Watch
-from embereye.shard.episodes import Sign
+from embereye.shard.episodes import HOLD_NS, Sign
 from embereye.shard.ledger import Ledger
-from embereye.thermal.heat import HeatAssessment, HeatWatch
-from embereye.thermal.mlx90640 import PIXELS, Calibration, words_of
+from embereye.thermal.heat import Extreme, HeatAssessment, HeatWatch
+from embereye.thermal.mlx90640 import FRAME_WORDS, PIXELS, Calibration, words_of
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
-from embereye.v1.ingest_pb2 import DeviceBatch
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term
-from embereye.wire.device import PIXEL_WORDS, RAM_WORDS, Eeprom, FrameWords, SensorReading
 
 logger = logging.getLogger(__name__)
-Channel = Literal["smoke_adc", "flame_adc", "gas_adc", "flame_detected"]
-CHANNELS: tuple[Channel, ...] = ("smoke_adc", "flame_adc", "gas_adc", "flame_detected")
-Message = SensorReading | FrameWords | Eeprom
+# Looked up once: an enum's name costs more than the comparison it is for.
+UNKNOWN, CLEAR = Level.LEVEL_UNSPECIFIED, Level.LEVEL_CLEAR
+HEAT, SMOKE, GAS, FLAME = Kind.KIND_HEAT, Kind.KIND_SMOKE, Kind.KIND_GAS, Kind.KIND_FLAME
+SENSOR = Sense.SENSE_SENSOR
+Row = Sequence[float]  # smoke, flame, gas in ADC counts, digital flame as 0 or 1; NaN: not said
+EMISSIVITY = 0.95
+# Level changes looked at one by one in a batch of one device. What goes up and down more often than that within a
+# window is no fire but a fault, or worse, and must not take the time of the other devices.
+TRANSITIONS = 32
+COMPACTED = "compacted"
+STARTLE_COUNTS = 40  # a pixel that rose by so many raw counts, some 4 K, is looked at without waiting for the tick
 
 
 class SensorDevice:
     """State of one sensor. All of it is lost with the shard; the device sends its calibration again when asked."""
 
-    def __init__(self, spec: Device, settings: SensorSettings) -> None:
+    def __init__(self, spec: Device, settings: SensorSettings, bands: BandTable) -> None:
         self.spec = spec
         self.ledger = Ledger()
         self.watch = Watch()
         self.calibration: Calibration | None = None
         self.wants_calibration = False
         self.request: Callable[[str], None] | None = None  # sends a bare word to the device, if it is a text device
+        self.speaker: object | None = None  # the session that speaks for it
+        self.takeovers = 0  # times that a newer connection began to speak for it while an older one was open
         self.epoch = 0  # of the gRPC sender
         self.sequence = 0  # up to here everything of this epoch is accounted for
+        self.slot = bands.allocate()
+        self.bands = (NOWHERE, NOWHERE, NOWHERE, NOWHERE)
+        self.attentive = False  # a sign is open: batches must tell how it goes on
+        self._table = bands
         self._settings = settings
+        self._limits = Limits(settings)
         self._heat = HeatWatch(settings.heat)
         self._held: dict[Kind.ValueType, Level.ValueType] = {}  # level in force
         self._blind: dict[Kind.ValueType, str] = {}  # why a sense says nothing
-        self._latest: dict[str, Term] = {}
+        self._shown: dict[Kind.ValueType, int] = {}  # kinds with an open sign, and when it was last seen
+        self._row = [math.nan] * 4  # the latest reading
+        self._digital = False
+        self._found: HeatAssessment | None = None  # of the latest frame
         self._picture: NDArray[np.float32] | None = None  # the latest frame: °C, or counts above their median
         self._relative = False
+        self._words = b""  # of the latest frame
+        self._set_bands()
 
     def configure(self, spec: Device, settings: SensorSettings) -> None:
         """Take a changed declaration or changed settings; what was learnt stays."""
         self.spec = spec
         self._heat.configure(settings.heat)
         self._settings = settings
+        self._limits = Limits(settings)
+        self._set_bands()
 
-    def analyse(self, message: Message, now_ns: int) -> list[Sign]:
-        """What `message`, heard at `now_ns`, shows; the clear signs too. Books it in the ledger as offered before."""
-        self.watch.heard_ns = now_ns
-        match message:
-            case SensorReading():
-                signs = self._reading(message)
-            case FrameWords(words=words):
-                signs = self._frame(words, now_ns)
-            case Eeprom(words=words):
-                if not self._calibrate(words):
-                    return []
-                signs = []
-        self.ledger.analysed += 1
-        self.watch.analysed_ns = now_ns
+    def release(self) -> None:
+        """Forget the device: it belongs to another shard, or to nobody."""
+        self._table.release(self.slot)
+
+    @property
+    def emissivity(self) -> float:
+        """Of what the device looks at, 0..1."""
+        return self._settings.emissivity or EMISSIVITY
+
+    def inside(self, row: Row) -> bool:
+        """Whether a reading (without NaN) changes no level."""
+        (a, b), (c, d), (e, f), (g, h) = self.bands
+        return a <= row[0] < b and c <= row[1] < d and e <= row[2] < f and g <= row[3] < h
+
+    def outside(self, row: Row) -> bool:
+        """Whether a value that the reading gives may change a level."""
+        return any(value < low or value >= high for value, (low, high) in zip(row, self.bands, strict=True))
+
+    def quiet(self, rows: int, last: list[float], now_ns: int) -> None:
+        """Book `rows` readings that change nothing; `last` is the last of them."""
+        self.ledger.offered += rows
+        self.ledger.analysed += rows
+        self.watch.heard_ns = self.watch.analysed_ns = now_ns
+        self._row = last
+
+    def readings(self, rows: NDArray[np.float64], now_ns: int) -> list[Sign]:
+        """Analyse readings (n, 4) in order, and book them; the signs they show, the clear ones of open signs too.
+
+        Levels are those that one reading after the other would have led to, as long as they change no more often than
+        TRANSITIONS; what is left then is replaced by its extremes and its last reading.
+        """
+        count = len(rows)
+        self.ledger.offered += count
+        self.watch.heard_ns = self.watch.analysed_ns = now_ns
+        signs: list[Sign] = []
+        start, looked = 0, -1
+        for _ in range(TRANSITIONS):
+            start = self._next_outside(rows, start)
+            if start >= count:
+                break
+            signs += self._reading(rows[start].tolist(), now_ns)
+            looked = start
+            start += 1
+        else:
+            rest = rows[start:]
+            if len(rest) > 2:
+                self.ledger.shed[COMPACTED] += len(rest) - 2
+                count -= len(rest) - 2
+                signs += self._reading(np.fmax.reduce(rest, axis=0).tolist(), now_ns)
+        if self.attentive and looked != len(rows) - 1:
+            signs += self._reading(rows[-1].tolist(), now_ns)
+        self.ledger.analysed += count
+        self._remember(rows)
         return signs
 
-    def unpack(self, batch: DeviceBatch, now_ns: int) -> Iterator[Message]:
-        """The new messages of a gRPC batch in order of sequence; what was taken before is booked as duplicate."""
-        if batch.epoch < self.epoch:
-            count = len(batch.readings) + len(batch.frames) + len(batch.columns.time_ns)
-            self.ledger.offered += count
-            self.ledger.rejected["older epoch"] += count
-            return
-        if batch.epoch > self.epoch:
-            self.epoch, self.sequence = batch.epoch, 0
-        if batch.calibration:
-            self.ledger.offered += 1
-            yield Eeprom(None, batch.calibration)
-        for sequence, message in sorted(_numbered(batch), key=lambda pair: pair[0]):
-            self.ledger.offered += 1
-            if sequence <= self.sequence:
-                self.ledger.duplicate += 1
-                continue
-            self.sequence = sequence
-            if isinstance(message, FrameWords) and len(message.words) not in {PIXEL_WORDS * 2, RAM_WORDS * 2}:
-                self.ledger.rejected["bad frame"] += 1
-                continue
-            yield message
+    def _next_outside(self, rows: NDArray[np.float64], start: int) -> int:
+        """The first row from `start` on that may change a level."""
+        low, high = self._table.low[self.slot], self._table.high[self.slot]
+        part = rows[start:]
+        outside = (part < low) | (part >= high)
+        if self._digital or self._held.get(FLAME, CLEAR) > CLEAR:
+            outside[:, 1] |= np.isnan(part[:, 1])  # the two flame outputs are understood together
+            outside[:, 3] |= np.isnan(part[:, 3])
+        if not outside.any():
+            return len(rows)
+        return start + int(outside.argmax() // outside.shape[1])
+
+    def _remember(self, rows: NDArray[np.float64]) -> None:
+        last: list[float] = rows[-1].tolist()
+        for column, value in enumerate(last):
+            if math.isnan(value):
+                said = np.flatnonzero(~np.isnan(rows[:, column]))
+                last[column] = float(rows[said[-1], column]) if len(said) else self._row[column]
+        self._row = last
+
+    def startled(self, words: bytes) -> bool:
+        """Whether a frame differs so much from the one before that it must not wait."""
+        if not self._words:
+            return True
+        before, pixels = (np.frombuffer(each, ">i2", PIXELS).astype(np.int32) for each in (self._words, words))
+        return int((pixels - before).max()) > STARTLE_COUNTS
+
+    def frame(
+        self,
+        words: bytes,
+        celsius: NDArray[np.float32] | None,
+        extreme: Extreme | None,
+        now_ns: int,
+    ) -> list[Sign]:
+        """Analyse a frame, and book it. Where it is calibrated, `celsius` (24, 32) and their `extreme` are given."""
+        self.ledger.offered += 1
+        self.ledger.analysed += 1
+        self.watch.heard_ns = self.watch.analysed_ns = now_ns
+        self._words = words
+        if celsius is None or extreme is None:
+            # Only the long form can be calibrated; the short one never carries what a calibration needs.
+            self.wants_calibration = self.calibration is None and len(words) == 2 * FRAME_WORDS
+            pixels = words_of(words)[:PIXELS]
+            self._found = self._heat.observe_words(pixels, now_ns)
+            self._picture, self._relative = pixels.view(np.int16).astype(np.float32), True
+        else:
+            self._found = self._heat.observe_extreme(extreme, now_ns)
+            if self._found.hottest is not None:
+                self._picture, self._relative = celsius, False
+        return self._signs(HEAT, self._found, now_ns)
+
+    def calibrate(self, words: bytes, now_ns: int) -> bool:
+        """Take a calibration EEPROM, and book it; False where it is refused."""
+        self.ledger.offered += 1
+        self.watch.heard_ns = now_ns
+        try:
+            self.calibration = Calibration.from_eeprom(words)
+        except ValueError as error:
+            self.ledger.rejected["bad calibration"] += 1
+            self.wants_calibration = self.calibration is None
+            logger.warning("device %s: calibration refused: %s", self.spec.id, error)
+            return False
+        self.ledger.analysed += 1
+        self.watch.analysed_ns = now_ns
+        self.wants_calibration = False
+        return True
+
+    def refuse(self, reason: str, count: int = 1) -> None:
+        """Book what cannot be analysed."""
+        self.ledger.offered += count
+        self.ledger.rejected[reason] += count
+
+    def shed(self, reason: str, count: int = 1) -> None:
+        """Book what was given up."""
+        self.ledger.offered += count
+        self.ledger.shed[reason] += count
 
     def status(self, now_ns: int, deadline_ns: int) -> DeviceStatus:
         """The device as the hub and the operator are told."""
@@ -103,13 +216,31 @@ class SensorDevice:
             heard_ns=self.watch.heard_ns,
             analysed_ns=self.watch.analysed_ns,
             ledger=self.ledger.message(),
-            latest=self._latest.values(),
+            latest=[Term(name=name, value=value, unit=unit) for name, value, unit in self.latest()],
             state=self._state(now_ns, deadline_ns),
         )
         if self._picture is not None:
-            picture = ThermalPicture(celsius=self._picture.ravel().tolist(), relative=self._relative)
-            status.thermal.CopyFrom(picture)
+            picture = self._picture - np.median(self._picture) if self._relative else self._picture
+            status.thermal.CopyFrom(ThermalPicture(celsius=picture.ravel().tolist(), relative=self._relative))
         return status
+
+    def latest(self) -> list[tuple[str, float, str]]:
+        """The latest measurements: name, value, unit."""
+        smoke, flame, gas, digital = self._row
+        found: list[tuple[str, float, str]] = []
+        if not math.isnan(smoke) and SMOKE not in self._blind:
+            found.append(("smoke", float(percent(smoke)), "%"))
+        if not math.isnan(flame) and FLAME not in self._blind:
+            found.append(("flame", float(percent(flame)), "%"))
+        if not math.isnan(digital):
+            found.append(("flame.digital", float(digital), "1"))
+        if not math.isnan(gas) and GAS not in self._blind:
+            found.append(("gas", float(ppm(gas, self._settings.gas)), "ppm"))
+        if self._found is not None:
+            found += [(name, value, unit) for name, value, _, unit in self._found.measured]
+            if not self._relative and self._picture is not None:
+                found.append(("temperature.mean", float(np.nanmean(self._picture)), "°C"))
+        return found
 
     def _state(self, now_ns: int, deadline_ns: int) -> str:
         if not self.watch.heard_ns:
@@ -120,94 +251,64 @@ class SensorDevice:
             return "streaming"
         return "streaming, calibrated" if self.calibration else "streaming, uncalibrated"
 
-    def _reading(self, reading: SensorReading) -> list[Sign]:
+    def _reading(self, row: Row, now_ns: int) -> list[Sign]:
         settings, signs = self._settings, []
-        if reading.smoke_adc is not None:
-            found = assess_smoke(reading.smoke_adc, settings.smoke, self._level(Kind.KIND_SMOKE))
-            signs += self._signs(Kind.KIND_SMOKE, found)
-        if reading.gas_adc is not None:
-            found = assess_gas(reading.gas_adc, settings.gas, self._level(Kind.KIND_GAS))
-            signs += self._signs(Kind.KIND_GAS, found)
-        if reading.flame_adc is not None or reading.flame_detected is not None:
-            held = self._level(Kind.KIND_FLAME)
-            found = assess_flame(reading.flame_adc, reading.flame_detected, settings.flame, held)
-            signs += self._signs(Kind.KIND_FLAME, found)
+        smoke, flame, gas, digital = row
+        if not math.isnan(smoke):
+            found = assess_smoke(smoke, settings.smoke, self._level(SMOKE))
+            signs += self._signs(SMOKE, found, now_ns)
+        if not math.isnan(gas):
+            found = assess_gas(gas, settings.gas, self._level(GAS))
+            signs += self._signs(GAS, found, now_ns)
+        analog = None if math.isnan(flame) else flame
+        detected = None if math.isnan(digital) else digital != 0
+        if analog is not None or detected is not None:
+            found = assess_flame(analog, detected, settings.flame, self._level(FLAME))
+            signs += self._signs(FLAME, found, now_ns)
+            self._digital = bool(detected)
+        self._set_bands()
         return signs
 
-    def _frame(self, words: bytes, now_ns: int) -> list[Sign]:
-        frame = words_of(words)
-        if self.calibration is None or len(frame) != RAM_WORDS:
-            # Only the long form can be calibrated; the short one never carries what a calibration needs.
-            self.wants_calibration = self.calibration is None and len(frame) == RAM_WORDS
-            found = self._heat.observe_words(frame[:PIXELS], now_ns)
-            counts = frame[:PIXELS].view(np.int16).astype(np.float32)
-            self._picture, self._relative = counts - np.median(counts), True
-            return self._signs(Kind.KIND_HEAT, found)
-        emissivity = self._settings.emissivity or 0.95
-        celsius = self.calibration.temperatures(frame[None], emissivity=emissivity)[0]
-        if np.isfinite(celsius).any():
-            self._note("temperature.max", float(np.nanmax(celsius)), "°C")
-            self._note("temperature.mean", float(np.nanmean(celsius)), "°C")
-            self._picture, self._relative = celsius, False
-        return self._signs(Kind.KIND_HEAT, self._heat.observe(celsius, now_ns))
+    def _set_bands(self) -> None:
+        limits, blind = self._limits, self._blind
+        self.bands = (
+            NOWHERE if SMOKE in blind else limits.smoke(self._level(SMOKE)),
+            NOWHERE if FLAME in blind else limits.flame(self._level(FLAME), digital=self._digital),
+            NOWHERE if GAS in blind else limits.gas(self._level(GAS)),
+            (0.5, math.inf) if self._digital else (-0.5, 0.5),
+        )
+        self._table.set(self.slot, self.bands)
+        self.attentive = any(kind != HEAT for kind in self._shown)
 
-    def _calibrate(self, words: bytes) -> bool:
-        try:
-            self.calibration = Calibration.from_eeprom(words)
-        except ValueError as error:
-            self.ledger.rejected["bad calibration"] += 1
-            logger.warning("device %s: calibration refused: %s", self.spec.id, error)
-            return False
-        self.wants_calibration = False
-        self._latest.pop("counts.rise", None)
-        return True
-
-    def _signs(self, kind: Kind.ValueType, found: Assessment | HeatAssessment) -> list[Sign]:
-        if found.blind:
-            self._blind[kind] = found.blind
-        else:
-            self._blind.pop(kind, None)
-        self.watch.blind = "; ".join(self._blind.values())
-        if found.level == Level.LEVEL_UNSPECIFIED:
+    def _signs(self, kind: Kind.ValueType, found: Assessment | HeatAssessment, now_ns: int) -> list[Sign]:
+        if found.blind != self._blind.get(kind, ""):
+            if found.blind:
+                self._blind[kind] = found.blind
+            else:
+                self._blind.pop(kind, None)
+            self.watch.blind = "; ".join(self._blind.values())
+        if found.level == UNKNOWN:
             return []  # it cannot tell: that is neither a sign nor its end
         self._held[kind] = found.level
-        for term in found.terms:
-            self._note(term.name, term.value, term.unit)
-        relative = isinstance(found, HeatAssessment) and found.relative
+        if found.level > CLEAR:
+            self._shown[kind] = now_ns
+        elif kind not in self._shown:
+            return []
+        elif now_ns - self._shown[kind] >= HOLD_NS:
+            del self._shown[kind]
         return [
             Sign(
                 device=self.spec.id,
                 zone=self.spec.zone,
                 kind=kind,
-                sense=Sense.SENSE_SENSOR,
+                sense=SENSOR,
                 level=found.level,
                 score=found.score,
                 why=found.terms,
-                relative=relative,
+                relative=isinstance(found, HeatAssessment) and found.relative,
                 note=found.note,
             )
         ]
 
     def _level(self, kind: Kind.ValueType) -> Level.ValueType:
-        return self._held.get(kind, Level.LEVEL_CLEAR)
-
-    def _note(self, name: str, value: float, unit: str) -> None:
-        self._latest[name] = Term(name=name, value=value, unit=unit)
-
-
-def _numbered(batch: DeviceBatch) -> Iterator[tuple[int, Message]]:
-    """Every message of a gRPC batch with its sequence; a column that is too short has no more values."""
-    for reading in batch.readings:
-        values: dict[str, Any] = {name: getattr(reading, name) for name in CHANNELS if reading.HasField(name)}
-        yield reading.sequence, SensorReading(None, **values)
-    columns = batch.columns
-    given = {name: column for name in CHANNELS if (column := getattr(columns, name))}
-    for row in range(len(columns.time_ns)):
-        values = {
-            name: column[row] for name, column in given.items() if row < len(column) and not math.isnan(column[row])
-        }
-        if "flame_detected" in values:
-            values["flame_detected"] = bool(values["flame_detected"])
-        yield columns.first_sequence + row, SensorReading(None, **values)
-    for frame in batch.frames:
-        yield frame.sequence, FrameWords(None, frame.words)
+        return self._held.get(kind, CLEAR)

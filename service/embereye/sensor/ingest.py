@@ -2,31 +2,25 @@
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import grpc
 
 from embereye.process.grpc_server import Service
 from embereye.sensor.device import SensorDevice
-from embereye.v1.ingest_pb2 import (
-    Ack,
-    DeviceBatch,
-    Drain,
-    IngestRequest,
-    IngestResponse,
-    Rejected,
-    Watermark,
-)
-from embereye.v1.ingest_pb2_grpc import IngestServicer, add_IngestServicer_to_server
+from embereye.v1.ingest_pb2 import Ack, Drain, IngestResponse, Rejected, Watermark
 from embereye.v1.shard_pb2 import Peer
+from embereye.wire.batches import Request
 
-BAD_CALIBRATION = "calibration refused"
+logger = logging.getLogger(__name__)
+SERVICE = "embereye.v1.Ingest"
 
 
 class Owner(Protocol):
     """What the servicer needs of the shard."""
-
-    draining: asyncio.Event
 
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
@@ -36,67 +30,112 @@ class Owner(Protocol):
         """The shard that owns the device where it is another one."""
         ...
 
-    def take_batch(self, device: SensorDevice, batch: DeviceBatch, now_ns: int) -> Watermark:
+    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> Watermark:
         """Analyse a batch; the watermark tells up to where everything is accounted for."""
         ...
 
 
-class Ingest(IngestServicer):
+class _Stream:
+    """One open stream: who speaks on it, and its only writer at a time."""
+
+    def __init__(self, context: Any) -> None:
+        self.devices: set[str] = set()
+        self.drained = False
+        self._context = context
+        self._writing = asyncio.Lock()
+
+    async def send(self, responses: Iterable[IngestResponse]) -> None:
+        async with self._writing:
+            for response in responses:
+                await self._context.write(response)
+
+
+class Ingest:
     """Serves `Ingest.Stream` for one shard."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
+        self._streams: set[_Stream] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = False
+        self._moving: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._streams)
 
     def service(self) -> Service:
         """How a server takes it."""
-        return Service(add_IngestServicer_to_server, self, "embereye.v1.Ingest")
+        return Service(_add_to_server, self, SERVICE)
 
-    async def Stream(self, requests: AsyncIterator[IngestRequest], context: object) -> AsyncIterator[IngestResponse]:
+    async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
-        told_to_drain = False
-        reader = requests.__aiter__()
-        draining = asyncio.ensure_future(self._owner.draining.wait())
-        pending: asyncio.Future[IngestRequest] | None = None
+        stream = _Stream(context)
+        self._streams.add(stream)
+        self._idle.clear()
         try:
-            while True:
-                pending = pending or asyncio.ensure_future(anext(reader))
-                waits: set[asyncio.Future[object]] = {pending}  # type: ignore[arg-type]
-                if not told_to_drain:
-                    waits.add(draining)  # type: ignore[arg-type]
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                if draining.done() and not told_to_drain:
-                    told_to_drain = True
-                    yield IngestResponse(drain=Drain(reason="this shard is going away"))
-                if not pending.done():
-                    continue
-                try:
-                    request = pending.result()
-                except StopAsyncIteration:
-                    return
-                finally:
-                    pending = None
-                for response in self._answer(request):
-                    yield response
+            if self._draining:
+                await self._tell(stream)
+            while (request := await context.read()) is not grpc.aio.EOF:
+                await stream.send(self._answer(request, stream))
         finally:
-            draining.cancel()
-            if pending is not None:
-                pending.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await pending
+            self._streams.discard(stream)
+            if not self._streams:
+                self._idle.set()
 
-    def _answer(self, request: IngestRequest) -> list[IngestResponse]:
+    async def drain(self, timeout: float) -> None:
+        """Tell every sender to go elsewhere, and wait until they went, at most `timeout` seconds."""
+        self._draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*(self._tell(stream) for stream in list(self._streams)), return_exceptions=True)
+                await self._idle.wait()
+
+    def moved(self) -> None:
+        """Tell the senders of devices that belong to another shard now where to go."""
+        for stream in self._streams:
+            if drains := self._elsewhere(stream, "owned by another shard"):
+                task = asyncio.get_running_loop().create_task(self._send(stream, drains), name="ingest-moved")
+                self._moving.add(task)
+                task.add_done_callback(self._moving.discard)
+
+    async def _tell(self, stream: _Stream) -> None:
+        if not stream.drained:
+            stream.drained = True
+            drains = self._elsewhere(stream, "this shard is going away")
+            await self._send(stream, [*drains, IngestResponse(drain=Drain(reason="this shard is going away"))])
+
+    @staticmethod
+    async def _send(stream: _Stream, responses: list[IngestResponse]) -> None:
+        with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
+            await stream.send(responses)
+
+    def _elsewhere(self, stream: _Stream, reason: str) -> list[IngestResponse]:
+        targets: dict[str, list[str]] = {}
+        for device in sorted(stream.devices):
+            if peer := self._owner.peer_of(device):
+                targets.setdefault(peer.grpc, []).append(device)
+                stream.devices.discard(device)
+        return [
+            IngestResponse(drain=Drain(target=target, devices=devices, reason=reason))
+            for target, devices in targets.items()
+        ]
+
+    def _answer(self, request: Any, stream: _Stream) -> list[IngestResponse]:
         now = time.time_ns()
         watermarks: list[Watermark] = []
         elsewhere: dict[str, list[str]] = {}
         unknown: list[str] = []
         for batch in request.devices:
-            device = self._owner.owned(batch.device)
+            name = batch.device
+            device = self._owner.owned(name)
             if device is not None:
+                stream.devices.add(name)
                 watermarks.append(self._owner.take_batch(device, batch, now))
-            elif peer := self._owner.peer_of(batch.device):
-                elsewhere.setdefault(peer.grpc, []).append(batch.device)
+            elif peer := self._owner.peer_of(name):
+                elsewhere.setdefault(peer.grpc, []).append(name)
             else:
-                unknown.append(batch.device)
+                unknown.append(name)
         responses = [IngestResponse(ack=Ack(watermarks=watermarks))] if watermarks else []
         responses += [
             IngestResponse(drain=Drain(target=target, devices=devices, reason="owned by another shard"))
@@ -106,3 +145,14 @@ class Ingest(IngestServicer):
             reason = "not declared in this fleet: add the device to spec.sensors"
             responses.append(IngestResponse(rejected=Rejected(devices=unknown, reason=reason)))
         return responses
+
+
+def _add_to_server(servicer: Ingest, server: Any) -> None:
+    # As the generated function, but for requests whose readings stay bytes.
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.Stream,
+        request_deserializer=Request.FromString,
+        response_serializer=IngestResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Stream": handler}),))
+    server.add_registered_method_handlers(SERVICE, {"Stream": handler})

@@ -5,23 +5,27 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from embereye.process.grpc_server import Service
 from embereye.process.http_server import all_interfaces
 from embereye.process.lifecycle import UserError
+from embereye.sensor.bands import BandTable
+from embereye.sensor.batches import take
 from embereye.sensor.device import SensorDevice
 from embereye.sensor.ingest import Ingest
+from embereye.sensor.intake import Intake
+from embereye.sensor.metrics import device_metrics, shard_metrics
 from embereye.sensor.text import Sessions
-from embereye.shard.episodes import Episodes
+from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
-from embereye.v1.ingest_pb2 import DeviceBatch, Watermark
+from embereye.v1.ingest_pb2 import Watermark
 from embereye.v1.shard_pb2 import Assignment, Commands, Load, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
-from embereye.wire.device import Eeprom, FrameWords, SensorReading
 
 logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
@@ -35,10 +39,12 @@ class SensorShard:
 
     def __init__(self) -> None:
         self.commands = Commands(start="PERIOD_ON", calibration="EEPROM1", request="REQUEST1")
-        self.draining = asyncio.Event()
         self.garbage: Counter[str] = Counter()
         self.relayed = 0
         self.relay_dropped = 0
+        self.generation = 0
+        self.bands = BandTable()
+        self.intake = Intake(self.bands, self._observe)
         self._settings = SensorSettings()
         self._fleet = ""
         self._devices: dict[str, SensorDevice] = {}
@@ -56,6 +62,11 @@ class SensorShard:
     def services(self) -> Iterable[Service]:
         """Its own service: Ingest."""
         return (self._ingest.service(),)
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports of its text listeners, its own first."""
+        return [server.sockets[0].getsockname()[1] for server in self._servers]
 
     async def start(self, context: ShardContext) -> None:
         """Open the text listeners; they serve every device of the fleet, owned here or not."""
@@ -79,12 +90,18 @@ class SensorShard:
         """Own the assignment's devices; those that stay keep their state."""
         self._fleet = assignment.fleet
         self._settings.CopyFrom(assignment.sensor)
+        self.intake.flush()  # what waits was sent under the assignment before
+        self.intake.configure(self._settings)
+        self.generation += 1
         if assignment.sensor.HasField("commands"):
             self.commands = assignment.sensor.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
         wanted = {device.id: device for device in assignment.devices}
-        self._episodes.forget(set(self._devices) - set(wanted))
+        gone = set(self._devices) - set(wanted)
+        self._episodes.forget(gone)
+        for name in gone:
+            self._devices[name].release()
         self._devices = {
             name: self._configured(self._devices.get(name) or self._undeclared.pop(name, None), spec)
             for name, spec in wanted.items()
@@ -92,11 +109,12 @@ class SensorShard:
         self._elsewhere = dict(assignment.elsewhere)
         self._peers = {peer.shard: peer for peer in assignment.peers}
         for name in [name for name in self._undeclared if name in self._elsewhere]:
-            del self._undeclared[name]
+            self._undeclared.pop(name).release()
+        self._ingest.moved()
 
     def _configured(self, device: SensorDevice | None, spec: Device) -> SensorDevice:
         if device is None:
-            return SensorDevice(spec, self._settings)
+            return SensorDevice(spec, self._settings, self.bands)
         device.configure(spec, self._settings)
         return device
 
@@ -119,29 +137,19 @@ class SensorShard:
             logger.warning(
                 "device %s is not declared in %s: it is shown, not watched", device, self._fleet or "a fleet"
             )
-            state = self._undeclared[device] = SensorDevice(Device(id=device), self._settings)
+            state = self._undeclared[device] = SensorDevice(Device(id=device), self._settings, self.bands)
         return state
 
-    def take(self, device: SensorDevice, message: SensorReading | FrameWords | Eeprom, now_ns: int) -> None:
-        """Analyse one message of a text device and report what it shows."""
-        self._meter.arrivals += 1
-        device.ledger.offered += 1
-        self._analyse(device, message, now_ns)
-
-    def take_batch(self, device: SensorDevice, batch: DeviceBatch, now_ns: int) -> Watermark:
-        """Analyse a gRPC batch; what was analysed before is a duplicate."""
-        for message in device.unpack(batch, now_ns):
-            self._meter.arrivals += 1
-            self._analyse(device, message, now_ns)
+    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> Watermark:
+        """Analyse a gRPC batch (`wire.batches.Batch`); what was analysed before is a duplicate."""
+        take(device, batch, self.intake, now_ns)
         return Watermark(device=device.spec.id, epoch=device.epoch, sequence=device.sequence)
 
-    def _analyse(self, device: SensorDevice, message: SensorReading | FrameWords | Eeprom, now_ns: int) -> None:
-        signs = device.analyse(message, now_ns)
-        self._meter.analysed += 1
-        if not device.spec.zone or self._context is None:
+    def _observe(self, signs: list[Sign], now_ns: int) -> None:
+        if self._context is None:
             return
         for sign in signs:
-            if evidence := self._episodes.observe(sign, now_ns):
+            if sign.zone and (evidence := self._episodes.observe(sign, now_ns)):
                 self._context.report(evidence)
 
     def devices(self, now_ns: int) -> list[DeviceStatus]:
@@ -150,38 +158,27 @@ class SensorShard:
         return [device.status(now_ns, deadline) for device in (*self._devices.values(), *self._undeclared.values())]
 
     def load(self) -> Load:
-        """Measured over the last seconds; nothing queues here: what arrives is analysed at once."""
-        return self._meter.load(queue_depth=0, oldest_age_ns=0)
+        """Measured over the last seconds."""
+        self._count()
+        return self._meter.load(queue_depth=self.intake.depth, oldest_age_ns=self.intake.oldest_age_ns())
+
+    def _count(self) -> None:
+        intake = self.intake
+        self._meter.arrivals = intake.offered + intake.single
+        self._meter.analysed = intake.analysed + intake.single
 
     def metrics(self) -> Iterator[Metric]:
-        """Counters over all devices, read from plain slots at scrape time."""
-        yield GaugeMetricFamily("embereye_sensor_connections", "Open text connections.", value=len(self._sessions))
-        yield CounterMetricFamily(
-            "embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", value=self.relayed
-        )
-        yield CounterMetricFamily(
-            "embereye_sensor_relay_dropped", "Messages that could not be passed on.", value=self.relay_dropped
-        )
-        garbage = CounterMetricFamily("embereye_sensor_garbage", "Lines that were no message.", labels=["reason"])
-        for reason, count in sorted(self.garbage.items()):
-            garbage.add_metric([reason], count)
-        yield garbage
-        packets = CounterMetricFamily("embereye_sensor_packets", "Packets by what became of them.", labels=["outcome"])
-        ledgers = [device.ledger for device in self._devices.values()]
-        packets.add_metric(["offered"], sum(ledger.offered for ledger in ledgers))
-        packets.add_metric(["analysed"], sum(ledger.analysed for ledger in ledgers))
-        packets.add_metric(["duplicate"], sum(ledger.duplicate for ledger in ledgers))
-        packets.add_metric(["shed"], sum(ledger.shed.total() for ledger in ledgers))
-        packets.add_metric(["rejected"], sum(ledger.rejected.total() for ledger in ledgers))
-        yield packets
+        """Counters over all devices and gauges of each, read from plain slots at scrape time."""
+        yield from shard_metrics(self, len(self._sessions), len(self._ingest))
+        yield from device_metrics(self._devices.values())
 
     async def drain(self) -> None:
         """Take no new device, tell gRPC senders to go elsewhere, and give them a moment to do so."""
         for server in self._servers:
             server.close()
-        self.draining.set()
-        await asyncio.sleep(HANDOVER_SECONDS)
+        self.intake.flush()
         self._sessions.close()
+        await self._ingest.drain(HANDOVER_SECONDS)
 
     async def stop(self) -> None:
         """Close what is still open."""
@@ -201,7 +198,9 @@ class SensorShard:
                 self._context.coverage_changed()
             ticks += 1
             if ticks % 4 == 0:
+                self._count()
                 self._meter.sample()
                 stale = now - UNDECLARED_SECONDS * 1_000_000_000
                 for name in [name for name, device in self._undeclared.items() if device.watch.heard_ns < stale]:
-                    del self._undeclared[name]
+                    self._undeclared.pop(name).release()
+                    self.generation += 1

@@ -1,17 +1,25 @@
-"""Text devices: one TCP connection each, lines in, bare command words out."""
+"""Text devices: one TCP connection each, lines in, bare command words out.
+
+A read that holds one usual, unsuspicious line is done with at once. Everything else waits, as bytes, for the intake's
+tick; what crosses a threshold makes the tick come at once.
+"""
 
 import asyncio
 import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
 from embereye.sensor.device import SensorDevice
+from embereye.sensor.intake import Intake
+from embereye.sensor.relay import Relay
 from embereye.v1.shard_pb2 import Commands, Peer
 from embereye.wire.device import (
+    MAX_LINE,
+    RAM_WORDS,
+    USUAL_READ,
     DeviceParser,
     Eeprom,
     FrameWords,
@@ -21,13 +29,28 @@ from embereye.wire.device import (
     SensorReading,
     SerialNumber,
     encode,
+    parse_line,
 )
+from embereye.wire.readings import Shape, shape_of
 
 logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 20_000  # a process has 1,048,576 file descriptors at best; a building has fewer devices
 OUTGOING_LIMIT = 4096  # bytes a device may leave unread before it is sent no more words
-RELAY_LIMIT = 1 << 20  # bytes that may wait for another shard before a device's lines are dropped
 CALIBRATION_RETRY_NS = 5_000_000_000  # nanoseconds between two requests for the calibration
+SINGLE_BYTES = 192  # a read of one line has no more
+LOOK_BYTES = 16 * 1024  # waiting bytes up to which each line is looked at for what must not wait
+LOOK_LINES = 64  # in one read
+HURRY_SECONDS = 0.02  # between two early ticks for the same session
+# What may wait in one session. The kernel keeps as much again: more would only make the device's data older.
+WAITING_LIMIT = 64 * 1024
+RECEIVE_BUFFER = 64 * 1024
+# What may wait in all sessions before each is kept to CROWDED_LIMIT.
+TOTAL_LIMIT = 32 * 1024 * 1024
+CROWDED_LIMIT = 2048
+SUPERSEDED = "a newer connection speaks for it"
+NAN = float("nan")
+
+_single = USUAL_READ.fullmatch
 
 
 class Owner(Protocol):
@@ -37,6 +60,8 @@ class Owner(Protocol):
     garbage: Counter[str]  # lines that were no message, by reason
     relayed: int  # messages passed on to the shard that owns their device
     relay_dropped: int
+    generation: int  # grows when what `owned` and `undeclared` answer may have changed
+    intake: Intake
 
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
@@ -50,10 +75,6 @@ class Owner(Protocol):
         """The shard that owns the device where it is another one."""
         ...
 
-    def take(self, device: SensorDevice, message: SensorReading | FrameWords | Eeprom, now_ns: int) -> None:
-        """Analyse one message of a device."""
-        ...
-
 
 class Sessions:
     """The open sessions of one shard's text listeners."""
@@ -61,6 +82,7 @@ class Sessions:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._open: set[TextSession] = set()
+        self._last = 0
         self.refused = 0
 
     def __len__(self) -> int:
@@ -68,7 +90,8 @@ class Sessions:
 
     def protocol(self) -> asyncio.Protocol:
         """A protocol for one more connection: a factory for `create_server`."""
-        return TextSession(self._owner, self)
+        self._last += 1
+        return TextSession(self._owner, self, self._last)
 
     def opened(self, session: "TextSession") -> bool:
         """Count `session` in; False where there is no room."""
@@ -91,14 +114,32 @@ class Sessions:
 class TextSession(asyncio.Protocol):
     """One device's connection. Garbage is counted and skipped; only the device itself can end its session."""
 
-    def __init__(self, owner: Owner, sessions: Sessions) -> None:
+    __slots__ = (
+        "_asked_ns", "_chunks", "_devices", "_generation", "_hurried_at", "_identity", "_left", "_location", "_owner",
+        "_parser", "_paused", "_relays", "_sessions", "_shape", "_speaks_for", "_transport", "number", "queued",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(self, owner: Owner, sessions: Sessions, number: int) -> None:
+        self.number = number  # the higher, the newer
+        self.queued = False
+        self.waiting = 0  # bytes in _chunks
         self._owner = owner
         self._sessions = sessions
-        self._parser = DeviceParser()
+        self._parser: DeviceParser | None = None  # made when it is needed
         self._transport: asyncio.Transport | None = None
         self._identity = ""
-        self._relays: dict[str, Relay] = {}
+        self._relays: dict[str, Relay] | None = None
         self._asked_ns = 0  # when the calibration was last asked for
+        self._chunks: list[bytes] = []
+        self._left = b""  # the start of a line
+        self._paused = False
+        self._hurried_at = 0.0  # event loop time
+        self._devices: set[SensorDevice] | None = None  # that it has spoken for
+        self._shape: Shape | None = None  # of its usual lines
+        self._location = b""  # in them
+        self._speaks_for: SensorDevice | None = None  # whose they are, as of _generation
+        self._generation = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the device with the word that makes it stream."""
@@ -113,20 +154,114 @@ class TextSession(asyncio.Protocol):
         self.command(self._owner.commands.start)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the session."""
+        """Take what was still waiting, then forget the session."""
+        if self.queued:
+            self._owner.intake.hurry(self)
+            self._owner.intake.flush()
         self._sessions.closed(self)
-        for relay in self._relays.values():
+        for device in self._devices or ():
+            if device.speaker is self:
+                device.speaker = device.request = None
+        for relay in (self._relays or {}).values():
             relay.close()
-        self._relays.clear()
+        self._relays = None
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived; nothing a device sends may end the shard."""
-        now = time.time_ns()
-        for message in self._parser.feed(data):
+        if not self._chunks and not self._left and len(data) <= SINGLE_BYTES and self._generation >= 0:
+            match = _single(data)
+            if match is not None and match[1] == self._location and self._generation == self._owner.generation:
+                device = self._speaks_for
+                row = [float(match[2]), float(match[3]), float(match[4]), 1.0 if float(match[5]) else 0.0]
+                if device is not None and device.speaker is self and not device.attentive and device.inside(row):
+                    device.quiet(1, row, time.time_ns())
+                    self._owner.intake.single += 1
+                    return
+        self._chunks.append(data)
+        self.waiting += len(data)
+        intake = self._owner.intake
+        intake.add(self, len(data))
+        if self.waiting > WAITING_LIMIT or (intake.waiting > TOTAL_LIMIT and self.waiting > CROWDED_LIMIT):
+            self._pause()
+        elif self.waiting <= LOOK_BYTES and b"!" in data and self._urgent(data):
+            intake.hurry(self)
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _urgent(self, data: bytes) -> bool:
+        """Whether a line that ends in `data`, the latest read, may change a level."""
+        count = data.count(b"!")
+        now = asyncio.get_running_loop().time()
+        if count > LOOK_LINES or now - self._hurried_at < HURRY_SECONDS:
+            return False
+        text = b"".join((self._left, *self._chunks)) if len(self._chunks) > 1 or self._left else data
+        messages: list[Message] = []
+        for line in text.split(b"!")[-1 - count : -1]:
+            parse_line(line, messages)
+        for message in messages:
+            if isinstance(message, SensorReading | FrameWords):
+                device = self._owner.owned(message.location or self._identity)
+                if device is not None and _matters(device, message):
+                    self._hurried_at = now
+                    return True
+        return False
+
+    def collect(self) -> bytes:
+        """What is waiting, which is then no longer waiting, and go on reading."""
+        text = b"".join((self._left, *self._chunks))
+        self._chunks.clear()
+        self._left = b""
+        self.waiting = 0
+        if self._paused and self._transport is not None:
+            self._paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+        return text
+
+    def usual(self) -> tuple[SensorDevice, Shape] | None:
+        """Whose usual lines it sends, where that is known."""
+        device = self._speaks_for
+        if device is None or self._shape is None or self._generation != self._owner.generation:
+            return None
+        if device.speaker is not self or (self._parser is not None and self._parser.skipping):
+            return None
+        return device, self._shape
+
+    def keep(self, rest: bytes) -> None:
+        """Keep the start of a line for the next time."""
+        if len(rest) > MAX_LINE:
+            self.ordered(rest, time.time_ns())
+        elif not rest.isspace():
+            self._left = rest
+
+    def ordered(self, text: bytes, now_ns: int) -> None:
+        """Take `text` message by message."""
+        parser = self._parser = self._parser or DeviceParser()
+        for message in parser.feed(text):
             try:
-                self._handle(message, now)
+                self._handle(message, now_ns)
             except Exception:
                 logger.exception("device %s: a message could not be handled", self._identity)
+        left = parser.take()
+        if left and not left.isspace():
+            self._left = left
+        elif not parser.skipping:
+            self._parser = None
+        self._learn(text)
+
+    def _learn(self, text: bytes) -> None:
+        """Remember what the usual lines of this session look like, and whose they are."""
+        self._generation = -1
+        shape = shape_of(text)
+        if shape is None:
+            return
+        device = self._owner.owned(shape.location or self._identity)
+        if device is not None and device.speaker is self:
+            self._shape, self._location, self._speaks_for = shape, shape.location.encode(), device
+            self._generation = self._owner.generation
 
     def command(self, word: str) -> None:
         """Send a bare word, unless the device reads none."""
@@ -147,6 +282,8 @@ class TextSession(asyncio.Protocol):
                 self._identity = device
             case Garbage(reason=reason):
                 self._owner.garbage[reason] += 1
+                if (sender := self._owner.owned(self._identity)) is not None:
+                    sender.refuse(reason)
             case Eeprom(name):
                 self._route(name or self._identity, message, now)
             case SensorReading(location) | FrameWords(location):
@@ -161,16 +298,42 @@ class TextSession(asyncio.Protocol):
             device = self._owner.undeclared(name, now)
             if device is None:
                 return
-        device.request = self.command
-        self._owner.take(device, message, now)
+        if device.speaker is not self and not self._speak_for(device):
+            return
+        intake = self._owner.intake
+        match message:
+            case SensorReading():
+                intake.add_reading(device, _row(message))
+            case FrameWords(words=words):
+                intake.add_frame(device, words, now)
+                if device.calibration is None and len(words) == RAM_WORDS * 2:
+                    device.wants_calibration = True
+            case Eeprom(words=words):
+                intake.settle(now)  # the frames before it were measured under the calibration before it
+                intake.calibrate(device, words, now)
         if device.wants_calibration and now - self._asked_ns > CALIBRATION_RETRY_NS:
             self._asked_ns = now
             self.command(self._owner.commands.calibration)
 
+    def _speak_for(self, device: SensorDevice) -> bool:
+        """Become the one who speaks for `device`; False where a newer connection already does."""
+        other = device.speaker
+        if isinstance(other, TextSession) and other.number > self.number:
+            device.refuse(SUPERSEDED)
+            return False
+        if other is not None:
+            device.takeovers += 1
+            logger.warning("device %s: a newer connection speaks for it now", device.spec.id)
+        device.speaker, device.request = self, self.command
+        self._devices = self._devices or set()
+        self._devices.add(device)
+        return True
+
     def _relay(self, peer: Peer, name: str, message: SensorReading | FrameWords | Eeprom) -> None:
-        relay = self._relays.get(peer.tcp)
+        relays = self._relays = self._relays or {}
+        relay = relays.get(peer.tcp)
         if relay is None or relay.closed:
-            relay = self._relays[peer.tcp] = Relay(peer.tcp, self._pass_back)
+            relay = relays[peer.tcp] = Relay(peer.tcp, self._pass_back)
         if relay.send(encode(_named(name, message))):
             self._owner.relayed += 1
         else:
@@ -183,65 +346,26 @@ class TextSession(asyncio.Protocol):
                 self.command(word)
 
 
+def _row(reading: SensorReading) -> tuple[float, float, float, float]:
+    smoke, flame, gas, digital = reading.smoke_adc, reading.flame_adc, reading.gas_adc, reading.flame_detected
+    return (
+        NAN if smoke is None else smoke,
+        NAN if flame is None else flame,
+        NAN if gas is None else gas,
+        NAN if digital is None else float(digital),
+    )
+
+
+def _matters(device: SensorDevice, message: SensorReading | FrameWords) -> bool:
+    """Whether what `message` says may change a level."""
+    if isinstance(message, SensorReading):
+        return device.outside(_row(message))
+    return device.startled(message.words)
+
+
 def _named(name: str, message: SensorReading | FrameWords | Eeprom) -> SensorReading | FrameWords | Eeprom:
     """`message` as the device would send it if it named itself in every line."""
     return replace(message, id=name) if isinstance(message, Eeprom) else replace(message, location=name)
-
-
-class Relay(asyncio.Protocol):
-    """A line to the shard that owns a device which connected here. Bounded; what does not fit is dropped."""
-
-    def __init__(self, address: str, words: Callable[[bytes], None]) -> None:
-        self.closed = False
-        self._words = words
-        self._transport: asyncio.Transport | None = None
-        self._waiting = bytearray()
-        self._task = asyncio.get_running_loop().create_task(self._dial(address), name=f"relay-{address}")
-
-    async def _dial(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        try:
-            async with asyncio.timeout(3.0):
-                await asyncio.get_running_loop().create_connection(lambda: self, host.strip("[]"), int(port))
-        except (OSError, ValueError, TimeoutError) as error:
-            logger.warning("relay to %s: %s", address, error or "timed out")
-            self.closed = True
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send what has been waiting."""
-        self._transport = cast("asyncio.Transport", transport)
-        if self.closed:
-            self._transport.close()
-            return
-        self._transport.write(bytes(self._waiting))
-        self._waiting.clear()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Let the session make a new line when it needs one."""
-        self.closed = True
-
-    def data_received(self, data: bytes) -> None:
-        """Pass the owner's words back to the device."""
-        self._words(data)
-
-    def send(self, line: bytes) -> bool:
-        """Send `line`; False where it had to be dropped."""
-        if self._transport is None:
-            if len(self._waiting) + len(line) > RELAY_LIMIT:
-                return False
-            self._waiting += line
-            return True
-        if self._transport.get_write_buffer_size() > RELAY_LIMIT:
-            return False
-        self._transport.write(line)
-        return True
-
-    def close(self) -> None:
-        """Close the line."""
-        self.closed = True
-        self._task.cancel()
-        if self._transport is not None:
-            self._transport.close()
 
 
 def _keep_alive(connection: socket.socket) -> None:
@@ -251,3 +375,4 @@ def _keep_alive(connection: socket.socket) -> None:
         if hasattr(socket, option):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)

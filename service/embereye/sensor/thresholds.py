@@ -66,7 +66,8 @@ def complete_gas(thresholds: GasThresholds) -> GasThresholds:
     return known
 
 
-def _complete_percent(thresholds: PercentThresholds, defaults: PercentThresholds) -> PercentThresholds:
+def complete_percent(thresholds: PercentThresholds, defaults: PercentThresholds) -> PercentThresholds:
+    """`thresholds` with the default in place of each 0."""
     known = PercentThresholds()
     known.CopyFrom(defaults)
     known.MergeFrom(thresholds)
@@ -77,7 +78,7 @@ def assess_smoke(adc: float, thresholds: PercentThresholds, held: Level.ValueTyp
     """Hold a smoke sensor's ADC counts against `thresholds`; at most LEVEL_ALARM."""
     if fault := _fault("smoke", adc):
         return fault
-    limits = _complete_percent(thresholds, SMOKE_DEFAULTS)
+    limits = complete_percent(thresholds, SMOKE_DEFAULTS)
     return _assess("smoke", float(percent(adc)), limits.pre_alarm, limits.alarm, "%", held=held)
 
 
@@ -105,7 +106,7 @@ def assess_flame(
     fault = None if adc is None else _fault("flame", adc)
     if fault and not detected:
         return fault
-    limits = _complete_percent(thresholds, FLAME_DEFAULTS)
+    limits = complete_percent(thresholds, FLAME_DEFAULTS)
     if adc is None or fault:
         analog = Assessment(Level.LEVEL_CLEAR, 0.0, ())
     else:

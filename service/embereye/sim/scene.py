@@ -18,6 +18,7 @@ GLOW = 60.0  # counts that a fire of full size adds beside it
 QUIET_SECONDS = 3.0
 WALK_SECONDS = 6.0
 GROWTH_SECONDS = 8.0  # until a fire has its full size
+FIRST_SIZE = 0.6  # of full size: a waste-paper basket, not a candle
 BLAZE_SECONDS = 6.0  # then this much is repeated
 # Colour of a flame by heat, BGR: transparent smoke-red, deep orange, orange, yellow, nearly white.
 _HEAT = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
@@ -126,7 +127,7 @@ class Room:
         return cloud
 
     def _burn(self, seconds: float) -> Picture:
-        size = 0.35 + 0.65 * min(1.0, seconds / GROWTH_SECONDS)
+        size = FIRST_SIZE + (1 - FIRST_SIZE) * min(1.0, seconds / GROWTH_SECONDS)
         width, height = max(8, int(0.22 * size * self.width)), max(12, int(0.5 * size * self.height))
         heat = self._heat(width, height, seconds)
         colour = np.stack([np.interp(heat, _HEAT, _COLOUR[:, channel]) for channel in range(3)], axis=-1)

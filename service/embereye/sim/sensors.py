@@ -217,7 +217,7 @@ class _Device:
         self.world.stats.readings += connection.send(reading(self._dice, self._strength(), self.spec.id))
 
     async def run(self, first_wait: float) -> None:
-        backoff = Backoff()
+        backoff = Backoff(jitter=random.Random(f"{self.world.seed}/{self.spec.id}/again"))
         stats = self.world.stats
         await asyncio.sleep(first_wait)
         while True:
@@ -363,6 +363,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate until stopped, then print what was sent as one line."""
+    lifecycle.configure_logging()
     split_target(arguments.target)
     if arguments.count < 1:
         raise UserError(f"--count {arguments.count} is not at least 1")

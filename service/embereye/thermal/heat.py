@@ -4,8 +4,7 @@ Informed by EN 54-5's fixed and rate-of-rise classes; no claim of compliance is 
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,17 +38,52 @@ VISIBLE_SHARE = 0.5  # with fewer pixels than this a frame cannot tell that noth
 RELATIVE_RISE_COUNTS = 250.0
 
 
-@dataclass(frozen=True)
-class HeatAssessment:
+# Looked up once: an enum's name costs more than the comparison it is for.
+UNKNOWN, CLEAR, PRE_ALARM = Level.LEVEL_UNSPECIFIED, Level.LEVEL_CLEAR, Level.LEVEL_PRE_ALARM
+ALARM, CRITICAL = Level.LEVEL_ALARM, Level.LEVEL_CRITICAL
+
+Measured = tuple[str, float, float, str]  # name, value, threshold, unit
+
+
+class HeatAssessment(NamedTuple):
     """What a frame says of heat. `blind` is why it cannot say that nothing is hot; empty: it can."""
 
     level: Level.ValueType
     score: float  # 0..1
-    terms: tuple[Term, ...]
+    measured: tuple[Measured, ...]
     hottest: tuple[int, int] | None  # row, column
     relative: bool = False  # a rise of raw counts, not a temperature
     note: str = ""
     blind: str = ""
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What was measured, as it travels."""
+        return tuple(
+            Term(name=name, value=value, threshold=threshold, unit=unit)
+            for name, value, threshold, unit in self.measured
+        )
+
+
+class Extreme(NamedTuple):
+    """The hottest pixel of a frame."""
+
+    pixel: int  # row by row; -1: none is measured
+    value: float  # °C
+    visible: int  # pixels that are measured
+
+
+def extremes(celsius: NDArray[np.floating[Any]]) -> list[Extreme]:
+    """The hottest pixel of each frame of (n, 24, 32) °C."""
+    flat = celsius.reshape(len(celsius), PIXELS)
+    pixels = flat.argmax(axis=1)  # the first NaN where there is one
+    values = flat[np.arange(len(flat)), pixels]
+    found = [Extreme(*pair, flat.shape[1]) for pair in zip(pixels.tolist(), values.tolist(), strict=True)]
+    for number in np.flatnonzero(np.isnan(values)).tolist():
+        visible = int(np.count_nonzero(~np.isnan(flat[number])))
+        pixel = int(np.nanargmax(flat[number])) if visible else -1
+        found[number] = Extreme(pixel, float(flat[number, pixel]) if visible else math.nan, visible)
+    return found
 
 
 def complete(thresholds: HeatThresholds) -> HeatThresholds:
@@ -70,26 +104,45 @@ class HeatWatch:
 
     def configure(self, thresholds: HeatThresholds) -> None:
         """Hold what comes next against other thresholds; what was learnt stays."""
-        self._thresholds = complete(thresholds)
+        known = complete(thresholds)
+        self._limits = _Limits(
+            known.pre_alarm_c, known.alarm_c, known.critical_c, known.rise_c_per_min, known.rise_allowance_c
+        )
 
     def observe(self, celsius: NDArray[np.floating[Any]], now_ns: int) -> HeatAssessment:
         """Assess a calibrated frame: (24, 32) °C, NaN where nothing was measured."""
-        return self._calibrated.observe(celsius, now_ns, self._thresholds)
+        return self._calibrated.observe(extremes(celsius[None])[0], now_ns, self._limits)
+
+    def observe_extreme(self, extreme: Extreme, now_ns: int) -> HeatAssessment:
+        """Assess a calibrated frame of which the hottest pixel is known: `extremes` finds those of many at once."""
+        return self._calibrated.observe(extreme, now_ns, self._limits)
 
     def observe_words(self, pixels: NDArray[np.uint16], now_ns: int) -> HeatAssessment:
         """Assess a frame of a device without calibration: its 768 raw words (more are ignored). At most pre-alarm."""
         return self._relative.observe(pixels, now_ns)
 
 
+class _Limits(NamedTuple):
+    pre_alarm: float  # °C
+    alarm: float  # °C
+    critical: float  # °C
+    rise: float  # °C/min
+    allowance: float  # °C
+
+
 class _RunningMean:
+    __slots__ = ("value",)
+
     """An exponential mean of irregular samples."""
 
     def __init__(self) -> None:
         self.value = math.nan
 
     def add(self, sample: float, elapsed_ns: int, time_constant_s: float) -> None:
-        if math.isnan(self.value):
+        if self.value != self.value:
             self.value = sample
+        elif not elapsed_ns:
+            return
         else:
             self.value += (sample - self.value) * -math.expm1(-elapsed_ns / SECOND / time_constant_s)
 
@@ -103,43 +156,37 @@ class _Calibrated:
         self._hot_since_ns = 0
         self._hot_frames = 0
         self._suspicious_since_ns = 0
-        self._level = Level.LEVEL_CLEAR
+        self._level: Level.ValueType = CLEAR
 
-    def observe(self, celsius: NDArray[np.floating[Any]], now_ns: int, limits: HeatThresholds) -> HeatAssessment:
-        flat = celsius.ravel()
-        pixel, hottest, visible = int(flat.argmax()), float(flat.max()), len(flat)
-        if math.isnan(hottest):  # some pixels, at least, were not measured
-            visible -= int(np.count_nonzero(np.isnan(flat)))
-            if visible:
-                pixel = int(np.nanargmax(flat))
-                hottest = float(flat[pixel])
-        blind = "" if visible >= VISIBLE_SHARE * len(flat) else f"only {visible} of {len(flat)} pixels are measured"
+    def observe(self, extreme: Extreme, now_ns: int, limits: _Limits) -> HeatAssessment:
+        pixel, hottest, visible = extreme
+        blind = "" if visible >= VISIBLE_SHARE * PIXELS else f"only {visible} of {PIXELS} pixels are measured"
         if not visible:
-            return HeatAssessment(Level.LEVEL_UNSPECIFIED, 0.0, (), None, blind=blind)
+            return HeatAssessment(UNKNOWN, 0.0, (), None, blind=blind)
         rate = self._rate(hottest, now_ns)
         over = hottest - self._baseline.value
-        allowance = limits.rise_allowance_c
+        allowance = limits.allowance
         # What rose quickly stays suspect while it is still well above normal, although it rises no further.
-        self._rising = rate >= limits.rise_c_per_min or (
-            self._rising and (rate >= limits.rise_c_per_min / 2 or over >= allowance / 2)
-        )
+        self._rising = rate >= limits.rise or (self._rising and (rate >= limits.rise / 2 or over >= allowance / 2))
         lowered = allowance if self._rising else 0.0
-        starts = {
-            Level.LEVEL_PRE_ALARM: limits.pre_alarm_c - lowered,
-            Level.LEVEL_ALARM: limits.alarm_c - lowered,
-            Level.LEVEL_CRITICAL: limits.critical_c,
-        }
-        self._level = level = self._next_level(hottest, now_ns, starts)
-        self._learn(hottest, now_ns, suspicious=level >= Level.LEVEL_PRE_ALARM)
-        held = starts.get(level, starts[Level.LEVEL_PRE_ALARM])
-        terms = [Term(name="temperature.max", value=hottest, threshold=held, unit="°C")]
+        pre_alarm, alarm, critical = limits.pre_alarm - lowered, limits.alarm - lowered, limits.critical
+        self._level = level = self._next_level(hottest, now_ns, pre_alarm, alarm, critical)
+        self._learn(hottest, now_ns, suspicious=level >= PRE_ALARM)
+        held = critical if level == CRITICAL else alarm if level == ALARM else pre_alarm
+        measured: tuple[Measured, ...] = (("temperature.max", hottest, held, "°C"),)
         if now_ns - self._first_ns >= WARM_UP_NS:
-            terms.append(Term(name="temperature.rise", value=rate, threshold=limits.rise_c_per_min, unit="°C/min"))
-            terms.append(Term(name="temperature.over_normal", value=over, threshold=allowance, unit="°C"))
-        unconfirmed = level == Level.LEVEL_PRE_ALARM and hottest >= starts[Level.LEVEL_ALARM]
-        note = self._note(level, lowered, unconfirmed=unconfirmed)
-        row, column = divmod(pixel, celsius.shape[-1])
-        return HeatAssessment(level, _score(hottest, starts), tuple(terms), (row, column), note=note, blind=blind)
+            measured = (
+                *measured,
+                ("temperature.rise", rate, limits.rise, "°C/min"),
+                ("temperature.over_normal", over, allowance, "°C"),
+            )
+        note = ""
+        if level == PRE_ALARM and hottest >= alarm:
+            note = "hot enough for an alarm, not confirmed yet"
+        elif lowered and level > CLEAR:
+            note = f"thresholds lowered by {lowered:g} °C because of the rise"
+        score = _score(hottest, pre_alarm, alarm, critical)
+        return HeatAssessment(level, score, measured, divmod(pixel, COLUMNS), note=note, blind=blind)
 
     def _rate(self, hottest: float, now_ns: int) -> float:
         """°C/min; also moves the running means on."""
@@ -147,27 +194,31 @@ class _Calibrated:
             self._first_ns = self._last_ns = now_ns
             self._baseline.add(hottest, 0, BASELINE_S)
         elapsed = max(now_ns - self._last_ns, 0)
+        # Frames of one batch come at one moment: only the first moves the means.
         self._quick.add(hottest, elapsed, QUICK_S)
         self._slow.add(hottest, elapsed, SLOW_S)
         if now_ns - self._first_ns < WARM_UP_NS:
             return 0.0
         return (self._quick.value - self._slow.value) / (SLOW_S - QUICK_S) * 60
 
-    def _next_level(self, hottest: float, now_ns: int, starts: dict[Level.ValueType, float]) -> Level.ValueType:
-        if hottest >= starts[Level.LEVEL_ALARM]:
+    def _next_level(
+        self, hottest: float, now_ns: int, pre_alarm: float, alarm: float, critical: float
+    ) -> Level.ValueType:
+        held = self._level
+        if hottest >= alarm:
             self._hot_frames += 1
             self._hot_since_ns = self._hot_since_ns or now_ns
-        elif hottest < starts[Level.LEVEL_ALARM] - HYSTERESIS_C:
+        elif hottest < alarm - HYSTERESIS_C:
             self._hot_frames = self._hot_since_ns = 0
-        confirmed = self._hot_frames >= CONFIRM_FRAMES or (
-            self._hot_frames >= 2 and now_ns - self._hot_since_ns >= CONFIRM_NS
-        )
-        for level in (Level.LEVEL_CRITICAL, Level.LEVEL_ALARM, Level.LEVEL_PRE_ALARM):
-            if level == Level.LEVEL_ALARM and not confirmed and self._level < level:
-                continue
-            if hottest >= starts[level] - (HYSTERESIS_C if self._level >= level else 0.0):
-                return level
-        return Level.LEVEL_CLEAR
+        if hottest >= critical - (HYSTERESIS_C if held >= CRITICAL else 0.0):
+            return CRITICAL
+        if hottest >= alarm - (HYSTERESIS_C if held >= ALARM else 0.0) and (
+            held >= ALARM
+            or self._hot_frames >= CONFIRM_FRAMES
+            or (self._hot_frames >= 2 and now_ns - self._hot_since_ns >= CONFIRM_NS)
+        ):
+            return ALARM
+        return PRE_ALARM if hottest >= pre_alarm - (HYSTERESIS_C if held >= PRE_ALARM else 0.0) else CLEAR
 
     def _learn(self, hottest: float, now_ns: int, *, suspicious: bool) -> None:
         elapsed = max(now_ns - self._last_ns, 0)
@@ -180,22 +231,17 @@ class _Calibrated:
         if now_ns - self._suspicious_since_ns > FREEZE_NS:
             self._baseline.add(hottest, elapsed, SUSPICIOUS_BASELINE_S)
 
-    @staticmethod
-    def _note(level: Level.ValueType, lowered: float, *, unconfirmed: bool) -> str:
-        if unconfirmed:
-            return "hot enough for an alarm, not confirmed yet"
-        return (
-            f"thresholds lowered by {lowered:g} °C because of the rise" if lowered and level > Level.LEVEL_CLEAR else ""
-        )
 
-
-def _score(hottest: float, starts: dict[Level.ValueType, float]) -> float:
+def _score(hottest: float, pre_alarm: float, alarm: float, critical: float) -> float:
     """0 from 20 °C under the pre-alarm on, 0.4 at pre-alarm, 0.7 at alarm, 1 at critical."""
-    pre_alarm, alarm, critical = starts.values()
-    if hottest <= pre_alarm - 20:
+    low, low_score = pre_alarm - 20, 0.0
+    if hottest <= low:
         return 0.0
-    steps = np.maximum.accumulate([pre_alarm - 20, pre_alarm, alarm, critical])
-    return float(np.interp(hottest, steps, [0.0, 0.4, 0.7, 1.0]))
+    for high, high_score in ((pre_alarm, 0.4), (max(alarm, pre_alarm), 0.7), (max(alarm, pre_alarm, critical), 1.0)):
+        if hottest < high:
+            return low_score + (high_score - low_score) * (hottest - low) / (high - low)
+        low, low_score = high, high_score
+    return 1.0
 
 
 class _Relative:
@@ -214,7 +260,7 @@ class _Relative:
             visible = int(np.count_nonzero(np.isfinite(counts)))
         blind = "" if visible >= VISIBLE_SHARE * len(counts) else f"only {visible} of {len(counts)} pixels are measured"
         if not visible:
-            return HeatAssessment(Level.LEVEL_UNSPECIFIED, 0.0, (), None, relative=True, blind=blind)
+            return HeatAssessment(UNKNOWN, 0.0, (), None, relative=True, blind=blind)
         if self._normal is None:
             self._normal, self._last_ns = counts.copy(), now_ns
         unknown = np.isnan(self._normal)
@@ -226,9 +272,9 @@ class _Relative:
         start = RELATIVE_RISE_COUNTS * (0.8 if self._suspicious else 1.0)
         self._suspicious = rise >= start
         self._learn(counts, now_ns)
-        term = Term(name="counts.rise", value=rise, threshold=RELATIVE_RISE_COUNTS, unit="1")
+        term = ("counts.rise", rise, RELATIVE_RISE_COUNTS, "1")
         return HeatAssessment(
-            Level.LEVEL_PRE_ALARM if self._suspicious else Level.LEVEL_CLEAR,
+            PRE_ALARM if self._suspicious else CLEAR,
             min(max(rise / RELATIVE_RISE_COUNTS, 0.0), 1.0) * 0.4,
             (term,),
             divmod(pixel, COLUMNS),

@@ -6,6 +6,8 @@ in brackets are its subsections. The work per pixel is a matrix product and two 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +66,28 @@ class Auxiliary:
     gain: Floats  # 1
     chess: NDArray[np.bool_]  # chess pattern, else interleaved
     valid: NDArray[np.bool_]  # False: damaged words or nothing measured yet; its temperatures are NaN
+
+
+class Scalars(NamedTuple):
+    """What of a calibration is one number: a number for one device, an array (n,) for n frames of several."""
+
+    k_vdd: Any
+    vdd_25: Any
+    kv_ptat: Any
+    kt_ptat: Any
+    v_ptat_25: Any
+    alpha_ptat: Any
+    gain: Any
+    tgc: Any
+    ks_ta: Any
+    resolution: Any
+    control: Any
+    chess: Any
+    cp_offset_0: Any
+    cp_offset_1: Any
+    cp_kta: Any
+    cp_kv: Any
+    pattern_correction_0: Any
 
 
 @dataclass(frozen=True)
@@ -183,38 +207,36 @@ class Calibration:
             _neighbours=_good_neighbours(marked),
         )
 
+    @cached_property
+    def scalars(self) -> Scalars:
+        """What of it is one number."""
+        return Scalars(
+            k_vdd=self.k_vdd,
+            vdd_25=self.vdd_25,
+            kv_ptat=self.kv_ptat,
+            kt_ptat=self.kt_ptat,
+            v_ptat_25=self.v_ptat_25,
+            alpha_ptat=self.alpha_ptat,
+            gain=self.gain,
+            tgc=self.tgc,
+            ks_ta=self.ks_ta,
+            resolution=self.resolution,
+            control=self.control,
+            chess=self.chess,
+            cp_offset_0=self.cp_offset[0],
+            cp_offset_1=self.cp_offset[1],
+            cp_kta=self.cp_kta,
+            cp_kv=self.cp_kv,
+            pattern_correction_0=self.pattern_correction[0],
+        )
+
     def auxiliary(self, frames: NDArray[np.uint16]) -> Auxiliary:
         """Supply, ambient temperature, gain and reading pattern of `frames` (n, 834) [11.2.2.2 to 11.2.2.4].
 
         Some devices leave the control register out and send 1 in its place, which would mean a supply of 15 V. Where
         the register does not give a possible supply, the one that the EEPROM loads at power-on is used.
         """
-        frames = _checked(frames)
-        raw = frames[:, [VBE, CP_0, GAIN, PTAT, CP_1, VDD]].astype(np.uint16).view(np.int16).astype(np.float64)
-        vbe, _, gain, ptat, _, vdd_pixel = raw.T
-        control = frames[:, CONTROL].astype(np.int64)
-        vdd = self._supply(vdd_pixel, control)
-        unusable = (vdd < VDD_RANGE[0]) | (vdd > VDD_RANGE[1])
-        control = np.where(unusable, self.control, control)
-        vdd = np.where(unusable, self._supply(vdd_pixel, control), vdd)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            art = ptat / (ptat * self.alpha_ptat + vbe) * 2**18
-            ambient = (art / (1 + self.kv_ptat * (vdd - 3.3)) - self.v_ptat_25) / self.kt_ptat + 25
-            ratio = self.gain / gain
-        valid = (
-            (vdd >= VDD_RANGE[0])
-            & (vdd <= VDD_RANGE[1])
-            & (ambient >= AMBIENT_RANGE[0])
-            & (ambient <= AMBIENT_RANGE[1])
-            & (ratio > 0.5)  # the gain drifts by some per cent
-            & (ratio < 2)
-            & (raw != NOT_MEASURED).all(axis=1)
-        )
-        return Auxiliary(vdd, ambient, ratio, (control & 0x1000).astype(bool), valid)
-
-    def _supply(self, vdd_pixel: Floats, control: NDArray[np.int64]) -> Floats:
-        correction = 2.0**self.resolution / 2.0 ** ((control >> 10) & 3)
-        return (correction * vdd_pixel - self.vdd_25) / self.k_vdd + 3.3
+        return auxiliary_of(self.scalars, _checked(frames))
 
     def temperatures(
         self,
@@ -233,87 +255,40 @@ class Calibration:
         frames = _checked(frames)
         known = self.auxiliary(frames) if auxiliary is None else auxiliary
         celsius = np.empty((len(frames), PIXELS), np.float32)
-        coefficients, scale, background = self._coefficients(frames, known, emissivity, reflected)
+        coefficients, scale, background = coefficients_of(self.scalars, frames, known, emissivity, reflected)
+        slope, corners = np.float32(self.ks_to[1]), self.corners
         for start in range(0, len(frames), CHUNK):
             part = slice(start, start + CHUNK)
-            celsius[part] = self._object_temperatures(
-                frames[part, :PIXELS], coefficients[part], scale[part], background[part]
-            )
-        self._mask(frames, known, celsius)
-        for pixel, neighbours in self._neighbours:
-            celsius[:, pixel] = np.median(celsius[:, neighbours], axis=1) if len(neighbours) else np.nan
+            signal = self.compensated(frames[part, :PIXELS], coefficients[part], scale[part])
+            root, outside = object_temperatures(signal, background[part], slope, corners[1], corners[2])
+            if outside is not None:
+                root[outside] = self.extended(signal[outside], background[part][outside], root[outside])
+            np.subtract(root, np.float32(KELVIN), out=celsius[part])
+        mask_unmeasured(frames, known, celsius)
+        self.mend(celsius)
         return celsius.reshape(-1, ROWS, COLUMNS)
 
-    def _coefficients(
-        self, frames: NDArray[np.uint16], known: Auxiliary, emissivity: float, reflected: float | None
-    ) -> tuple[Floats32, Floats32, Floats32]:
-        """Per frame: the weights of `_basis` (n, 9), the signal's scale (n, 2) and the background in K^4 (n, 1)."""
-        ok = known.valid
-        d_ta = np.where(ok, known.ambient, 25.0) - 25
-        d_v = np.where(ok, known.vdd, 3.3) - 3.3
-        gain = np.where(ok, known.gain, 1.0)
-        foreign = known.chess != self.chess
-        cp = frames[:, [CP_0, CP_1]].astype(np.uint16).view(np.int16) * gain[:, None]
-        drift = (1 + self.cp_kta * d_ta) * (1 + self.cp_kv * d_v)
-        cp_0 = self.tgc * (cp[:, 0] - self.cp_offset[0] * drift)
-        cp_1 = self.tgc * (cp[:, 1] - (self.cp_offset[1] + self.pattern_correction[0] * foreign) * drift)
-        zero = np.zeros_like(d_ta)
-        weights = np.stack(
-            [
-                zero + 1,
-                d_ta,
-                d_v,
-                d_ta * d_v,
-                foreign.astype(float),
-                np.where(known.chess, cp_0, zero),
-                np.where(known.chess, cp_1, zero),
-                np.where(known.chess, zero, cp_0),
-                np.where(known.chess, zero, cp_1),
-            ],
-            axis=1,
-        )
-        scale = 1 / (emissivity * (1 + self.ks_ta * d_ta))
-        ambient_4 = (d_ta + 25 + KELVIN) ** 4
-        mirrored = d_ta + 25 - REFLECTED_BELOW_AMBIENT if reflected is None else np.full_like(d_ta, reflected)
-        reflected_4 = (mirrored + KELVIN) ** 4
-        background = reflected_4 - (reflected_4 - ambient_4) / emissivity
-        return (
-            (weights * scale[:, None]).astype(np.float32),
-            (gain * scale)[:, None].astype(np.float32),
-            background[:, None].astype(np.float32),
-        )
-
-    def _object_temperatures(
-        self, pixels: NDArray[np.uint16], coefficients: Floats32, scale: Floats32, background: Floats32
-    ) -> Floats32:
-        """[11.2.2.9]: the compensated signal over its sensitivity, then twice the fourth root."""
+    def compensated(self, pixels: NDArray[np.uint16], coefficients: Floats32, scale: Floats32) -> Floats32:
+        """What the pixels (n, 768) received from the scene, over their sensitivities [11.2.2.5 to 11.2.2.8]."""
         signal = pixels.astype(np.uint16, copy=False).view(np.int16).astype(np.float32)
         signal *= self._inverse_alpha
         signal *= scale
         signal -= coefficients @ self._basis
-        slope = np.float32(self.ks_to[1])
+        return signal
+
+    def extended(self, signal: Floats32, background: Floats32, kelvin: Floats32) -> Floats32:
+        """K from a first estimate that lies outside of the basic temperature range [11.2.2.9.1]."""
         with np.errstate(invalid="ignore"):
-            root = signal + background
-            np.sqrt(root, out=root)
-            np.sqrt(root, out=root)
-            root *= slope
-            root += np.float32(1 - self.ks_to[1] * KELVIN)
-            np.divide(signal, root, out=root)
-            root += background
-            np.sqrt(root, out=root)
-            np.sqrt(root, out=root)  # a first estimate in K, good inside the basic range
-            low, high = np.float32(self.corners[1] + KELVIN), np.float32(self.corners[2] + KELVIN)
-            if np.fmin.reduce(root, axis=None) >= low and np.fmax.reduce(root, axis=None) < high:
-                root *= slope
-                root += np.float32(1 - self.ks_to[1] * (KELVIN + self.corners[1]))
-            else:
-                root = self._extended_sensitivity(root)
-            np.divide(signal, root, out=root)
+            root = signal / self._extended_sensitivity(kelvin)
             root += background
             np.sqrt(root, out=root)
             np.sqrt(root, out=root)
-        root -= np.float32(KELVIN)
         return root
+
+    def mend(self, celsius: Floats32) -> None:
+        """Replace the bad pixels of frames (n, 768) by the median of their good neighbours."""
+        for pixel, neighbours in self._neighbours:
+            celsius[:, pixel] = np.median(celsius[:, neighbours], axis=1) if len(neighbours) else np.nan
 
     def _extended_sensitivity(self, kelvin: Floats32) -> Floats32:
         """Relative sensitivity outside of the basic temperature range [11.2.2.9.1]."""
@@ -328,13 +303,113 @@ class Calibration:
         # Far above the last corner the straight line would cross zero and a blaze would read as cold.
         return np.maximum(start + slope * kelvin, np.float32(0.1))
 
-    @staticmethod
-    def _mask(frames: NDArray[np.uint16], known: Auxiliary, celsius: Floats32) -> None:
-        """NaN for damaged frames, and for rows of a subpage that holds nothing yet."""
-        celsius[~known.valid] = np.nan
-        first = frames[:, :PIXELS].reshape(-1, ROWS, COLUMNS)[:, :, :2]
-        for number in np.flatnonzero((first == NOT_MEASURED).any(axis=(1, 2))):
-            celsius[number, unmeasured(frames[number, :PIXELS])] = np.nan
+
+def auxiliary_of(device: Scalars, frames: NDArray[np.uint16]) -> Auxiliary:
+    """`Calibration.auxiliary` of frames (n, 834) whose calibrations may differ."""
+    raw = frames[:, [VBE, CP_0, GAIN, PTAT, CP_1, VDD]].astype(np.uint16).view(np.int16).astype(np.float64)
+    vbe, _, gain, ptat, _, vdd_pixel = raw.T
+    control = frames[:, CONTROL].astype(np.int64)
+    vdd = _supply(device, vdd_pixel, control)
+    unusable = (vdd < VDD_RANGE[0]) | (vdd > VDD_RANGE[1])
+    control = np.where(unusable, device.control, control)
+    vdd = np.where(unusable, _supply(device, vdd_pixel, control), vdd)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        art = ptat / (ptat * device.alpha_ptat + vbe) * 2**18
+        ambient = (art / (1 + device.kv_ptat * (vdd - 3.3)) - device.v_ptat_25) / device.kt_ptat + 25
+        ratio = device.gain / gain
+    valid = (
+        (vdd >= VDD_RANGE[0])
+        & (vdd <= VDD_RANGE[1])
+        & (ambient >= AMBIENT_RANGE[0])
+        & (ambient <= AMBIENT_RANGE[1])
+        & (ratio > 0.5)  # the gain drifts by some per cent
+        & (ratio < 2)
+        & (raw != NOT_MEASURED).all(axis=1)
+    )
+    return Auxiliary(vdd, ambient, ratio, (control & 0x1000).astype(bool), valid)
+
+
+def _supply(device: Scalars, vdd_pixel: Floats, control: NDArray[np.int64]) -> Any:
+    correction = 2.0**device.resolution / 2.0 ** ((control >> 10) & 3)
+    return (correction * vdd_pixel - device.vdd_25) / device.k_vdd + 3.3
+
+
+def coefficients_of(
+    device: Scalars, frames: NDArray[np.uint16], known: Auxiliary, emissivity: Any, reflected: float | None = None
+) -> tuple[Floats32, Floats32, Floats32]:
+    """Per frame: the weights of `_basis` (n, 9), the signal's scale (n, 1) and the background in K^4 (n, 1)."""
+    ok = known.valid
+    d_ta = np.where(ok, known.ambient, 25.0) - 25
+    d_v = np.where(ok, known.vdd, 3.3) - 3.3
+    gain = np.where(ok, known.gain, 1.0)
+    foreign = known.chess != device.chess
+    cp = frames[:, [CP_0, CP_1]].astype(np.uint16).view(np.int16) * gain[:, None]
+    drift = (1 + device.cp_kta * d_ta) * (1 + device.cp_kv * d_v)
+    cp_0 = device.tgc * (cp[:, 0] - device.cp_offset_0 * drift)
+    cp_1 = device.tgc * (cp[:, 1] - (device.cp_offset_1 + device.pattern_correction_0 * foreign) * drift)
+    weights = np.empty((len(frames), 9))
+    weights[:, 0] = 1
+    weights[:, 1] = d_ta
+    weights[:, 2] = d_v
+    weights[:, 3] = d_ta * d_v
+    weights[:, 4] = foreign
+    weights[:, 5] = cp_0 * known.chess
+    weights[:, 6] = cp_1 * known.chess
+    weights[:, 7] = cp_0 * ~known.chess
+    weights[:, 8] = cp_1 * ~known.chess
+    scale = 1 / (emissivity * (1 + device.ks_ta * d_ta))
+    ambient_4 = (d_ta + 25 + KELVIN) ** 4
+    mirrored = d_ta + 25 - REFLECTED_BELOW_AMBIENT if reflected is None else np.full_like(d_ta, reflected)
+    reflected_4 = (mirrored + KELVIN) ** 4
+    background = reflected_4 - (reflected_4 - ambient_4) / emissivity
+    return (
+        (weights * scale[:, None]).astype(np.float32),
+        (gain * scale)[:, None].astype(np.float32),
+        background[:, None].astype(np.float32),
+    )
+
+
+def object_temperatures(
+    signal: Floats32, background: Floats32, slope: Any, low: Any, high: Any
+) -> tuple[Floats32, NDArray[np.bool_] | None]:
+    """[11.2.2.9]: K of the compensated signal over its sensitivity, by twice the fourth root.
+
+    `slope`, and `low` and `high` in °C, are the sensitivity slope and the limits of the basic temperature range: of
+    one device, or (n, 1) of several. Frames that leave the range, (n,) of them in the second result, are only a first
+    estimate: `Calibration.extended` goes on from it.
+    """
+    rest = 1 - slope * np.float32(KELVIN)
+    with np.errstate(invalid="ignore"):
+        root = signal + background
+        np.sqrt(root, out=root)
+        np.sqrt(root, out=root)
+        root *= slope
+        root += rest
+        np.divide(signal, root, out=root)
+        root += background
+        np.sqrt(root, out=root)
+        np.sqrt(root, out=root)  # a first estimate in K, good inside the basic range
+        coldest, hottest = np.fmin.reduce(root, axis=1), np.fmax.reduce(root, axis=1)
+        inside = (coldest >= np.ravel(low) + KELVIN) & (hottest < np.ravel(high) + KELVIN)
+        outside = None if inside.all() else ~inside
+        estimate = None if outside is None else root[outside]
+        root *= slope
+        root += rest
+        np.divide(signal, root, out=root)
+        root += background
+        np.sqrt(root, out=root)
+        np.sqrt(root, out=root)
+    if outside is not None:
+        root[outside] = estimate
+    return root, outside
+
+
+def mask_unmeasured(frames: NDArray[np.uint16], known: Auxiliary, celsius: Floats32) -> None:
+    """NaN for damaged frames, and for rows of a subpage that holds nothing yet; `celsius` is (n, 768)."""
+    celsius[~known.valid] = np.nan
+    first = frames[:, :PIXELS].reshape(-1, ROWS, COLUMNS)[:, :, :2]
+    for number in np.flatnonzero((first == NOT_MEASURED).any(axis=(1, 2))):
+        celsius[number, unmeasured(frames[number, :PIXELS])] = np.nan
 
 
 def unmeasured(pixels: NDArray[np.uint16]) -> NDArray[np.bool_]:

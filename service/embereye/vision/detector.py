@@ -43,7 +43,7 @@ class Detector:
         flame = self._flame.observe(frame, time_ns, self._ignored)
         limits = self._flame.limits
         level: Level.ValueType = Level.LEVEL_CLEAR
-        if flame.held_ns >= limits.alarm_ns:
+        if flame.held_ns >= (limits.alarm_large_ns if flame.large else limits.alarm_ns):
             level = Level.LEVEL_ALARM
         elif flame.held_ns >= limits.pre_alarm_ns:
             level = Level.LEVEL_PRE_ALARM

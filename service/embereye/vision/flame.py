@@ -36,11 +36,12 @@ class Flame:
 
     score: float  # of the best site, 0..1
     held_ns: int  # how long that site has been a flame
+    large: bool  # whether it fills so much of the picture that it needs less time
     box: tuple[int, int, int, int] | None  # x, y, width, height in pixels of the working picture
     terms: tuple[Term, ...]
 
 
-_NOTHING = Flame(0.0, 0, None, ())
+_NOTHING = Flame(0.0, 0, False, None, ())
 
 
 @dataclass(frozen=True)
@@ -219,11 +220,13 @@ class FlameDetector:
         if evident or self._holding:
             self._hold(evident, time_ns, seconds)
         held = float(self._held.max(initial=0.0)) if self._holding else 0.0
+        large = best is not None and best in evident and best.area >= limits.large_share * self._held.size
         return Flame(
             score=best.score if best else 0.0,
             held_ns=int(held * SECOND),
+            large=large,
             box=best.box if best else None,
-            terms=self._terms(best, held) if best else (),
+            terms=self._terms(best, held, large=large) if best else (),
         )
 
     def _hold(self, evident: list[_Site], time_ns: int, seconds: float) -> None:
@@ -241,13 +244,14 @@ class FlameDetector:
         np.clip(self._held, 0.0, longest / SECOND, out=self._held)
         self._holding = bool(self._held.any())
 
-    def _terms(self, site: _Site, held: float) -> tuple[Term, ...]:
+    def _terms(self, site: _Site, held: float, *, large: bool) -> tuple[Term, ...]:
         limits, pixels = self.limits, self._shape[0] * self._shape[1]
+        needed = limits.alarm_large_ns if large else limits.alarm_ns
         return (
             Term(name="flame.flicker", value=100 * site.flicker, threshold=100 * limits.flicker_min, unit="%"),
             Term(name="flame.core", value=100 * site.core, threshold=100 * limits.core_share_min, unit="%"),
             Term(name="flame.contrast", value=site.contrast, threshold=limits.contrast_min, unit="1"),
             Term(name="flame.area", value=100 * site.area / pixels, threshold=100 * limits.area_min / pixels, unit="%"),
             Term(name="flame.repetition.below", value=site.repeat, threshold=limits.repeat_max, unit="1"),
-            Term(name="flame.held", value=held, threshold=limits.alarm_ns / SECOND, unit="s"),
+            Term(name="flame.held", value=held, threshold=needed / SECOND, unit="s"),
         )

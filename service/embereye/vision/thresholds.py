@@ -44,6 +44,9 @@ class FlameThresholds:
     # Persistence: the same pixels, not the same picture. What walks or drives by holds no pixel this long.
     pre_alarm_ns: int = 800_000_000
     alarm_ns: int = 3_100_000_000
+    # A large site is many flickering pixels that do not know of each other: as much evidence in less time.
+    large_share: float = 0.02  # of the picture
+    alarm_large_ns: int = 2_000_000_000
     held_max_ns: int = 6_000_000_000  # so that an end is noticed after a few seconds
     decay: float = 0.5  # of the held time lost per time without evidence: flames dip
     score_min: float = 0.5  # by construction the score at which every term is just at its limit

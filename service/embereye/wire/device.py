@@ -88,10 +88,13 @@ REASONS = (TOO_LONG, NO_START, CUT_OFF, UNKNOWN_WORD, BAD_NAME, BAD_VALUE, NO_VA
 
 _NUMBER = rb"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
 # What nearly every line looks like; the general way costs five times as much.
-_USUAL = re.compile(
+_USUAL_TEXT = (
     rb"#Sensor:?([0-9A-Za-z_.-]*):ADC1:?=" + _NUMBER + rb",ADC2:?=" + _NUMBER + rb",ADC3:?=" + _NUMBER
     + rb",(?:DIO|MPY30):?=" + _NUMBER
 )  # fmt: skip
+_USUAL = re.compile(_USUAL_TEXT)
+# The same as a read of its own: groups location, ADC1, ADC2, ADC3, digital.
+USUAL_READ = re.compile(rb"\s*" + _USUAL_TEXT + rb"!\s*")
 _VALUE = re.compile(_NUMBER)
 _NAME = re.compile(r"[^\x00-\x1f\x7f#!]+")
 
@@ -109,6 +112,18 @@ class DeviceParser:
         """Bytes kept for a line that has not ended yet."""
         return len(self._left)
 
+    @property
+    def skipping(self) -> bool:
+        """Whether it is inside a line that was given up as too long."""
+        return self._skipping
+
+    def take(self) -> bytes:
+        """Give up what is kept for a line that has not ended yet: the caller feeds it again, in front of the rest."""
+        left = bytes(self._left)
+        self._left.clear()
+        self._scanned = 0
+        return left
+
     def feed(self, data: bytes) -> list[Message]:
         """The messages that `data` completes. However a stream is split, the messages are the same."""
         messages: list[Message] = []
@@ -123,7 +138,7 @@ class DeviceParser:
             elif end - start > MAX_LINE:
                 messages.append(Garbage(TOO_LONG, MAX_LINE))
             else:
-                _parse_line(bytes(source[start:end]), messages)
+                parse_line(bytes(source[start:end]), messages)
             start = scan = end + 1
         rest = len(source) - start
         if not self._skipping and rest > MAX_LINE:
@@ -139,7 +154,7 @@ class DeviceParser:
         return messages
 
 
-def _parse_line(line: bytes, messages: list[Message]) -> None:
+def parse_line(line: bytes, messages: list[Message]) -> None:
     """Append what `line` (without its `!`) says. A line that was cut off by the next one costs only itself."""
     line = line.strip()
     start = line.rfind(b"#")
@@ -149,7 +164,7 @@ def _parse_line(line: bytes, messages: list[Message]) -> None:
     if start:
         messages.append(Garbage(CUT_OFF, len(line[:start].rstrip())))
         line = line[start:]
-    message = _usual_reading(line) or _message(line)
+    message = (None if line.startswith(b"#frame") else _usual_reading(line)) or _message(line)
     messages.append(Garbage(message, len(line)) if isinstance(message, str) else message)
 
 
@@ -247,6 +262,8 @@ def _words(line: bytes, start: int, counts: tuple[int, int]) -> bytes:
     """The hexadecimal words from `start` on, packed or separated by blanks, as bytes; b"" where they are not right."""
     digits: bytes | memoryview = memoryview(line)[start:]
     if len(digits) not in {count * 4 for count in counts}:
+        digits = _unspaced(line[start:], counts)
+    if not digits:
         separate = line[start:].split()
         if len(separate) > 1 and any(len(word) != 4 for word in separate):
             return b""
@@ -257,6 +274,14 @@ def _words(line: bytes, start: int, counts: tuple[int, int]) -> bytes:
         return unhexlify(digits)
     except HexError:
         return b""
+
+
+def _unspaced(text: bytes, counts: tuple[int, int]) -> bytes:
+    """The digits of words that are separated by exactly one blank; b"" where they are not (splitting costs more)."""
+    text = text.rstrip()
+    if len(text) not in {count * 5 - 1 for count in counts} or text.count(b" ") != len(text) // 5:
+        return b""
+    return text.replace(b" ", b"") if text[4::5] == b" " * (len(text) // 5) else b""
 
 
 def encode(message: Message, *, spaced: bool = False) -> bytes:

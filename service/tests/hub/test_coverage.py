@@ -147,3 +147,36 @@ def test_shards_are_excused_for_a_while_after_the_hub_itself_was_suspended() -> 
     woke = START + 60 * SECOND
     assert not book.listening(woke)
     assert not book.listening(woke + RESTART_GRACE - SECOND // 4 * 9)
+
+
+def test_a_shard_that_heard_the_device_and_calls_it_dark_has_waited_long_enough() -> None:
+    book = book_at_rest()
+    later = START + 60 * SECOND
+    book.report(report("cam-1"), later)
+    silent = DeviceStatus(id="cam-1", zone="yard", reason="silent for 2.1 s", heard_ns=1)
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, devices=[silent]), later + SECOND)
+    assert not book.dark(*one(book), later + MARGIN)
+    assert book.dark(*one(book), later + MARGIN + 1)
+
+
+def test_a_new_owner_that_never_heard_the_device_is_given_the_deadline() -> None:
+    book = book_at_rest()
+    later = START + 60 * SECOND
+    book.report(report("cam-1"), later)
+    unheard = DeviceStatus(id="cam-1", zone="yard", reason="never heard")
+    book.report(Coverage(fleet=FLEET, shard="yard-1", epoch=2, devices=[unheard]), later + SECOND)
+    assert not book.dark(*one(book), later + MARGIN + 1)
+
+
+def test_a_device_nobody_declared_is_kept_apart_while_a_shard_reports_it() -> None:
+    book = book_at_rest()
+    stranger = DeviceStatus(id="x", reason="not declared in this fleet")
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=1, devices=[stranger]), START)
+    assert [watched.device.id for _, watched in book.strangers()] == ["x"]
+    assert book.find(FLEET, "x") is None
+    assert book.counts(START)["default", "yard"] == (2, 0)
+    book.set_roster(roster(2, "cam-1", "x"), START)
+    assert not list(book.strangers())
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=2, time_ns=2, devices=[DeviceStatus(id="y")]), START)
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=2, time_ns=3), START)
+    assert not list(book.strangers())

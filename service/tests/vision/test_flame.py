@@ -92,6 +92,16 @@ def test_a_fire_is_suspected_first_and_an_alarm_once_it_has_lasted(quiet, fire):
         assert (term.value <= term.threshold) if below else (term.value >= term.threshold), term
 
 
+def test_a_large_fire_needs_less_time_than_a_small_one(room):
+    blaze = decoded(room.fire(8.0, 90, 15.0))
+
+    def alarmed_after(thresholds):
+        levels = [seen.level for seen in watch(blaze, detector=Detector(thresholds))]
+        return levels.index(Level.LEVEL_ALARM) / 15
+
+    assert alarmed_after(FlameThresholds()) + 1 <= alarmed_after(FlameThresholds(large_share=2.0))
+
+
 @pytest.mark.parametrize("rate", [5.0, 7.5, 30.0])
 def test_a_fire_is_found_at_other_frame_rates(room, rate):
     assert highest(watch(decoded(room.fire(3.0, int(8 * rate), rate)), rate)) == Level.LEVEL_ALARM

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from embereye.camera.sources.declared import Declared, SourceError, declared
+from embereye.camera.sources.declared import SourceError
 from embereye.process.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -19,20 +19,6 @@ class Source(Protocol):
     async def play(self, offer: Offer, tell: Tell) -> None:
         """Open the source once and offer its frames until it ends; SourceError tells why it could not go on."""
         ...
-
-
-def open_source(source: str, dials: asyncio.Semaphore) -> Source | None:
-    """The source that `source` declares, not yet opened; None: its frames are pushed. SourceError: not possible.
-
-    `dials` bounds how many sources are being connected at the same time.
-    """
-    from embereye.camera.sources.file import FileSource
-    from embereye.camera.sources.http import HttpSource
-
-    what: Declared = declared(source)
-    if what.kind == "push":
-        return None
-    return FileSource(what.address, dials) if what.kind == "file" else HttpSource(what, dials)
 
 
 async def keep_playing(camera: str, source: Source, offer: Offer, tell: Tell, backoff: Backoff | None = None) -> None:

@@ -266,7 +266,7 @@ function drawVerdict(stale) {
 
 function drawCoverage(stale) {
   const box = get("coverage");
-  const dark = page.devices.filter((device) => !device.covered);
+  const dark = page.devices.filter((device) => !device.covered && device.declared);
   box.classList.toggle("dark", page.covered < page.declared);
   say(get("coverage-count"), stale && !page.answered ? "–" : `${page.covered} of ${page.declared}`);
   get("coverage-bar").style.width = page.declared ? `${(100 * page.covered) / page.declared}%` : "0";
@@ -446,7 +446,7 @@ function drawViews() {
     return item;
   }, (item, device) => {
     item.dataset.state = state(device);
-    item.classList.toggle("unwatched", !device.covered);
+    item.classList.toggle("unwatched", !device.covered && device.declared);
     const screen = item.querySelector(".screen"), thermal = screen.tagName === "CANVAS";
     const at = thermal ? device.thermalNs : device.pictureNs;
     if (item.dataset.at !== at && at !== "0") {
@@ -461,11 +461,11 @@ function drawViews() {
     else if (screen.alt !== label) screen.alt = label;
     const [name, about, age] = item.querySelector(".caption").children;
     say(name, device.id);
-    say(about, device.zone);
+    say(about, device.declared ? device.zone : "not declared");
     say(age, at === "0" ? "" : span(hubNow() - milliseconds(at)));
     const dark = item.querySelector(".dark");
-    dark.hidden = device.covered;
-    if (!device.covered && dark.dataset.reason !== device.reason) {
+    dark.hidden = device.covered || !device.declared;
+    if (!dark.hidden && dark.dataset.reason !== device.reason) {
       dark.dataset.reason = device.reason;
       dark.replaceChildren(make("b", "", "DARK"), make("span", "", device.reason));
     }
@@ -522,7 +522,7 @@ function drawDevices() {
     say(cells[1], device.location ? `${device.zone} · ${device.location}` : device.zone);
     const watched = cells[2].firstChild;
     watched.className = device.covered ? "yes" : "no";
-    say(watched, device.covered ? `yes${device.state ? ` · ${device.state}` : ""}` : `dark: ${device.reason}`);
+    say(watched, device.covered ? `yes${device.state ? ` · ${device.state}` : ""}` : `${device.declared ? "dark" : "not watched"}: ${device.reason}`);
     ["max", "mean", "smoke", "gas"].forEach((name, index) => say(cells[3 + index], values[name].join(" / ")));
     say(cells[7], values.also.join(", "));
     say(cells[8], Number(device.heardNs || 0) ? span(hubNow() - milliseconds(device.heardNs)) : "never");

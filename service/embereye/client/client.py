@@ -1,0 +1,362 @@
+"""The client: a stream to each shard that owns some of its devices; every reading is sent until it is acknowledged."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import TracebackType
+
+import grpc
+
+from embereye.client.outbox import Counting, Outbox, Spooled, SpoolFullError
+from embereye.process.backoff import Backoff
+from embereye.process.grpc_server import channel
+from embereye.process.lifecycle import Tasks
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns, ThermalFrame
+from embereye.v1.ingest_pb2_grpc import IngestStub
+
+__all__ = ["Client", "SpoolFullError"]
+logger = logging.getLogger(__name__)
+CAPACITY = 1_000_000  # readings and frames not acknowledged
+BATCH = 500  # readings and frames in a batch
+LINGER = 0.05  # seconds that a reading waits for others
+WINDOW = 16  # batches in flight on a stream
+REJECTED_SECONDS = 5.0  # until a device that no shard knows is tried again: it may be declared meanwhile
+# For a shard that no longer owns a device to acknowledge what it had taken; what it did not take, it never will.
+MOVING_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class _Device:
+    name: str
+    counting: Counting
+    pending: list[Reading | ThermalFrame] = field(default_factory=list)
+    calibration: bytes = b""
+    batches: deque[Spooled] = field(default_factory=deque)
+    sent: int = 0  # of batches, from the left, on `holder`
+    holder: "_Link | None" = None  # the link on which they are in flight
+    route: str = ""  # the target that owns it; "": the fleet's service
+    rest_until: float = 0.0  # monotonic seconds
+
+
+class Client:
+    """Sends readings of any number of devices to a fleet's sensor shards; use it as `async with Client(…) as client:`.
+
+    `target` is the fleet's service or any of its shards, "host:port". A reading is safe once it is on disk, at most
+    `linger` seconds after `send`, or when `spooled()` returns; it is sent, again where need be, until a shard has
+    analysed it. With `spool=None` it is kept in memory only.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        spool: Path | None = None,
+        capacity: int = CAPACITY,
+        batch: int = BATCH,
+        linger: float = LINGER,
+        jitter: Random | None = None,
+    ) -> None:
+        self._target = target
+        self._outbox = Outbox(spool, capacity)
+        self._batch = batch
+        self._linger = linger
+        self._jitter = jitter or Random()
+        self._devices: dict[str, _Device] = {}
+        self._links: dict[str, _Link] = {}
+        self._tasks = Tasks()
+        self._pending = 0
+        self._dirty: dict[str, _Device] = {}
+        self._changed = asyncio.Event()
+        self.acknowledged = 0  # readings and frames since the start
+        self.rejected: dict[str, str] = {}  # device → why no shard takes it
+        for name, batches in self._outbox.load().items():
+            self._device(name).batches.extend(batches)
+
+    async def __aenter__(self) -> "Client":
+        await self._tasks.__aenter__()
+        self._link(self._target)
+        self._tasks.start(self._spool_regularly(), name="client-spool")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.spooled()
+        await self._tasks.stop()
+        self._outbox.close()
+
+    @property
+    def waiting(self) -> int:
+        """Readings and frames that no shard has acknowledged."""
+        return self._outbox.items + self._pending
+
+    def send(
+        self,
+        device: str,
+        *,
+        smoke_adc: float | None = None,
+        flame_adc: float | None = None,
+        gas_adc: float | None = None,
+        flame_detected: bool | None = None,
+        time_ns: int = 0,
+    ) -> int:
+        """Take a reading; returns its sequence. SpoolFullError where too much is unacknowledged."""
+        reading = Reading(
+            time_ns=time_ns or time.time_ns(),
+            smoke_adc=smoke_adc,
+            flame_adc=flame_adc,
+            gas_adc=gas_adc,
+            flame_detected=flame_detected,
+        )
+        return self._take(self._device(device), reading)
+
+    def send_frame(self, device: str, words: bytes, *, time_ns: int = 0) -> int:
+        """Take a thermal frame (768 or 834 big-endian words); returns its sequence."""
+        return self._take(self._device(device), ThermalFrame(time_ns=time_ns or time.time_ns(), words=words))
+
+    def calibrate(self, device: str, words: bytes) -> None:
+        """Set a device's calibration: 832 big-endian words of its EEPROM. It goes in front of what is sent later."""
+        state = self._device(device)
+        state.calibration = words
+        for link in self._links.values():
+            link.calibrated.discard(device)
+
+    def spooled(self) -> None:
+        """Put everything that was taken on disk."""
+        dirty, self._dirty = self._dirty, {}
+        batches: list[tuple[_Device, DeviceBatch, int, int]] = []
+        for state in dirty.values():
+            pending, state.pending = state.pending, []
+            for start in range(0, len(pending), self._batch):
+                part = pending[start : start + self._batch]
+                batch = _packed(state.name, state.counting.epoch, part)
+                batches.append((state, batch, part[-1].sequence, len(part)))
+        self._pending = 0
+        spooled = self._outbox.put([(batch, last, items) for _, batch, last, items in batches])
+        for (state, *_), one in zip(batches, spooled, strict=True):
+            state.batches.append(one)
+        if batches:
+            self._wake()
+
+    async def flush(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until everything is acknowledged; True if it is."""
+        self.spooled()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self.waiting:
+                    self._changed.clear()
+                    await self._changed.wait()
+        return not self.waiting
+
+    def _take(self, state: _Device, item: Reading | ThermalFrame) -> int:
+        self._outbox.room(self._pending)
+        state.counting.sequence += 1
+        item.sequence = state.counting.sequence
+        state.pending.append(item)
+        self._pending += 1
+        self._dirty[state.name] = state
+        if len(state.pending) >= self._batch:
+            self.spooled()
+        return item.sequence
+
+    def _device(self, name: str) -> _Device:
+        state = self._devices.get(name)
+        if state is None:
+            state = self._devices[name] = _Device(name, self._outbox.counting(name))
+        return state
+
+    async def _spool_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._linger)
+            self.spooled()
+            now = time.monotonic()
+            if any(state.rest_until and state.rest_until <= now for state in self._devices.values()):
+                self._wake()
+
+    def _link(self, target: str) -> "_Link":
+        link = self._links.get(target)
+        if link is None:
+            link = self._links[target] = _Link(self, target, home=target == self._target, jitter=self._jitter)
+            self._tasks.start(link.run(), name=f"client-{target}")
+        return link
+
+    def _wake(self) -> None:
+        for link in self._links.values():
+            link.wake.set()
+
+    def next_batches(self, link: "_Link") -> Iterator[tuple[_Device, Spooled]]:
+        """What is to be sent on `link`, as long as its window has room."""
+        now = time.monotonic()
+        for state in self._devices.values():
+            if (state.route or self._target) != link.target or state.rest_until > now:
+                continue
+            if state.holder not in {None, link}:
+                continue  # another shard may still acknowledge what it was sent
+            while state.sent < len(state.batches) and link.in_flight < WINDOW:
+                spooled = state.batches[state.sent]
+                state.sent += 1
+                state.holder = link
+                link.in_flight += 1
+                yield state, spooled
+
+    def body(self, state: _Device, spooled: Spooled, link: "_Link") -> DeviceBatch:
+        """What is sent for a spooled batch; a stream learns a device's calibration with its first one."""
+        batch = self._outbox.body(spooled.number)
+        if state.calibration and state.name not in link.calibrated:
+            link.calibrated.add(state.name)
+            batch.calibration = state.calibration
+        return batch
+
+    def take_response(self, response: IngestResponse, link: "_Link") -> None:
+        """Do what a shard says."""
+        done: list[Spooled] = []
+        for mark in response.ack.watermarks:
+            state = self._devices.get(mark.device)
+            if state is None or state.holder is not link:
+                continue
+            self.rejected.pop(mark.device, None)
+            while state.sent and state.batches[0].epoch == mark.epoch and state.batches[0].last <= mark.sequence:
+                done.append(state.batches.popleft())
+                state.sent -= 1
+                link.in_flight -= 1
+            if not state.sent:
+                state.holder = None
+        if done:
+            self._outbox.forget(done)
+            self.acknowledged += sum(one.items for one in done)
+        if response.HasField("drain"):
+            self._drain(response.drain.target, list(response.drain.devices), link)
+        for name in response.rejected.devices:
+            self.rejected[name] = response.rejected.reason
+            if (state := self._devices.get(name)) is not None and state.holder is link:
+                state.rest_until = time.monotonic() + REJECTED_SECONDS
+                state.route = ""
+                self.release(state, link)
+        self._changed.set()
+        self._wake()
+
+    def _drain(self, target: str, names: list[str], link: "_Link") -> None:
+        if not names:
+            link.draining = True
+        for state in self._devices.values():
+            if (state.route or self._target) != link.target or (names and state.name not in names):
+                continue
+            if target and target != link.target:
+                state.route = "" if target == self._target else target
+            elif not names:
+                state.route = ""
+            if names and state.holder is link:
+                asyncio.get_running_loop().call_later(MOVING_SECONDS, self._give_up, state, link)
+        if target:
+            self._link(target)
+
+    def _give_up(self, state: _Device, link: "_Link") -> None:
+        if state.holder is link and (state.route or self._target) != link.target:
+            self.release(state, link)
+            self._wake()
+
+    def release(self, state: _Device, link: "_Link") -> None:
+        """What is in flight for a device on `link` will not be acknowledged there."""
+        if state.holder is link:
+            link.in_flight -= state.sent
+            state.sent, state.holder = 0, None
+
+    def holds(self, link: "_Link") -> bool:
+        """Whether anything is in flight on `link`."""
+        return any(state.holder is link for state in self._devices.values())
+
+    def lost(self, link: "_Link") -> None:
+        """`link` is closed: what was in flight is sent again; its devices are looked for at the fleet's service."""
+        for state in self._devices.values():
+            self.release(state, link)
+            if state.route == link.target:
+                state.route = ""
+        link.calibrated.clear()
+        if not link.home:
+            del self._links[link.target]
+        self._wake()
+
+
+class _Link:
+    """The stream to one shard."""
+
+    def __init__(self, client: Client, target: str, *, home: bool, jitter: Random) -> None:
+        self.target = target
+        self.home = home
+        self.in_flight = 0
+        self.draining = False
+        self.calibrated: set[str] = set()
+        self.wake = asyncio.Event()
+        self._client = client
+        self._jitter = jitter
+
+    async def run(self) -> None:
+        """Keep the stream open; one that the fleet sent us to, until it closes."""
+        backoff = Backoff(floor=0.02, cap=5.0, jitter=self._jitter)
+        told = ""
+        while True:
+            self.draining = False
+            link = channel(self.target)
+            try:
+                async for _ in self._converse(link):
+                    backoff.reset()
+                reason = "drained" if self.draining else "the shard closed the stream"
+            except grpc.aio.AioRpcError as error:
+                reason = f"{error.code().name}: {error.details()}"
+            finally:
+                self._client.lost(self)
+                await link.close(None)
+            if reason != told:
+                logger.info("%s: %s, %d not acknowledged", self.target, reason, self._client.waiting)
+                told = reason
+            if not self.home:
+                return
+            await asyncio.sleep(backoff.next())
+
+    async def _converse(self, link: grpc.aio.Channel) -> AsyncIterator[IngestResponse]:
+        call = IngestStub(link).Stream()
+        sender = asyncio.get_running_loop().create_task(self._send(call), name=f"client-send-{self.target}")
+        try:
+            async for response in call:
+                self._client.take_response(response, self)
+                yield response
+                if self.draining and not self._client.holds(self):
+                    return
+        finally:
+            sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await sender
+            call.cancel()
+
+    async def _send(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                self.wake.clear()
+                if not self.draining:
+                    for state, spooled in self._client.next_batches(self):
+                        await call.write(IngestRequest(devices=[self._client.body(state, spooled, self)]))
+                await self.wake.wait()
+
+
+def _packed(device: str, epoch: int, items: list[Reading | ThermalFrame]) -> DeviceBatch:
+    """Items of consecutive sequences as a batch: in columns where there are only readings, and some of them."""
+    batch = DeviceBatch(device=device, epoch=epoch)
+    readings = [item for item in items if isinstance(item, Reading)]
+    if len(readings) != len(items) or len(items) < 4:
+        batch.readings.extend(readings)
+        batch.frames.extend(item for item in items if isinstance(item, ThermalFrame))
+        return batch
+    columns = ReadingColumns(first_sequence=items[0].sequence, time_ns=[reading.time_ns for reading in readings])
+    for name in ("smoke_adc", "flame_adc", "gas_adc", "flame_detected"):
+        if any(reading.HasField(name) for reading in readings):
+            values = [getattr(one, name) if one.HasField(name) else math.nan for one in readings]
+            getattr(columns, name).extend(values)
+    batch.columns.CopyFrom(columns)
+    return batch

@@ -1,0 +1,98 @@
+"""What is not acknowledged yet, on disk: batches by device, epoch and sequence."""
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from embereye.v1.ingest_pb2 import DeviceBatch
+
+
+class SpoolFullError(Exception):
+    """More is unacknowledged than the spool may hold: the reading was not taken."""
+
+
+@dataclass(slots=True)
+class Spooled:
+    """A batch on disk."""
+
+    number: int
+    epoch: int
+    last: int  # sequence
+    items: int
+
+
+@dataclass(slots=True)
+class Counting:
+    """How far a device has counted."""
+
+    epoch: int
+    sequence: int
+
+
+class Outbox:
+    """A file of batches. Only what is in it is ever sent, so a sequence means the same after every restart."""
+
+    def __init__(self, path: Path | None, capacity: int) -> None:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
+        # NORMAL outlives the process, which is what it is for; a power cut may cost the last moments.
+        self._db.executescript(
+            """PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
+            CREATE TABLE IF NOT EXISTS counting (device TEXT PRIMARY KEY, epoch INTEGER, sequence INTEGER);
+            CREATE TABLE IF NOT EXISTS batch (number INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT NULL,
+                epoch INTEGER NOT NULL, last INTEGER NOT NULL, items INTEGER NOT NULL, body BLOB NOT NULL);"""
+        )
+        self._capacity = capacity
+        self.items: int = self._db.execute("SELECT COALESCE(SUM(items), 0) FROM batch").fetchone()[0]
+
+    def load(self) -> dict[str, list[Spooled]]:
+        """Everything that is not acknowledged, by device, oldest first."""
+        found: dict[str, list[Spooled]] = {}
+        rows = self._db.execute("SELECT device, number, epoch, last, items FROM batch ORDER BY number")
+        for device, number, epoch, last, items in rows:
+            found.setdefault(device, []).append(Spooled(number, epoch, last, items))
+        return found
+
+    def counting(self, device: str) -> Counting:
+        """How far `device` has counted; a new device starts an epoch that is later than any it can have had."""
+        row = self._db.execute("SELECT epoch, sequence FROM counting WHERE device = ?", (device,)).fetchone()
+        return Counting(*row) if row else Counting(time.time_ns(), 0)
+
+    def room(self, pending: int) -> None:
+        """Raise SpoolFullError where `pending` items and one more do not fit."""
+        if self.items + pending >= self._capacity:
+            raise SpoolFullError(f"{self.items + pending} readings are not acknowledged yet, the most that are kept")
+
+    def put(self, batches: list[tuple[DeviceBatch, int, int]]) -> list[Spooled]:
+        """Keep batches, each with its last sequence and its number of items."""
+        found = []
+        self._db.execute("BEGIN")
+        for batch, last, items in batches:
+            cursor = self._db.execute(
+                "INSERT INTO batch (device, epoch, last, items, body) VALUES (?, ?, ?, ?, ?)",
+                (batch.device, batch.epoch, last, items, batch.SerializeToString()),
+            )
+            self._db.execute("REPLACE INTO counting VALUES (?, ?, ?)", (batch.device, batch.epoch, last))
+            found.append(Spooled(cursor.lastrowid or 0, batch.epoch, last, items))
+            self.items += items
+        self._db.execute("COMMIT")
+        return found
+
+    def body(self, number: int) -> DeviceBatch:
+        """The batch with this number."""
+        return DeviceBatch.FromString(
+            self._db.execute("SELECT body FROM batch WHERE number = ?", (number,)).fetchone()[0]
+        )
+
+    def forget(self, spooled: list[Spooled]) -> None:
+        """Forget what is acknowledged."""
+        self._db.execute("BEGIN")
+        self._db.executemany("DELETE FROM batch WHERE number = ?", [(one.number,) for one in spooled])
+        self._db.execute("COMMIT")
+        self.items -= sum(one.items for one in spooled)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()

@@ -1,0 +1,116 @@
+"""Bands: between which ADC counts a sensor's levels stay as they are, so that numpy can pass over what changes nothing.
+
+Pure. A reading whose values all lie inside of their bands leads to the levels that are held already; only the others
+need a closer look, one by one.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embereye.sensor.thresholds import (
+    CO2_EXPONENT,
+    CO2_SCALE,
+    FLAME_DEFAULTS,
+    FULL_SCALE,
+    HYSTERESIS,
+    SMOKE_DEFAULTS,
+    complete_gas,
+    complete_percent,
+)
+from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds, SensorSettings
+from embereye.v1.types_pb2 import Level
+
+Band = tuple[float, float]  # from, inclusive; to, exclusive
+NOWHERE: Band = (math.inf, math.inf)
+UPPER = math.nextafter(FULL_SCALE, math.inf)
+MARGIN = 1e-6  # of an edge: this close to it the exact calculation decides
+
+
+def percent_counts(thresholds: PercentThresholds) -> tuple[float, float]:
+    """ADC counts at which pre-alarm and alarm start."""
+    return thresholds.pre_alarm / 100 * FULL_SCALE, thresholds.alarm / 100 * FULL_SCALE
+
+
+def gas_counts(amount_ppm: float, thresholds: GasThresholds) -> float:
+    """The ADC counts of an MQ-135 in so many ppm: the inverse of `thresholds.ppm`."""
+    resistance: float = thresholds.r0_kohm * (amount_ppm / CO2_SCALE) ** (1 / CO2_EXPONENT)
+    return FULL_SCALE * thresholds.load_kohm / (thresholds.load_kohm + resistance)
+
+
+def level_band(level: Level.ValueType, pre_alarm: float, alarm: float, held_pre: float, held_alarm: float) -> Band:
+    """Where `level` stays: it is entered at `pre_alarm`, `alarm`, and left under `held_pre`, `held_alarm`."""
+    if level >= Level.LEVEL_ALARM:
+        low, high = held_alarm, math.inf
+    elif level == Level.LEVEL_PRE_ALARM:
+        low, high = held_pre, alarm
+    else:
+        low, high = 0.0, min(pre_alarm, alarm)
+    return (low * (1 + MARGIN), min(high * (1 - MARGIN), UPPER))
+
+
+class Limits:
+    """A fleet's thresholds in counts, and the bands they make."""
+
+    def __init__(self, settings: SensorSettings) -> None:
+        gas = complete_gas(settings.gas)
+        keep = 1 - HYSTERESIS
+        self._smoke = percent_counts(complete_percent(settings.smoke, SMOKE_DEFAULTS))
+        self._flame = percent_counts(complete_percent(settings.flame, FLAME_DEFAULTS))
+        self._gas = (
+            gas_counts(gas.pre_alarm_ppm, gas),
+            gas_counts(gas.alarm_ppm, gas),
+            gas_counts(gas.pre_alarm_ppm * keep, gas),
+            gas_counts(gas.alarm_ppm * keep, gas),
+        )
+
+    def smoke(self, held: Level.ValueType) -> Band:
+        """Where a smoke level stays."""
+        return _linear(held, self._smoke)
+
+    def gas(self, held: Level.ValueType) -> Band:
+        """Where a gas level stays."""
+        return level_band(held, *self._gas)
+
+    def flame(self, held: Level.ValueType, *, digital: bool) -> Band:
+        """Where a flame level stays while the digital output stays as it is."""
+        if not digital:
+            return _linear(held, self._flame)
+        keep = self._flame[0] * (1 - HYSTERESIS)
+        if held >= Level.LEVEL_ALARM:
+            return (keep * (1 + MARGIN), UPPER)
+        return (0.0, keep * (1 - MARGIN)) if held == Level.LEVEL_PRE_ALARM else NOWHERE
+
+
+def _linear(held: Level.ValueType, starts: tuple[float, float]) -> Band:
+    pre_alarm, alarm = starts
+    return level_band(held, pre_alarm, alarm, pre_alarm * (1 - HYSTERESIS), alarm * (1 - HYSTERESIS))
+
+
+class BandTable:
+    """The bands of all devices of a shard, one row each: what a batch of readings is held against."""
+
+    def __init__(self) -> None:
+        self.low: NDArray[np.float64] = np.full((16, 4), math.inf)
+        self.high: NDArray[np.float64] = np.full((16, 4), math.inf)
+        self._free = list(range(16))
+
+    def allocate(self) -> int:
+        """A row that is nobody else's, outside of which everything lies."""
+        if not self._free:
+            size = len(self.low)
+            self.low = np.vstack([self.low, np.full((size, 4), math.inf)])
+            self.high = np.vstack([self.high, np.full((size, 4), math.inf)])
+            self._free = list(range(size, 2 * size))
+        return self._free.pop()
+
+    def release(self, row: int) -> None:
+        """Give a row back."""
+        self.low[row] = self.high[row] = math.inf
+        self._free.append(row)
+
+    def set(self, row: int, bands: tuple[Band, Band, Band, Band]) -> None:
+        """Set the bands of smoke, flame, gas and digital flame."""
+        self.low[row] = [band[0] for band in bands]
+        self.high[row] = [band[1] for band in bands]

@@ -1,0 +1,84 @@
+"""A device's gRPC batch into its ledger and its detectors: what is new, once; the rest as duplicate or rejected."""
+
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from embereye.sensor.device import SensorDevice
+from embereye.sensor.intake import Intake
+from embereye.wire.batches import columns_block, readings_block
+from embereye.wire.device import PIXEL_WORDS, RAM_WORDS
+
+FRAME_BYTES = (PIXEL_WORDS * 2, RAM_WORDS * 2)
+
+
+def take(device: SensorDevice, batch: Any, intake: Intake, now_ns: int) -> None:
+    """Analyse what is new in `batch` (`wire.batches.Batch`) and move the device's watermark on.
+
+    Sequences up to the watermark are duplicates, and so is one that comes twice in a batch. A gap is accepted: what is
+    in it was acknowledged by the shard that owned the device before.
+    """
+    frames = batch.frames
+    count = len(batch.readings) + len(frames) + len(batch.columns.time_ns)
+    if batch.epoch < device.epoch:
+        device.refuse("older epoch", count)
+        return
+    if batch.epoch > device.epoch:
+        device.epoch, device.sequence = batch.epoch, 0
+    if batch.calibration:
+        intake.calibrate(device, batch.calibration, now_ns)
+    if not count:
+        return
+    try:
+        sequences, rows = _rows(batch)
+        if frames:
+            numbers = np.array([frame.sequence for frame in frames], np.int64)
+            sequences = np.concatenate([sequences, numbers])
+    except (DecodeError, OverflowError):
+        device.refuse("bad batch", count)
+        return
+    fresh = _fresh(sequences, device.sequence)
+    duplicates = count - int(fresh.sum())
+    device.ledger.offered += duplicates
+    device.ledger.duplicate += duplicates
+    device.sequence = max(device.sequence, int(sequences.max()))
+    chosen = fresh[: len(rows)]
+    if not chosen.all():
+        rows = rows[chosen]
+    if len(rows):
+        intake.take_rows(device, rows, now_ns)
+    for frame, new in zip(frames, fresh[len(fresh) - len(frames) :].tolist(), strict=True):
+        if not new:
+            continue
+        if len(frame.words) in FRAME_BYTES:
+            intake.add_frame(device, frame.words, now_ns)
+        else:
+            device.refuse("bad frame")
+    if frames:
+        intake.settle(now_ns)
+
+
+def _rows(batch: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The readings of `batch` in order of their sequences."""
+    if not batch.readings:
+        return columns_block(batch.columns)
+    sequences, rows = readings_block(batch.readings)
+    if batch.columns.time_ns:
+        more, more_rows = columns_block(batch.columns)
+        sequences, rows = np.concatenate([sequences, more]), np.concatenate([rows, more_rows])
+    if len(sequences) > 1 and not (sequences[1:] > sequences[:-1]).all():
+        order = np.argsort(sequences, kind="stable")
+        sequences, rows = sequences[order], rows[order]
+    return sequences, rows
+
+
+def _fresh(sequences: NDArray[np.int64], watermark: int) -> NDArray[np.bool_]:
+    """Which of `sequences` are above the watermark and the first of their kind."""
+    fresh = sequences > watermark
+    if len(sequences) > 1 and not (sequences[1:] > sequences[:-1]).all():
+        first = np.zeros(len(sequences), np.bool_)
+        first[np.unique(sequences, return_index=True)[1]] = True
+        fresh &= first
+    return fresh

@@ -1,0 +1,82 @@
+"""`embereye explain device ID`: what became of everything a device sent, and whether it is watched."""
+
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from embereye.process.lifecycle import UserError
+
+SECONDS = 5.0  # for the console to answer
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    console = os.environ.get("EMBEREYE_CONSOLE", "http://127.0.0.1:8080")
+    parser.add_argument("device", metavar="ID", help="the device's id")
+    parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each fleet that knows it")
+
+
+def run(arguments: Namespace) -> int:
+    """Print what the hub knows of the device; 1 where it is not covered."""
+    entries = [entry for entry in _devices(arguments.console) if entry["id"] == arguments.device]
+    if not entries:
+        raise UserError(f"no fleet declares a device {arguments.device}, and none of that name talks to a shard")
+    for entry in entries:
+        if arguments.json:
+            print(json.dumps(entry | {"balanced": balanced(entry.get("ledger", {}))}, ensure_ascii=False))
+        else:
+            print("\n".join(sentences(entry, time.time_ns())))
+    sys.stdout.flush()
+    return 0 if all(entry["covered"] for entry in entries) else 1
+
+
+def _devices(console: str) -> list[dict[str, Any]]:
+    url = console.rstrip("/") + "/v1/devices"
+    if not url.startswith(("http://", "https://")):
+        raise UserError(f'--console "{console}" is not a URL such as http://127.0.0.1:8080')
+    try:
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["devices"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{url} does not answer: {error}; --console names the hub's HTTP port") from error
+    return found
+
+
+def _counts(ledger: dict[str, Any], name: str) -> dict[str, int]:
+    return {reason: int(count) for reason, count in ledger.get(name, {}).items()}
+
+
+def balanced(ledger: dict[str, Any]) -> bool:
+    """Whether a ledger adds up: offered = analysed + shed + duplicate + rejected + waiting."""
+    parts = sum(int(ledger.get(name, 0)) for name in ("analysed", "duplicate", "waiting"))
+    parts += sum(_counts(ledger, "shed").values()) + sum(_counts(ledger, "rejected").values())
+    return int(ledger.get("offered", 0)) == parts
+
+
+def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
+    """What is known of a device, for people."""
+    yield f"{entry['id']} in zone {entry['zone'] or 'none'} of {entry['namespace']}/{entry['fleet']}"
+    yield "  covered" if entry["covered"] else f"  NOT covered: {entry['reason']}"
+    if shards := entry.get("shards"):
+        yield f"  owned by {', '.join(shards)}: {entry.get('state', 'unknown')}"
+    for name, key in (("heard", "heardNs"), ("analysed", "analysedNs")):
+        at = int(entry.get(key, 0))
+        yield f"  last {name} {(now_ns - at) / 1e9:.1f} s ago" if at else f"  never {name}"
+    for term in entry.get("latest", ()):
+        yield f"  {term['name']}: {float(term.get('value', 0)):.4g} {term.get('unit', '')}"
+    ledger = entry.get("ledger", {})
+    yield f"  offered {int(ledger.get('offered', 0)):>12,} since its shard took it over, of which"
+    yield f"  {'analysed':<28} {int(ledger.get('analysed', 0)):>12,}"
+    yield f"  {'duplicate':<28} {int(ledger.get('duplicate', 0)):>12,}"
+    for name in ("shed", "rejected"):
+        for reason, count in sorted(_counts(ledger, name).items()):
+            yield f"  {f'{name}: {reason}':<28} {count:>12,}"
+    yield f"  {'waiting':<28} {int(ledger.get('waiting', 0)):>12,}"
+    yield "  the ledger adds up" if balanced(ledger) else "  the ledger does NOT add up: please report this"

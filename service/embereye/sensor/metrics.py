@@ -1,0 +1,77 @@
+"""A sensor shard's metrics, read from plain slots at scrape time."""
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from embereye.sensor.device import SensorDevice
+
+if TYPE_CHECKING:
+    from embereye.sensor.shard import SensorShard
+
+# name of a measurement → metric, help, factor to the base unit
+GAUGES = {
+    "temperature.max": ("temperature_max_celsius", "Hottest pixel.", 1.0),
+    "temperature.mean": ("temperature_mean_celsius", "Mean over all pixels.", 1.0),
+    "gas": ("gas_ppm", "Gas, ppm CO2-equivalent.", 1.0),
+    "smoke": ("smoke_ratio", "Smoke, share of the converter's range.", 0.01),
+    "flame": ("flame_ratio", "Flame, share of the converter's range.", 0.01),
+}
+
+
+def shard_metrics(shard: "SensorShard", connections: int, streams: int) -> Iterator[Metric]:
+    """Counters of the whole shard."""
+    yield GaugeMetricFamily("embereye_sensor_connections", "Open text connections.", value=connections)
+    yield GaugeMetricFamily("embereye_sensor_streams", "Open gRPC streams.", value=streams)
+    yield GaugeMetricFamily("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", value=shard.intake.waiting)
+    yield CounterMetricFamily("embereye_sensor_ticks", "Ticks.", value=shard.intake.ticks)
+    yield CounterMetricFamily(
+        "embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", value=shard.relayed
+    )
+    yield CounterMetricFamily(
+        "embereye_sensor_relay_dropped", "Messages that could not be passed on.", value=shard.relay_dropped
+    )
+    yield _labelled("embereye_sensor_garbage", "Lines that were no message.", shard.garbage)
+
+
+def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
+    """Ledgers over all devices, and a gauge of each measurement of each device."""
+    shed: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
+    packets: Counter[str] = Counter()
+    for device in devices:
+        ledger = device.ledger
+        packets["offered"] += ledger.offered
+        packets["analysed"] += ledger.analysed
+        packets["duplicate"] += ledger.duplicate
+        shed.update(ledger.shed)
+        rejected.update(ledger.rejected)
+    packets["shed"], packets["rejected"] = shed.total(), rejected.total()
+    yield _labelled("embereye_sensor_packets", "Packets by what became of them.", packets, "outcome")
+    yield _labelled("embereye_sensor_shed", "Packets given up, by reason.", shed)
+    yield _labelled("embereye_sensor_rejected", "Packets refused, by reason.", rejected)
+    gauges = {
+        name: GaugeMetricFamily(f"embereye_sensor_{metric}", text, labels=["device", "zone"])
+        for name, (metric, text, _) in GAUGES.items()
+    }
+    age = GaugeMetricFamily("embereye_sensor_age_seconds", "Since it was last heard.", labels=["device", "zone"])
+    now = time.time_ns()
+    for device in devices:
+        labels = [device.spec.id, device.spec.zone]
+        if device.watch.heard_ns:
+            age.add_metric(labels, (now - device.watch.heard_ns) / 1e9)
+        for name, value, _ in device.latest():
+            if name in gauges:
+                gauges[name].add_metric(labels, value * GAUGES[name][2])
+    yield age
+    yield from gauges.values()
+
+
+def _labelled(name: str, text: str, counts: Counter[str], label: str = "reason") -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for reason, count in sorted(counts.items()):
+        family.add_metric([reason], count)
+    return family

@@ -1,0 +1,307 @@
+"""However devices' bytes are split, merged and interleaved, the outcome is the same; and nothing breaks it."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from embereye.process.lifecycle import Tasks
+from embereye.sensor.shard import SensorShard
+from embereye.sensor.text import WAITING_LIMIT
+from embereye.shard.service import ShardContext, ShardOptions
+from embereye.sim.sensors import Chip
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.shard_pb2 import Assignment, SensorSettings
+from embereye.v1.types_pb2 import Device
+from embereye.wire.device import MAX_LINE, Eeprom, FrameWords, encode
+
+CHIP = Chip(3)
+QUIET = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Wire:
+    """A transport without a network."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.paused = False
+        self.unread = 0
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("10.0.0.1", 1) if name == "peername" else None
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+        self.unread += len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def close(self) -> None:
+        pass
+
+    abort = close
+
+
+@dataclass
+class Bench:
+    shard: SensorShard
+    evidence: list[EvidenceItem]
+
+    def connect(self) -> Any:
+        session: Any = self.shard._sessions.protocol()
+        session.connection_made(Wire())
+        return session
+
+    def outcome(self) -> list[Any]:
+        found: list[Any] = [sorted(self.shard.garbage.items())]
+        for device in self.shard._devices.values():
+            ledger = device.ledger.message()
+            assert not ledger.waiting
+            assert device.ledger.waiting == 0
+            latest = [(name, round(value, 6)) for name, value, _ in device.latest() if name != "temperature.rise"]
+            found.append((device.spec.id, str(ledger), latest, sorted(device._held.items())))
+        # A sign that goes on is told again every second: how often depends on the clock.
+        found.append(sorted({(item.device, item.kind, item.level) for item in self.evidence}))
+        return found
+
+
+def make(*devices: str, **fields: Any) -> Bench:
+    shard, evidence = SensorShard(), list[EvidenceItem]()
+    options = ShardOptions("s", Path("none"), "", None, "127.0.0.1", 0, 0, 0, 0, 0)
+    shard._context = ShardContext(options, Tasks(), evidence.append, lambda: None)
+    shard.apply(
+        Assignment(
+            fleet="default/sensors/test",
+            epoch=1,
+            devices=[Device(id=name, zone="hall") for name in devices],
+            sensor=SensorSettings(deadline_ns=5_000_000_000, window_ns=3_600_000_000_000, **fields),
+        )
+    )
+    return Bench(shard, evidence)
+
+
+def line_of(dice: random.Random, device: str) -> bytes:
+    kind = dice.random()
+    if kind < 0.6:
+        smoke, flame = dice.choice([280, 290, 700, 1100, 4000]), dice.choice([1305, 1310, 2400, 3300])
+        end = dice.choice([b"!\r\n", b"!", b"!\n", b"!\r\n\r\n"])
+        name = dice.choice([device.encode(), b":" + device.encode()])
+        return b"#Sensor%s:ADC1=%d,ADC2=%d,ADC3=%d,DIO=%d" % (name, smoke, flame, dice.choice([2, 400, 1500, 2500]),
+                                                             dice.random() < 0.1) + end  # fmt: skip
+    if kind < 0.7:
+        return b"#Sensor%s:ADC1:=%.1f,MPY30=0!\r\n" % (device.encode(), dice.uniform(250, 900))
+    if kind < 0.8:
+        return encode(FrameWords(device, CHIP.frame(dice.choice([0.0, 0.0, 0.3]), dice.randrange(4))))
+    if kind < 0.85:
+        return encode(Eeprom(device, CHIP.eeprom))
+    if kind < 0.9:
+        return b"#Sensor%s:ADC1=99999999,ADC2=1,ADC3=1,DIO=0!" % device.encode()
+    name = device.encode()
+    strange = [b"rubbish!", b"#frame:12!", b"#Sensor:ADC1=x!", b"#Sensora:AD#Sensor%s:ADC1=300!" % name]
+    strange += [b"x" * (MAX_LINE + 5) + b"!", b"12#Sensor%s:ADC1=280,ADC2=1,ADC3=1,DIO=0!" % name]
+    return dice.choice(strange)
+
+
+def streams(seed: int, lines: int) -> list[bytes]:
+    dice = random.Random(seed)
+    return [
+        b"#serialno:%s!" % name + b"".join(line_of(dice, name.decode()) for _ in range(lines)) for name in (b"a", b"b")
+    ]
+
+
+async def deliver(texts: Sequence[bytes], cuts: random.Random, largest: int, flush: float) -> list[Any]:
+    bench = make("a", "b")
+    sessions = [bench.connect() for _ in texts]
+    positions = [0] * len(texts)
+    while any(position < len(text) for position, text in zip(positions, texts, strict=True)):
+        number = cuts.randrange(len(texts))
+        start = positions[number]
+        positions[number] += cuts.randint(1, largest)
+        if part := texts[number][start : positions[number]]:
+            sessions[number].data_received(part)
+        if cuts.random() < flush:
+            bench.shard.intake.flush()
+    bench.shard.intake.flush()
+    return bench.outcome()
+
+
+@QUIET
+@given(seed=st.integers(0, 10_000), cut=st.integers(0, 10_000), largest=st.sampled_from([1, 7, 60, 500, 5000, 10**6]),
+       flush=st.sampled_from([0.0, 0.05, 0.5]))  # fmt: skip
+@example(seed=1, cut=1, largest=1, flush=0.05)
+def test_split_merged_and_interleaved_delivery_give_the_same(seed: int, cut: int, largest: int, flush: float) -> None:
+    texts = streams(seed, 3 if largest == 1 else 15)
+
+    async def both() -> tuple[list[Any], list[Any]]:
+        whole = await deliver(texts, random.Random(0), 10**9, 1.0)
+        return whole, await deliver(texts, random.Random(cut), largest, flush)
+
+    whole, parts = asyncio.run(both())
+    assert parts == whole
+
+
+PIECES = [b"#Sensor", b"#Sensora:", b"ADC1=", b"ADC2:=", b"!", b"\r\n", b"#frame", b"#EEPROMa:", b"=", b",", b"9" * 400]
+PIECES += [b"#serialno:", b"#locid:b!", b"1e999", b"\xff\x00", b"FFB8" * 834, b"DIO=1!", b"nan", b"#" * 50]
+
+
+@QUIET
+@given(chunks=st.lists(st.one_of(st.binary(max_size=200), st.sampled_from(PIECES)), max_size=60), flush=st.booleans())
+@example(chunks=[b"#Sensora:ADC1=1,ADC2=1,ADC3=1,DIO=1e999!", b"#Sensora:ADC1=1,ADC2=1,ADC3=1,DIO=0!"], flush=True)
+@example(chunks=[b"#EEPROMa:" + b"0" * 3328 + b"!", b"#framea:" + b"FFB8" * 834 + b"!"], flush=False)
+def test_no_bytes_break_a_session_or_are_kept_for_ever(chunks: list[bytes], flush: bool) -> None:
+    async def feed() -> None:
+        bench = make("a")
+        session, other = bench.connect(), bench.connect()
+        for chunk in chunks:
+            session.data_received(chunk)
+            if flush:
+                bench.shard.intake.flush()
+            assert len(session._left) <= MAX_LINE + 2
+        bench.shard.intake.flush()
+        other.data_received(b"#Sensora:ADC1=281,ADC2=1305,ADC3=2,DIO=0!\r\n")
+        bench.shard.intake.flush()
+        assert bench.shard.intake.waiting == 0
+        device = bench.shard._devices["a"]
+        assert device.ledger.waiting == 0
+        assert {name: value for name, value, _ in device.latest()}["smoke"] == pytest.approx(281 / 40.95)
+
+    asyncio.run(feed())
+
+
+def test_the_newer_of_two_connections_speaks_for_a_device_and_the_ledger_says_so() -> None:
+    async def both() -> None:
+        bench = make("a")
+        line = b"#Sensora:ADC1=281,ADC2=1305,ADC3=2,DIO=0!\r\n"
+        older, newer = bench.connect(), bench.connect()
+        for session in (older, newer, older, newer, older):
+            session.data_received(line)
+            bench.shard.intake.flush()
+        device = bench.shard._devices["a"]
+        assert device.takeovers == 1
+        assert dict(device.ledger.rejected) == {"a newer connection speaks for it": 2}
+        assert (device.ledger.offered, device.ledger.analysed) == (5, 3)
+        newer.connection_lost(None)
+        older.data_received(line)
+        bench.shard.intake.flush()
+        assert device.ledger.analysed == 4
+
+    asyncio.run(both())
+
+
+def endless_line(megabytes: int) -> None:
+    async def feed() -> None:
+        bench = make("a", "b")
+        liar, honest = bench.connect(), bench.connect()
+        for number in range(megabytes * 16):
+            liar.data_received(b"#framea:" if not number else b"F" * 65536)
+            if number % 16 == 0:
+                honest.data_received(b"#Sensorb:ADC1=281,ADC2=1305,ADC3=2,DIO=0!\r\n")
+            if liar._transport.paused:
+                bench.shard.intake.flush()
+            assert liar.waiting <= WAITING_LIMIT + 65536
+            assert len(liar._left) + (liar._parser.pending if liar._parser else 0) <= MAX_LINE
+        bench.shard.intake.flush()
+        assert bench.shard._devices["b"].ledger.analysed == megabytes
+        assert dict(bench.shard.garbage) == {"too long": 1}
+
+    asyncio.run(feed())
+
+
+def test_a_line_without_an_end_costs_only_itself() -> None:
+    endless_line(32)
+
+
+@pytest.mark.slow
+def test_four_gigabytes_in_one_line_cost_only_themselves() -> None:
+    endless_line(4096)
+
+
+def test_a_device_that_never_reads_is_sent_no_more_words() -> None:
+    async def ask() -> None:
+        bench = make("a")
+        session = bench.connect()
+        session.data_received(b"#serialno:a!")
+        bench.shard.intake.flush()
+        for _ in range(3000):
+            session.command("REQUEST1")
+        assert len(session._transport.written) < 5000
+
+    asyncio.run(ask())
+
+
+def flood_of_frames(overflow: "SensorSettings.Overflow.ValueType") -> Bench:
+    bench = make("a", "b", overflow=overflow, queue_capacity=10)
+    session, other = bench.connect(), bench.connect()
+    session.data_received(encode(Eeprom("a", CHIP.eeprom)))
+    other.data_received(b"#Sensorb:ADC1=281,ADC2=1305,ADC3=2,DIO=0!\r\n")
+    frames = [encode(FrameWords("a", CHIP.frame(0.0, number))) for number in range(17)]
+    frames[3] = encode(FrameWords("a", CHIP.frame(0.5, 0)))  # one frame of a fire
+    session.data_received(b"".join(frames))
+    bench.shard.intake.flush()
+    return bench
+
+
+def test_a_spike_survives_compaction_and_every_frame_is_accounted_for() -> None:
+    async def compact() -> None:
+        bench = flood_of_frames(SensorSettings.OVERFLOW_COMPACT)
+        ledger = bench.shard._devices["a"].ledger
+        assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (18, 11, {"compacted": 7})
+        assert [item.device for item in bench.evidence] == ["a"]
+        assert bench.shard._devices["b"].ledger.analysed == 1
+
+    asyncio.run(compact())
+
+
+def test_drop_oldest_keeps_the_newest_as_the_old_program_did() -> None:
+    async def drop() -> None:
+        bench = flood_of_frames(SensorSettings.OVERFLOW_DROP_OLDEST)
+        ledger = bench.shard._devices["a"].ledger
+        assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (18, 11, {"overflow": 7})
+        assert not bench.evidence
+
+    asyncio.run(drop())
+
+
+def test_a_reading_that_jumps_up_and_down_costs_a_bounded_time_and_still_alarms() -> None:
+    async def jump() -> None:
+        bench = make("a")
+        session = bench.connect()
+        low, high = (b"#Sensora:ADC1=%d,ADC2=1305,ADC3=2,DIO=0!\r\n" % smoke for smoke in (280, 4000))
+        session.data_received(low)
+        session.data_received((low + high) * 300)
+        bench.shard.intake.flush()
+        ledger = bench.shard._devices["a"].ledger
+        assert ledger.offered == 601
+        assert ledger.analysed + ledger.shed["compacted"] == 601
+        assert ledger.shed["compacted"] > 500
+        assert bench.evidence
+
+    asyncio.run(jump())
+
+
+def test_what_crosses_a_threshold_does_not_wait_for_the_tick() -> None:
+    async def cross() -> None:
+        bench = make("a")  # its window is an hour
+        session = bench.connect()
+        for smoke in (280, 4000):
+            session.data_received(b"#Sensora:ADC1=%d,ADC2=1305,ADC3=2,DIO=0!\r\n" % smoke)
+            await asyncio.sleep(0.01)
+        assert bench.evidence
+
+    asyncio.run(cross())

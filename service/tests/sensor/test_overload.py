@@ -1,0 +1,78 @@
+"""More than a shard can take: no alarm is lost, the ledger is exact, memory stays flat, others are served."""
+
+import random
+import threading
+import time
+
+import pytest
+
+from embereye.bench.load import Server, alarming_line, close, connect, flood, frame_lines, reading_line
+from embereye.bench.sensors import EvidenceHub
+
+
+async def overload(seconds: float) -> None:
+    import asyncio
+
+    from embereye.process.grpc_server import GrpcServer, Service
+    from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
+
+    hub = EvidenceHub()
+    grpc = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")])
+    port = grpc.listen("127.0.0.1:0")
+    await grpc.start()
+    dice = random.Random(1)
+    frames = [frame_lines(number, 20) for number in range(6)]
+    payloads = [text for _, text in frames]
+    payloads += [b"".join(reading_line(f"device-{number}", dice) for _ in range(1000)) for number in range(6, 12)]
+    server = await asyncio.to_thread(Server, "shard", 40, f"127.0.0.1:{port}")
+    try:
+        sockets = connect(server.ports["tcp"], 40)
+        for connection, (calibration, _) in zip(sockets, frames, strict=False):
+            connection.sendall(calibration)
+        sent: list[int] = []
+        flooding = threading.Thread(target=lambda: sent.append(flood(sockets[:12], payloads, seconds)))
+        flooding.start()
+        memory: list[int] = []
+        deadline = time.monotonic() + seconds
+        quiet = 12
+        while time.monotonic() < deadline:
+            # Every device that burns meanwhile is a different one, with one single line over the threshold.
+            if quiet < 40:
+                sockets[quiet].sendall(reading_line(f"device-{quiet}", dice) + alarming_line(f"device-{quiet}"))
+                quiet += 1
+            await asyncio.sleep(seconds / 40)
+            memory.append((await asyncio.to_thread(server.ask))["memory_kb"])
+        await asyncio.to_thread(flooding.join)
+        numbers = await asyncio.to_thread(settled, server)
+        async with asyncio.timeout(30):
+            while len(hub.seen) < quiet - 12:
+                await asyncio.sleep(0.05)
+        close(sockets)
+    finally:
+        await asyncio.to_thread(server.__exit__, None, None, None)
+        await grpc.stop(0)
+    assert set(hub.seen) == {f"device-{number}" for number in range(12, quiet)}
+    assert numbers["offered"] == numbers["analysed"] + numbers["shed"]
+    assert numbers["waiting"] == numbers["rejected"] == numbers["duplicate"] == 0
+    whole = sum(len(payload) for payload in payloads)
+    assert whole < sent[0]
+    assert memory[-1] < memory[len(memory) // 3] * 1.25 + 8 * 1024
+
+
+def settled(server: Server) -> dict[str, int]:
+    known = server.ask()
+    while True:
+        time.sleep(0.2)
+        now = server.ask()
+        if now["offered"] == known["offered"]:
+            return now
+        known = now
+
+
+async def test_overload_loses_no_alarm_and_the_ledger_is_exact() -> None:
+    await overload(3)
+
+
+@pytest.mark.slow
+async def test_half_a_minute_of_overload_loses_no_alarm_and_memory_stays_flat() -> None:
+    await overload(30)

@@ -1,0 +1,80 @@
+"""Many lines at once mean what they mean one by one."""
+
+import random
+
+import numpy as np
+import pytest
+
+from embereye.wire.device import DeviceParser, SensorReading
+from embereye.wire.readings import Shape, parse_usual, shape_of
+
+
+def one_by_one(text: bytes) -> list[list[float]]:
+    messages = DeviceParser().feed(text)
+    assert all(isinstance(message, SensorReading) for message in messages)
+    return [
+        [message.smoke_adc, message.flame_adc, message.gas_adc, float(message.flame_detected)]  # type: ignore
+        for message in messages
+    ]
+
+
+@pytest.mark.parametrize("prefix", [b"#Sensor1234:", b"#Sensor:", b"#Sensor:hall-2:", b"#Sensora.b_c:"])
+@pytest.mark.parametrize("keys", [(b"ADC1", b"ADC2", b"ADC3", b"DIO"), (b"ADC1:", b"ADC2", b"ADC3:", b"MPY30"),
+                                  (b"ADC1", b"ADC2:", b"ADC3", b"DIO:")])  # fmt: skip
+@pytest.mark.parametrize("separator", [b"", b"\r\n"])
+def test_usual_lines_of_every_shape_are_read_as_one_by_one(
+    prefix: bytes, keys: tuple[bytes, ...], separator: bytes
+) -> None:
+    dice = random.Random(1)
+    lines = [
+        prefix + b",".join(b"%s=%d" % (key, dice.choice([0, 7, 42, 283, 4095, 123456])) for key in keys) + b"!"
+        for _ in range(50)
+    ]
+    text = separator.join(lines)
+    shape = shape_of(text)
+    assert shape is not None
+    assert shape.location == prefix.removeprefix(b"#Sensor").strip(b":").decode()
+    [rows] = parse_usual([text], [shape])
+    assert rows is not None
+    assert rows.tolist() == one_by_one(text)
+
+
+GOOD = b"#Sensora:ADC1=283,ADC2=1305,ADC3=2,DIO=0!\r\n"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"#Sensorb:ADC1=283,ADC2=1305,ADC3=2,DIO=0!",
+        b"#Sensora:ADC1=283,ADC2=1305,ADC3=2!",
+        b"#Sensora:ADC1=283,ADC3=1305,ADC2=2,DIO=0!",
+        b"#Sensora:1ADC=283,ADC2=1305,ADC3=2,DIO=0!",
+        b"#Sensora:A1DC=283,ADC2=1305,ADC3=2,DIO=0!",
+        b"7#Sensora:ADC1=283,ADC2=1305,ADC3=2,DIO=0!",
+        b"#Sensora:ADC1=283.5,ADC2=1305,ADC3=2,DIO=0!",
+        b"#Sensora:ADC1=-1,ADC2=1305,ADC3=2,DIO=0!",
+        b"#Sensora:ADC1=,ADC2=1305,ADC3=2,DIO=0!",
+        b"#Sensora:ADC1=12345678,ADC2=1305,ADC3=2,DIO=0!",
+        b"#Sensora:ADC1=1,ADC2=1,ADC3=1,DIO1=0!",
+        b"rubbish!",
+        b"#frame:FFFF!",
+        b"!",
+    ],
+)
+def test_a_segment_with_anything_else_in_it_is_left_to_the_parser(bad: bytes) -> None:
+    shape = shape_of(GOOD)
+    assert isinstance(shape, Shape)
+    clean = (GOOD * 5).rstrip()
+    segments = [clean, (GOOD * 3 + bad + b"\r\n" + GOOD).rstrip(), clean]
+    first, spoilt, last = parse_usual(segments, [shape] * 3)
+    assert spoilt is None
+    assert first is not None
+    assert last is not None
+    assert np.array_equal(first, last)
+    assert first.tolist() == one_by_one(clean)
+
+
+def test_nothing_has_no_shape() -> None:
+    assert shape_of(b"") is None
+    assert shape_of(b"#Sensora:ADC1=2") is None
+    assert parse_usual([], []) == []
