@@ -20,11 +20,12 @@ from embereye_operator.workqueue import WorkQueue
 logger = logging.getLogger(__name__)
 WORKERS = 8  # fleets reconciled at the same time
 PERIOD = 2.0  # seconds between passes over all fleets, for what only shards know
-REST_SECONDS = 0.03  # that a fleet at rest adds to the time between looks at those
-REST_PASSES = 10  # without anything to do, after which a fleet is at rest
-MAX_PERIOD = 30.0  # seconds between looks at a fleet at rest, however many there are
-RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed
+REST_SECONDS = 0.06  # that a fleet at rest adds to the time between looks at those
+REST_PASSES = 3  # without anything to do, after which a fleet is at rest
+MAX_PERIOD = 60.0  # seconds between looks at a fleet at rest, however many there are
+RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed; at least
 NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied
+OBJECT_SECONDS = 0.05  # that every object adds to it
 PASS_LIMIT = 30.0  # seconds that one pass may take
 STALE = 20.0  # seconds that a watch may lag behind a list before it counts as dead
 
@@ -153,7 +154,8 @@ class Controller:
             self._synced.set()
             self._resynced = time.monotonic()
             await self._retain()
-            await asyncio.sleep(RESYNC_PERIOD)
+            # Lists of many objects cost more than what watches may have missed is worth.
+            await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))
 
     def _judge_watches(self, missed: list[Manifest]) -> None:
         # One object may be listed before its event arrives; a watch that is dead misses more every time.

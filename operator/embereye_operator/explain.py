@@ -1,28 +1,25 @@
-"""`embereye explain`: why a fleet has as many shards as it has, and what recorded inputs would lead to."""
+"""Say why a fleet has as many shards as it has: inputs, formula, outcome."""
 
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from embereye.process.lifecycle import UserError
-from embereye_operator.autoscale import Decision, Measured, Scaler, bounded, overrun, terms
+from embereye_operator.autoscale import Measured, bounded, overrun, terms
 from embereye_operator.manifests import shard_capacity
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetStatus, parse_fleet
 from embereye_operator.runtime.client import list_fleets
 from embereye_operator.schema import Manifest, from_manifest, to_manifest
-from embereye_operator.trace import Entry, read
 
 SECOND = 1_000_000_000  # nanoseconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `embereye explain fleet`."""
+    """Declare the command's options."""
     add_fleet_arguments(parser)
     parser.add_argument("--data", type=Path, metavar="DIR", help="of a running `embereye up`, instead of a cluster")
 
@@ -35,7 +32,12 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain a fleet's scaling; returns the exit code."""
+    """Explain; returns the exit code."""
+    return explain_fleet(arguments)
+
+
+def explain_fleet(arguments: argparse.Namespace) -> int:
+    """`explain fleet NAME`."""
     data = getattr(arguments, "data", None)
     found = local_fleets(data) if data else asyncio.run(list_fleets(arguments.namespace))
     fleet = select(found, arguments.name, arguments.namespace)
@@ -149,38 +151,3 @@ def sentences(answer: Manifest) -> list[str]:
         if last.get("inputs"):
             lines.append(f"             on {', '.join(f'{key} {value:g}' for key, value in last['inputs'].items())}")
     return lines
-
-
-def replayed(entries: Sequence[Entry]) -> list[tuple[Entry, Decision]]:
-    """What the law of this version decides on each entry."""
-    scaler = Scaler()
-    return [(entry, scaler.decide(entry.limits, entry.observed, entry.deadline)) for entry in entries]
-
-
-def show_replay(path: Path, *, every: bool, as_json: bool) -> int:
-    """`explain replay TRACE`."""
-    before = None
-    for entry, decision in replayed(list(read(path))):
-        observed = entry.observed
-        if as_json:
-            line = {
-                "time": observed.time,
-                "shards": observed.shards,
-                "decided": decision.shards,
-                "required": decision.required,
-                "known": decision.known,
-                "reason": decision.reason,
-            }
-            print(json.dumps(line))
-            continue
-        shape = (observed.shards, decision.shards, decision.required, decision.known)
-        if every or shape != before:
-            when = datetime.fromtimestamp(observed.time / 1e9, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
-            arrow = f"{observed.shards:>3} → {decision.shards:<3}" if decision.shards != observed.shards else ""
-            print(
-                f"{when}  {arrow or f'{observed.shards:>3}      '}  required {decision.required:<3} {decision.reason}"
-            )
-        before = shape
-    if before is None and not as_json:
-        print(f"{path} is empty", file=sys.stderr)
-    return 0

@@ -79,11 +79,13 @@ def plan(
     rebalance: bool,
     now: int,
     deadline: int,
+    waiting: Mapping[str, int],
 ) -> Plan:
     """The next placement; calling it again with what came of it moves things on, wherever it was interrupted.
 
     A device that changes owner is given to the new one first; the old one holds on to it until the new one says that
-    it covers it, or until `patience` is over. What the old one does not cover, there is nothing to hold on to.
+    it covers it, or until `patience` is over, of which this operator has itself seen all: `waiting` has since when.
+    What the old one does not cover, there is nothing to hold on to.
     """
     covering = {
         shard: {device.id for device in status.devices if device.covered}
@@ -104,7 +106,7 @@ def plan(
         move = _move(record, device, owner, covering, now)
         if move is None:
             continue
-        if now - move.since > patience(deadline):
+        if now - max(move.since, waiting.get(device, now)) > patience(deadline):
             overdue.append(device)
         else:
             moving[device] = move

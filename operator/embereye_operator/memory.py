@@ -33,6 +33,7 @@ class Memory:
     """Of one fleet. Times are nanoseconds since the Unix epoch."""
 
     silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
+    waiting: dict[str, int] = field(default_factory=dict)  # device that is handed over → since when we see it
     leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it is to go
     scaler: Scaler = field(default_factory=Scaler)
     lead: float = DEFAULT_LEAD  # seconds from a new shard's making until it answers
@@ -100,6 +101,11 @@ class Memory:
         if 2 * len(silent) > len(shards):
             return set()
         return {shard for shard in silent if now - self.silent[shard] >= LOST}
+
+    def waits(self, devices: Iterable[str], now: int) -> dict[str, int]:
+        """Since when this operator itself has seen each device wait: another one's clock may have been another's."""
+        self.waiting = {device: min(now, self.waiting.get(device, now)) for device in devices}
+        return self.waiting
 
     def leaves(self, shards: Collection[str], now: int) -> None:
         """Note which shards are to go."""

@@ -306,6 +306,7 @@ class _Pass:
             rebalance=self.memory.uneven_for_long(uneven, self.now),
             now=self.now,
             deadline=self.fleet.spec.deadline,
+            waiting=self.memory.waits(self.record.moving, self.now),
         )
 
     def _members(self) -> list[str]:
