@@ -51,7 +51,7 @@ class Subscription:
         self._feed = feed
         self._zones = zones
         self.position = position  # everything up to here was handed over or filtered out
-        self.live = False  # it has caught up once
+        self.live = position >= feed.latest  # it has caught up once
         self.overrun = asyncio.Event()
 
     async def next(self) -> list[Entry]:
