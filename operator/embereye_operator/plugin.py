@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     try:
         if parsed.command == "explain":
-            return explain.explain_fleet(parsed)
+            return explain.run(parsed)
         return asyncio.run(commands[parsed.command](parsed))
     except UserError as error:
         print(f"kubectl embereye: {error}", file=sys.stderr)
