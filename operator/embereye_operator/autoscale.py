@@ -191,7 +191,10 @@ class Scaler:
     def _hold(self, current: int, limits: Autoscaling, why: str) -> Decision:
         # Bounds are the user's word and need no measurement.
         shards = bounded(current, limits)
-        return Decision(shards, shards, f"{why}: holding {current}", known=False)
+        held = f"{why}: holding {current}"
+        if shards != current:
+            held = f"{why}, but minShards is {limits.min_shards} and maxShards is {limits.max_shards}"
+        return Decision(shards, shards, held, known=False)
 
     def _remember(self, now: int, required: int, limits: Autoscaling) -> None:
         window = limits.scale_down.stabilization

@@ -291,9 +291,11 @@ class TextSession(asyncio.Protocol):
 
     def _route(self, name: str, message: SensorReading | FrameWords | Eeprom, now: int) -> None:
         device = self._owner.owned(name)
-        if device is None and (peer := self._owner.peer_of(name)):
+        if peer := self._owner.peer_of(name):
+            # Another shard's; or ours until that one covers it, for which it has to hear the device.
             self._relay(peer, name, message)
-            return
+            if device is None:
+                return
         if device is None:
             device = self._owner.undeclared(name, now)
             if device is None:

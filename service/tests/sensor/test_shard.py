@@ -195,6 +195,18 @@ async def test_the_owner_change_is_followed_without_a_new_connection(start: Star
     writer.close()
 
 
+async def test_both_shards_hear_a_device_that_is_being_handed_over(start: Start) -> None:
+    old, new = await start(), await start()
+    peer = Peer(shard="new", tcp=f"127.0.0.1:{new.tcp}", grpc="")
+    new.own("s-01")
+    old.own("s-01", elsewhere={"s-01": "new"}, peers=[peer])
+    _, writer = await connect(old)
+    writer.write(b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
+    await until(lambda: new.status("s-01").covered)
+    await until(lambda: old.status("s-01").covered)
+    writer.close()
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="the recorded device bytes are not on this machine")
 async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> None:
     running = await start()
