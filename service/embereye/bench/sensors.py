@@ -262,6 +262,7 @@ class EvidenceHub(EvidenceServicer):
         self.more = asyncio.Event()
 
     async def Report(self, requests: AsyncIterator[ReportRequest], context: object) -> AsyncIterator[ReportResponse]:
+        """Acknowledge everything."""
         async for request in requests:
             if request.HasField("evidence"):
                 self.seen.setdefault(request.evidence.device, time.perf_counter())
