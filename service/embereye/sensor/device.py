@@ -56,7 +56,7 @@ class SensorDevice:
         self._held: dict[Kind.ValueType, Level.ValueType] = {}  # level in force
         self._blind: dict[Kind.ValueType, str] = {}  # why a sense says nothing
         self._shown: dict[Kind.ValueType, int] = {}  # kinds with an open sign, and when it was last seen
-        self._row = [math.nan] * 4  # the latest reading
+        self._row: Row = (math.nan,) * 4  # the latest reading
         self._digital = False
         self._found: HeatAssessment | None = None  # of the latest frame
         self._picture: NDArray[np.float32] | None = None  # the latest frame: °C, or counts above their median
@@ -90,7 +90,7 @@ class SensorDevice:
         """Whether a value that the reading gives may change a level."""
         return any(value < low or value >= high for value, (low, high) in zip(row, self.bands, strict=True))
 
-    def quiet(self, rows: int, last: list[float], now_ns: int) -> None:
+    def quiet(self, rows: int, last: Row, now_ns: int) -> None:
         """Book `rows` readings that change nothing; `last` is the last of them."""
         self.ledger.offered += rows
         self.ledger.analysed += rows

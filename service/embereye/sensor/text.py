@@ -19,7 +19,7 @@ from embereye.v1.shard_pb2 import Commands, Peer
 from embereye.wire.device import (
     MAX_LINE,
     RAM_WORDS,
-    USUAL_READ,
+    WHOLE_READING,
     DeviceParser,
     Eeprom,
     FrameWords,
@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 20_000  # a process has 1,048,576 file descriptors at best; a building has fewer devices
 OUTGOING_LIMIT = 4096  # bytes a device may leave unread before it is sent no more words
 CALIBRATION_RETRY_NS = 5_000_000_000  # nanoseconds between two requests for the calibration
-SINGLE_BYTES = 192  # a read of one line has no more
 LOOK_BYTES = 16 * 1024  # waiting bytes up to which each line is looked at for what must not wait
 LOOK_LINES = 64  # in one read
 HURRY_SECONDS = 0.02  # between two early ticks for the same session
@@ -50,7 +49,7 @@ CROWDED_LIMIT = 2048
 SUPERSEDED = "a newer connection speaks for it"
 NAN = float("nan")
 
-_single = USUAL_READ.fullmatch
+_whole = WHOLE_READING.fullmatch
 
 
 class Owner(Protocol):
@@ -115,8 +114,24 @@ class TextSession(asyncio.Protocol):
     """One device's connection. Garbage is counted and skipped; only the device itself can end its session."""
 
     __slots__ = (
-        "_asked_ns", "_chunks", "_devices", "_generation", "_hurried_at", "_identity", "_left", "_location", "_owner",
-        "_parser", "_paused", "_relays", "_sessions", "_shape", "_speaks_for", "_transport", "number", "queued",
+        "_asked_ns",
+        "_chunks",
+        "_devices",
+        "_generation",
+        "_hurried_at",
+        "_identity",
+        "_left",
+        "_owner",
+        "_parser",
+        "_paused",
+        "_prefix",
+        "_relays",
+        "_sessions",
+        "_shape",
+        "_speaks_for",
+        "_transport",
+        "number",
+        "queued",
         "waiting",
     )  # fmt: skip
 
@@ -137,7 +152,7 @@ class TextSession(asyncio.Protocol):
         self._hurried_at = 0.0  # event loop time
         self._devices: set[SensorDevice] | None = None  # that it has spoken for
         self._shape: Shape | None = None  # of its usual lines
-        self._location = b""  # in them
+        self._prefix = b""  # what they start with
         self._speaks_for: SensorDevice | None = None  # whose they are, as of _generation
         self._generation = -1
 
@@ -168,11 +183,12 @@ class TextSession(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived; nothing a device sends may end the shard."""
-        if not self._chunks and not self._left and len(data) <= SINGLE_BYTES and self._generation >= 0:
-            match = _single(data)
-            if match is not None and match[1] == self._location and self._generation == self._owner.generation:
+        if self._generation == self._owner.generation and not self._chunks and data.startswith(self._prefix):
+            match = _whole(data, len(self._prefix))
+            if match is not None and not self._left:
                 device = self._speaks_for
-                row = [float(match[2]), float(match[3]), float(match[4]), 1.0 if float(match[5]) else 0.0]
+                smoke, flame, gas, digital = match.groups()
+                row = (float(smoke), float(flame), float(gas), 1.0 if float(digital) else 0.0)
                 if device is not None and device.speaker is self and not device.attentive and device.inside(row):
                     device.quiet(1, row, time.time_ns())
                     self._owner.intake.single += 1
@@ -260,7 +276,7 @@ class TextSession(asyncio.Protocol):
             return
         device = self._owner.owned(shape.location or self._identity)
         if device is not None and device.speaker is self:
-            self._shape, self._location, self._speaks_for = shape, shape.location.encode(), device
+            self._shape, self._prefix, self._speaks_for = shape, shape.prefix, device
             self._generation = self._owner.generation
 
     def command(self, word: str) -> None:
