@@ -37,8 +37,10 @@ class SensorDevice:
 
     def __init__(self, spec: Device, settings: SensorSettings, bands: BandTable) -> None:
         self.spec = spec
-        self.ledger = Ledger()
-        self.watch = Watch()
+        self._ledger = Ledger()
+        self._watch = Watch()
+        self._singles = 0  # readings booked nowhere yet
+        self._single_ns = 0  # when the last of them was heard
         self.calibration: Calibration | None = None
         self.wants_calibration = False
         self.request: Callable[[str], None] | None = None  # sends a bare word to the device, if it is a text device
@@ -48,6 +50,7 @@ class SensorDevice:
         self.sequence = 0  # up to here everything of this epoch is accounted for
         self.slot = bands.allocate()
         self.bands = (NOWHERE, NOWHERE, NOWHERE, NOWHERE)
+        self._edges: tuple[float, ...] = ()  # of the bands
         self.attentive = False  # a sign is open: batches must tell how it goes on
         self._table = bands
         self._settings = settings
@@ -63,6 +66,26 @@ class SensorDevice:
         self._relative = False
         self._words = b""  # of the latest frame
         self._set_bands()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of everything it offered."""
+        if self._singles:
+            self._book()
+        return self._ledger
+
+    @property
+    def watch(self) -> Watch:
+        """When it was heard and analysed."""
+        if self._singles:
+            self._book()
+        return self._watch
+
+    def _book(self) -> None:
+        self._ledger.offered += self._singles
+        self._ledger.analysed += self._singles
+        self._singles = 0
+        self._watch.heard_ns = self._watch.analysed_ns = self._single_ns
 
     def configure(self, spec: Device, settings: SensorSettings) -> None:
         """Take a changed declaration or changed settings; what was learnt stays."""
@@ -81,10 +104,18 @@ class SensorDevice:
         """Of what the device looks at, 0..1."""
         return self._settings.emissivity or EMISSIVITY
 
-    def inside(self, row: Row) -> bool:
-        """Whether a reading (without NaN) changes no level."""
-        (a, b), (c, d), (e, f), (g, h) = self.bands
-        return a <= row[0] < b and c <= row[1] < d and e <= row[2] < f and g <= row[3] < h
+    def single(self, smoke: float, flame: float, gas: float, digital: float, now_ns: int) -> bool:
+        """Take a reading that changes nothing; False where it may change something, and is not taken.
+
+        Nearly everything that a fleet sends goes through here, one packet at a time: it touches as little as it can.
+        """
+        a, b, c, d, e, f, g, h = self._edges
+        if self.attentive or not (a <= smoke < b and c <= flame < d and e <= gas < f and g <= digital < h):
+            return False
+        self._row = (smoke, flame, gas, digital)
+        self._singles += 1
+        self._single_ns = now_ns
+        return True
 
     def outside(self, row: Row) -> bool:
         """Whether a value that the reading gives may change a level."""
@@ -277,6 +308,7 @@ class SensorDevice:
             NOWHERE if GAS in blind else limits.gas(self._level(GAS)),
             (0.5, math.inf) if self._digital else (-0.5, 0.5),
         )
+        self._edges = tuple(edge for band in self.bands for edge in band)
         self._table.set(self.slot, self.bands)
         self.attentive = any(kind != HEAT for kind in self._shown)
 

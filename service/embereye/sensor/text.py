@@ -188,9 +188,13 @@ class TextSession(asyncio.Protocol):
             if match is not None and not self._left:
                 device = self._speaks_for
                 smoke, flame, gas, digital = match.groups()
-                row = (float(smoke), float(flame), float(gas), 1.0 if float(digital) else 0.0)
-                if device is not None and device.speaker is self and not device.attentive and device.inside(row):
-                    device.quiet(1, row, time.time_ns())
+                if (
+                    device is not None
+                    and device.speaker is self
+                    and device.single(
+                        float(smoke), float(flame), float(gas), 1.0 if float(digital) else 0.0, time.time_ns()
+                    )
+                ):
                     self._owner.intake.single += 1
                     return
         self._chunks.append(data)
