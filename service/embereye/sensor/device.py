@@ -39,7 +39,8 @@ class SensorDevice:
         self.spec = spec
         self._ledger = Ledger()
         self._watch = Watch()
-        self._singles = 0  # readings booked nowhere yet
+        self.singles = 0  # readings that needed no tick
+        self._booked = 0  # of them
         self._single_ns = 0  # when the last of them was heard
         self.calibration: Calibration | None = None
         self.wants_calibration = False
@@ -70,21 +71,22 @@ class SensorDevice:
     @property
     def ledger(self) -> Ledger:
         """What became of everything it offered."""
-        if self._singles:
+        if self.singles != self._booked:
             self._book()
         return self._ledger
 
     @property
     def watch(self) -> Watch:
         """When it was heard and analysed."""
-        if self._singles:
+        if self.singles != self._booked:
             self._book()
         return self._watch
 
     def _book(self) -> None:
-        self._ledger.offered += self._singles
-        self._ledger.analysed += self._singles
-        self._singles = 0
+        count = self.singles - self._booked
+        self._ledger.offered += count
+        self._ledger.analysed += count
+        self._booked = self.singles
         self._watch.heard_ns = self._watch.analysed_ns = self._single_ns
 
     def configure(self, spec: Device, settings: SensorSettings) -> None:
@@ -113,7 +115,7 @@ class SensorDevice:
         if self.attentive or not (a <= smoke < b and c <= flame < d and e <= gas < f and g <= digital < h):
             return False
         self._row = (smoke, flame, gas, digital)
-        self._singles += 1
+        self.singles += 1
         self._single_ns = now_ns
         return True
 

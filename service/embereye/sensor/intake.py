@@ -84,7 +84,6 @@ class Intake:
         self._frames: list[_Frame] = []
         self._frame_cost = FRAME_COST
         self.waiting = 0  # bytes
-        self.single = 0  # packets that needed no tick
         self.analysed = 0  # packets
         self.offered = 0  # packets
         self.ticks = 0

@@ -44,9 +44,9 @@ class SensorShard:
         self.garbage: Counter[str] = Counter()
         self.relayed = 0
         self.relay_dropped = 0
-        self.generation = 0
         self.bands = BandTable()
         self.intake = Intake(self.bands, self._observe)
+        self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
         self._fleet = ""
         self._devices: dict[str, SensorDevice] = {}
@@ -99,7 +99,7 @@ class SensorShard:
         self._settings.CopyFrom(assignment.sensor)
         self.intake.flush()  # what waits was sent under the assignment before
         self.intake.configure(self._settings)
-        self.generation += 1
+        self._sessions.forget()
         if assignment.sensor.HasField("commands"):
             self.commands = assignment.sensor.commands
         if self._episodes.fleet != assignment.fleet:
@@ -108,6 +108,7 @@ class SensorShard:
         gone = set(self._devices) - set(wanted)
         self._episodes.forget(gone)
         for name in gone:
+            self._departed += self._devices[name].singles
             self._devices[name].release()
         self._devices = {
             name: self._configured(self._devices.get(name) or self._undeclared.pop(name, None), spec)
@@ -170,9 +171,9 @@ class SensorShard:
         return self._meter.load(queue_depth=self.intake.depth, oldest_age_ns=self.intake.oldest_age_ns())
 
     def _count(self) -> None:
-        intake = self.intake
-        self._meter.arrivals = intake.offered + intake.single
-        self._meter.analysed = intake.analysed + intake.single
+        singles = self._departed + sum(device.singles for device in self._devices.values())
+        self._meter.arrivals = self.intake.offered + singles
+        self._meter.analysed = self.intake.analysed + singles
 
     def metrics(self) -> Iterator[Metric]:
         """Counters over all devices and gauges of each, read from plain slots at scrape time."""
@@ -210,4 +211,4 @@ class SensorShard:
                 stale = now - UNDECLARED_SECONDS * 1_000_000_000
                 for name in [name for name, device in self._undeclared.items() if device.watch.heard_ns < stale]:
                     self._undeclared.pop(name).release()
-                    self.generation += 1
+                    self._sessions.forget()
