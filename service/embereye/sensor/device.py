@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.sensor.bands import NOWHERE, BandTable, Limits
+from embereye.sensor.health import Health
 from embereye.sensor.thresholds import Assessment, assess_flame, assess_gas, assess_smoke, percent, ppm
-from embereye.shard.coverage import Watch
+from embereye.shard.coverage import SECOND, Watch
 from embereye.shard.episodes import HOLD_NS, Sign
 from embereye.shard.ledger import Ledger
 from embereye.thermal.heat import Extreme, HeatAssessment, HeatWatch
 from embereye.thermal.mlx90640 import FRAME_WORDS, PIXELS, Calibration, words_of
+from embereye.thermal.spot import SpotWatch, hot_spot
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term
@@ -57,6 +59,9 @@ class SensorDevice:
         self._settings = settings
         self._limits = Limits(settings)
         self._heat = HeatWatch(settings.heat)
+        self._spot = SpotWatch()
+        self._health = Health()
+        self._faults: dict[str, str] = {}  # why a sensor's readings are none
         self._held: dict[Kind.ValueType, Level.ValueType] = {}  # level in force
         self._blind: dict[Kind.ValueType, str] = {}  # why a sense says nothing
         self._shown: dict[Kind.ValueType, int] = {}  # kinds with an open sign, and when it was last seen
@@ -206,10 +211,35 @@ class SensorDevice:
             self._found = self._heat.observe_words(pixels, now_ns)
             self._picture, self._relative = pixels.view(np.int16).astype(np.float32), True
         else:
-            self._found = self._heat.observe_extreme(extreme, now_ns)
+            self._found = self._with_spot(self._heat.observe_extreme(extreme, now_ns), celsius, now_ns)
             if self._found.hottest is not None:
                 self._picture, self._relative = celsius, False
         return self._signs(HEAT, self._found, now_ns)
+
+    def _with_spot(self, found: HeatAssessment, celsius: NDArray[np.float32], now_ns: int) -> HeatAssessment:
+        """`found` with where the heat is and how it grows, once there is any."""
+        spot = hot_spot(celsius) if found.level > CLEAR else None
+        if spot is None:
+            self._spot.forget()
+            return found
+        growth = self._spot.growth(spot, now_ns)
+        terms = (("spot.row", spot.row), ("spot.column", spot.column), ("spot.pixels", float(spot.pixels)))
+        measured = (*found.measured, *((name, value, 0.0, "1") for name, value in terms))
+        return found._replace(measured=(*measured, ("spot.growth", growth, 0.0, "1/min")))
+
+    def look(self, now_ns: int) -> None:
+        """Look, once a second, whether its sensors work; while a sign is open they do."""
+        if now_ns - self.watch.heard_ns > 2 * SECOND:
+            return
+        faults = {} if self.attentive else self._health.look(self._row, now_ns)
+        if faults != self._faults:
+            self._faults = faults
+            if faults:
+                logger.warning("device %s: %s", self.spec.id, "; ".join(faults.values()))
+            self._see()
+
+    def _see(self) -> None:
+        self._watch.blind = "; ".join((*self._blind.values(), *self._faults.values()))
 
     def calibrate(self, words: bytes, now_ns: int) -> bool:
         """Take a calibration EEPROM, and book it; False where it is refused."""
@@ -320,7 +350,7 @@ class SensorDevice:
                 self._blind[kind] = found.blind
             else:
                 self._blind.pop(kind, None)
-            self.watch.blind = "; ".join(self._blind.values())
+            self._see()
         if found.level == UNKNOWN:
             return []  # it cannot tell: that is neither a sign nor its end
         self._held[kind] = found.level

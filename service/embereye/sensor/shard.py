@@ -208,6 +208,8 @@ class SensorShard:
             if ticks % 4 == 0:
                 self._count()
                 self._meter.sample()
+                for device in self._devices.values():
+                    device.look(now)
                 stale = now - UNDECLARED_SECONDS * 1_000_000_000
                 for name in [name for name, device in self._undeclared.items() if device.watch.heard_ns < stale]:
                     self._undeclared.pop(name).release()
