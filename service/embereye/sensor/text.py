@@ -283,7 +283,8 @@ class TextSession(asyncio.Protocol):
         device = self._owner.owned(shape.location or self._identity)
         if device is not None and device.speaker is self:
             self._shape, self._prefix, self._speaks_for = shape, shape.prefix, device
-            self._take_single = device.single
+            if self._owner.intake.archive is None:  # what is kept has to come with a tick
+                self._take_single = device.single
 
     def forget(self) -> None:
         """Forget whose lines come here: it may have changed."""
