@@ -103,12 +103,15 @@ def build_assignments(
     members: Mapping[str, Peer],
     others: Sequence[str],
     epoch: int,
+    holders: Mapping[str, str] | None = None,
 ) -> dict[str, Assignment]:
     """The assignment of every shard, by name.
 
     `members` are the shards that may own devices, with their addresses; `others` exist but own nothing: they are on
-    their way in or out, and only learn where each device is.
+    their way in or out, and only learn where each device is. `holders` names, for devices that are being handed over,
+    the shard that goes on watching until the new owner does: it has the device among its own *and* elsewhere.
     """
+    holders = holders or {}
     settings = build_settings(fleet.spec)
     out = {}
     for shard in sorted({*members, *others}):
@@ -116,7 +119,7 @@ def build_assignments(
             fleet=fleet.key,
             shard=shard,
             epoch=epoch,
-            devices=[device for device in devices if placement.get(device.id) == shard],
+            devices=[device for device in devices if shard in {placement.get(device.id), holders.get(device.id)}],
             peers=[peer for name, peer in sorted(members.items()) if name != shard],
             elsewhere={device: owner for device, owner in placement.items() if owner != shard},
         )

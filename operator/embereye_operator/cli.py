@@ -21,6 +21,9 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("bench", "sensors"): ("embereye.bench.sensors", "measure the sensor path against baselines"),
     ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
+    ("explain", "fleet"): ("embereye_operator.explain", "say why a fleet has as many shards as it has"),
+    ("explain", "replay"): ("embereye_operator.replay", "decide once more on a recorded scaling trace"),
+    ("bench", "operator"): ("embereye_operator.bench", "measure the operator against a real API server"),
     ("inspect",): ("embereye.sensor.inspect", "explain a capture of a device's bytes"),
 }
 GROUPS = {

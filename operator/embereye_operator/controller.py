@@ -3,15 +3,16 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks
 from embereye_operator.manifests import Settings
+from embereye_operator.memory import Memory
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus, parse_fleet
 from embereye_operator.reconcile import reconcile
-from embereye_operator.runtime import UnavailableError
+from embereye_operator.runtime import NotLeadingError, UnavailableError
 from embereye_operator.runtime.kubernetes import KubernetesRuntime, ObjectKey
 from embereye_operator.schema import Manifest
 from embereye_operator.workqueue import WorkQueue
@@ -19,16 +20,24 @@ from embereye_operator.workqueue import WorkQueue
 logger = logging.getLogger(__name__)
 WORKERS = 8  # fleets reconciled at the same time
 PERIOD = 2.0  # seconds between passes over all fleets, for what only shards know
-RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed
+REST_SECONDS = 0.06  # that a fleet at rest adds to the time between looks at those
+REST_PASSES = 3  # without anything to do, after which a fleet is at rest
+MAX_PERIOD = 60.0  # seconds between looks at a fleet at rest, however many there are
+RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed; at least
+NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied
+OBJECT_SECONDS = 0.05  # that every object adds to it
 PASS_LIMIT = 30.0  # seconds that one pass may take
 STALE = 20.0  # seconds that a watch may lag behind a list before it counts as dead
 
 
 @dataclass
 class FleetRecord:
-    """What the operator remembers of a fleet between passes: nothing that a decision depends on."""
+    """How the passes over a fleet went."""
 
     status: FleetStatus = field(default_factory=FleetStatus)
+    memory: Memory = field(default_factory=Memory)
+    fleet: Fleet | None = None
+    at_rest: int = 0  # passes since anything was on its way
     passes: int = 0
     failures: int = 0
     seconds: float = 0.0  # of all passes
@@ -36,14 +45,35 @@ class FleetRecord:
     failing: str = ""  # why the latest pass failed
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=15.0))
 
+    def parsed(self, manifest: Manifest) -> Fleet:
+        """The fleet that `manifest` declares; what did not change is not validated again."""
+        known, metadata = self.fleet, manifest["metadata"]
+        annotations = metadata.get("annotations") or {}
+        if (
+            known is None
+            or known.uid != metadata.get("uid")
+            or known.generation != metadata.get("generation")
+            or known.annotations != annotations
+        ):
+            self.fleet = parse_fleet(manifest, strict=False)
+        else:
+            self.fleet = replace(known, manifest={**manifest, "spec": known.manifest["spec"]})
+        return self.fleet
+
 
 class Controller:
     """Owns the queue and the workers. `observe` is fed by watches, `run` works until cancelled."""
 
-    def __init__(self, runtime: KubernetesRuntime, settings: Settings) -> None:
+    def __init__(
+        self, runtime: KubernetesRuntime, settings: Settings, leads: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Nothing is reconciled while `leads` says no, but what there is is observed all the same."""
         self.records: dict[ObjectKey, FleetRecord] = {}
         self._runtime = runtime
         self._settings = settings
+        self._leads = leads
+        self._led = time.monotonic()  # since when
+        self._ended = time.monotonic()  # when a pass last ended, well or not
         self._queue: WorkQueue[ObjectKey] = WorkQueue()
         self._retries: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._retained: list[str] | None = None
@@ -57,6 +87,18 @@ class Controller:
         for key in self._runtime.observe(type_, manifest):
             self._queue.add(key)
 
+    def lead(self, leading: bool) -> None:
+        """Begin to act at once, or forget what only the leader knows: its numbers, and with them autoscalers', too."""
+        if leading:
+            self._led = time.monotonic()
+            self._queue_all()
+        else:
+            self.records.clear()
+
+    def _queue_all(self) -> None:
+        for key in self._fleets():
+            self._queue.add(key)
+
     async def run(self) -> None:
         """Work until cancelled; ends early only by a bug in a task, which is raised."""
         async with Tasks() as tasks:
@@ -65,6 +107,7 @@ class Controller:
             for number in range(WORKERS):
                 tasks.start(self._work(), name=f"worker-{number}")
             tasks.start(self._tick(), name="tick")
+            tasks.start(self._look_at_nodes(), name="look-at-nodes")
             await tasks.failed.wait()
         raise RuntimeError("a task of the controller failed; the log says which")
 
@@ -79,6 +122,10 @@ class Controller:
             return f"the event loop has not ticked for {now - self._beat:.0f} s"
         if self._lagging_since and now - self._lagging_since > STALE:
             return "watches have stopped telling what lists tell"
+        if self._leads() and self._fleets():
+            idle = now - max(self._ended, self._led)
+            if self._synced.is_set() and idle > 2 * PASS_LIMIT:
+                return f"no pass over any fleet has ended for {idle:.0f} s"
         stuck = [key for key, record in self.records.items() if record.latest and now - record.latest > 600]
         if stuck and len(stuck) == len(self.records):
             return "no pass over any fleet has succeeded for ten minutes"
@@ -102,12 +149,13 @@ class Controller:
             backoff.reset()
             failing = ""
             self._judge_watches(missed if self._synced.is_set() else [])
-            for key in self._fleets():
-                self._queue.add(key)
+            if self._leads():
+                self._queue_all()
             self._synced.set()
             self._resynced = time.monotonic()
             await self._retain()
-            await asyncio.sleep(RESYNC_PERIOD)
+            # Lists of many objects cost more than what watches may have missed is worth.
+            await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))
 
     def _judge_watches(self, missed: list[Manifest]) -> None:
         # One object may be listed before its event arrives; a watch that is dead misses more every time.
@@ -121,18 +169,39 @@ class Controller:
     async def _tick(self) -> None:
         while True:
             self._beat = time.monotonic()
-            for key in self._fleets():
-                if key not in self._retries:
+            now = time.monotonic()
+            fleets = self._fleets() if self._leads() else []
+            # Many fleets at rest are looked at less often; whatever happens to them comes as an event.
+            rest = min(max(PERIOD, len(fleets) * REST_SECONDS), MAX_PERIOD)
+            for key in fleets:
+                record = self.records.get(key)
+                resting = record is not None and record.at_rest >= REST_PASSES and now - record.latest < rest
+                if key not in self._retries and not resting:
                     self._queue.add(key)
             await asyncio.sleep(PERIOD)
+
+    async def _look_at_nodes(self) -> None:
+        failing = ""
+        while True:
+            try:
+                if self._leads():
+                    await self._runtime.look_at_nodes()
+                failing = ""
+            except Exception as error:
+                if str(error) != failing:
+                    logger.warning("cannot see which nodes are being emptied: %s", error)
+                failing = str(error)
+            await asyncio.sleep(NODES_PERIOD)
 
     async def _work(self) -> None:
         while True:
             key = await self._queue.take()
             try:
-                await self._pass(key)
+                if self._leads():
+                    await self._pass(key)
             finally:
                 self._queue.done(key)
+                self._ended = time.monotonic()
 
     # --- one pass ---
 
@@ -148,9 +217,11 @@ class Controller:
         started = time.monotonic()
         record.passes += 1
         try:
-            fleet = parse_fleet(manifest, strict=False)
+            fleet = record.parsed(manifest)
             async with asyncio.timeout(PASS_LIMIT):
-                outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings)
+                outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, record.memory)
+        except NotLeadingError:
+            return  # in the middle of it; whoever leads now goes on from there
         except Exception as error:
             self._failed(key, record, error)
             return
@@ -162,6 +233,7 @@ class Controller:
         record.backoff.reset()
         record.latest = time.monotonic()
         record.status = outcome.status
+        record.at_rest = record.at_rest + 1 if outcome.at_rest else 0
         if outcome.actions:
             logger.info("%s: %s", fleet.key, ", ".join(outcome.actions))
 
@@ -182,10 +254,12 @@ class Controller:
         self._queue.add(key)
 
     async def _retain(self) -> None:
+        if not self._leads():
+            return
         fleets = sorted(_fleet_key(key) for key in self._fleets())
         try:
             await self._runtime.retain(fleets)
-        except UnavailableError as error:
+        except (UnavailableError, NotLeadingError) as error:
             logger.debug("%s", error)  # every fleet's status says so
 
     def _fleets(self) -> list[ObjectKey]:

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from aiohttp import web
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
@@ -22,6 +23,8 @@ from embereye_operator.handlers import Watches
 from embereye_operator.manifests import Settings
 from embereye_operator.model import FLEET_TYPES
 from embereye_operator.runtime.kubernetes import ALL_NAMESPACES, KubernetesRuntime
+from embereye_operator.runtime.lease import Election
+from embereye_operator.trace import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -53,17 +56,50 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="address that shards listen on; [::] where pods have IPv6 alone [EMBEREYE_SHARD_HOST]",
     )
     parser.add_argument(
+        "--lease",
+        default=env("LEASE"),
+        metavar="[NAMESPACE/]NAME",
+        help="of several operators only the holder of this Lease acts; empty: there is only one [EMBEREYE_LEASE]",
+    )
+    parser.add_argument(
+        "--prometheus",
+        default=env("PROMETHEUS", Settings.prometheus),
+        help="URL of the Prometheus that KEDA asks for fleets with autoscaling.mode keda [EMBEREYE_PROMETHEUS]",
+    )
+    parser.add_argument(
+        "--monitor-labels",
+        type=labels,
+        default=env("MONITOR_LABELS"),
+        metavar="K=V,…",
+        help="labels by which Prometheus selects monitors and rules, for example release=prometheus",
+    )
+    parser.add_argument(
+        "--scaling-trace",
+        type=Path,
+        default=Path(env("SCALING_TRACE")) if env("SCALING_TRACE") else None,
+        metavar="DIR",
+        help="record there what scaling decides on, for `embereye explain replay` [EMBEREYE_SCALING_TRACE]",
+    )
+    parser.add_argument(
         "--health-port", type=int, default=int(env("HEALTH_PORT", "8080")), help="port of /healthz and /metrics"
     )
 
 
-def run(arguments: Namespace) -> int:
+def labels(text: str) -> dict[str, str]:
+    """`a=b,c=d` as a mapping; an argparse type."""
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    if any(not name or not value for name, _, value in pairs):
+        raise ArgumentTypeError(f'"{text}" is not a list of labels such as release=prometheus')
+    return {name: value for name, _, value in pairs}
+
+
+def run(arguments: Namespace, *, runtime: type[KubernetesRuntime] = KubernetesRuntime) -> int:
     """Run the operator until SIGTERM; returns the exit code."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
-    return lifecycle.run(lambda stop: serve(arguments, stop))
+    return lifecycle.run(lambda stop: serve(arguments, stop, runtime))
 
 
-async def serve(arguments: Namespace, stop: asyncio.Event) -> int:
+async def serve(arguments: Namespace, stop: asyncio.Event, runtime_type: type[KubernetesRuntime]) -> int:
     """Run the operator until `stop` is set."""
     if not arguments.image:
         raise UserError("--image is empty: name the image that shards run, or set EMBEREYE_IMAGE")
@@ -77,10 +113,15 @@ async def serve(arguments: Namespace, stop: asyncio.Event) -> int:
         hub=arguments.hub,
         image_pull_policy=arguments.image_pull_policy,
         host=arguments.shard_host,
+        prometheus=arguments.prometheus,
+        monitor_labels=arguments.monitor_labels,
+        trace=Trace(arguments.scaling_trace).write if arguments.scaling_trace else None,
     )
-    runtime = KubernetesRuntime(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES)
-    controller = Controller(runtime, settings)
-    runner = await serve_http(_health_app(controller), "0.0.0.0", arguments.health_port)
+    election = _election(client, arguments.lease)
+    leads = election.leads if election else lambda: True
+    runtime = runtime_type(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES, leads=leads)
+    controller = Controller(runtime, settings, leads)
+    runner = await serve_http(_health_app(controller, election), "0.0.0.0", arguments.health_port)
     try:
         async with Tasks() as tasks:
             tasks.start(controller.run(), name="controller")
@@ -89,14 +130,27 @@ async def serve(arguments: Namespace, stop: asyncio.Event) -> int:
             if stop.is_set() or tasks.failed.is_set():
                 return int(tasks.failed.is_set())
             watches = Watches(controller.observe, namespace=namespace)
+            if election:
+                # Whoever cannot see the world yet does not stand for election.
+                election.changed = controller.lead
+                tasks.start(election.run(), name="election")
             logger.info("operator ready: %s, image %s", namespace or "all namespaces", arguments.image)
             await first_of(stop.wait(), tasks.failed.wait(), watches.ended.wait())
             failed = not stop.is_set()
             await watches.stop()
             return int(failed)
     finally:
+        if election:
+            await election.release()
         await runtime.close()
         await runner.cleanup()
+
+
+def _election(client: AsyncClient, lease: str) -> Election | None:
+    if not lease:
+        return None
+    namespace, _, name = lease.rpartition("/")
+    return Election(client, name, namespace or client.namespace)
 
 
 class OperatorMetrics(Collector):
@@ -121,6 +175,9 @@ class OperatorMetrics(Collector):
         families: dict[str, Metric] = {}
         for name, (text, _) in gauges.items():
             families[name] = GaugeMetricFamily(name, text, labels=labels)
+        utilization = GaugeMetricFamily(
+            "embereye_fleet_utilization_ratio", "Share of one core in use, mean over the shards.", labels=labels
+        )
         declared = GaugeMetricFamily("embereye_fleet_devices", "Devices declared.", labels=labels)
         covered = GaugeMetricFamily("embereye_fleet_devices_covered", "Devices covered.", labels=labels)
         condition = GaugeMetricFamily(
@@ -137,6 +194,8 @@ class OperatorMetrics(Collector):
                 families[name].add_sample(
                     name, dict(zip(labels, values, strict=True)), getattr(record.status, attribute)
                 )
+            if record.status.load:
+                utilization.add_metric(values, record.status.load.utilization)
             declared.add_metric(values, record.status.devices.declared)
             covered.add_metric(values, record.status.devices.covered)
             for entry in record.status.conditions:
@@ -145,18 +204,20 @@ class OperatorMetrics(Collector):
             failures.add_metric(values, record.failures)
             seconds.add_metric(values, record.seconds)
         yield from families.values()
-        yield from (declared, covered, condition, passes, failures, seconds)
+        yield from (declared, covered, utilization, condition, passes, failures, seconds)
 
 
-def _health_app(controller: Controller) -> web.Application:
+def _health_app(controller: Controller, election: Election | None) -> web.Application:
     registry = CollectorRegistry()
     registry.register(OperatorMetrics(controller))
+    leading = Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry)
+    leading.set_function(lambda: float(election.leads() if election else True))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     app = web.Application()
 
     async def healthz(_: web.Request) -> web.Response:
-        reason = controller.unhealthy()
+        reason = controller.unhealthy() or (election.unhealthy() if election else "")
         return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
 
     async def metrics(_: web.Request) -> web.Response:

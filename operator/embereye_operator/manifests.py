@@ -1,25 +1,46 @@
 """Spec in, Kubernetes manifests out, nothing else: the children of a fleet."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from embereye.v1.shard_pb2 import Assignment, Peer
+from embereye_operator.additions import (
+    build_autoscaler,
+    build_network_policy,
+    build_rules,
+    build_scaled_object,
+    build_service_monitor,
+)
 from embereye_operator.assignments import encode
-from embereye_operator.model import API_VERSION, GRPC_PORT, METRICS_PORT, Fleet, SensorFleetSpec, TopologySpread
+from embereye_operator.autoscale import CAPACITY, Observed
+from embereye_operator.compare import quantity
+from embereye_operator.model import (
+    API_VERSION,
+    GRPC_PORT,
+    METRICS_PORT,
+    Autoscaling,
+    Fleet,
+    SensorFleetSpec,
+    TopologySpread,
+)
 from embereye_operator.schema import Manifest, to_manifest
 
 MANAGED_BY = "embereye-operator"  # also the field manager
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_FLEET = "embereye.dev/fleet"  # value: see fleet_label
 LABEL_SHARD = "embereye.dev/shard"
+ANNOTATION_DRAIN = "embereye.dev/drain"  # of a fleet: shards, with commas, that others are to take the place of
+ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it was made to replace
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
 DATA_FOLDER = "/var/lib/embereye"
 PLACEMENT_KEY = "placement.json"
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
 GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what gRPC and the spool need after it
+READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
 USER = 65532
+SPREAD = (TopologySpread("kubernetes.io/hostname"), TopologySpread("topology.kubernetes.io/zone"))
 
 
 @dataclass(frozen=True)
@@ -31,6 +52,9 @@ class Settings:
     image_pull_policy: str = ""  # empty: Kubernetes' own default
     # Python binds [::] for IPv6 alone; a cluster without IPv4 sets "[::]".
     host: str = "0.0.0.0"
+    prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
+    monitor_labels: Mapping[str, str] = field(default_factory=dict)  # by which a Prometheus selects monitors and rules
+    trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on
 
 
 def fleet_name(fleet: Fleet) -> str:
@@ -47,6 +71,12 @@ def shard_index(fleet: Fleet, name: str) -> int | None:
     """The index in a shard's name, or None where it is not one of this fleet's."""
     suffix = name.removeprefix(f"{fleet_name(fleet)}-")
     return int(suffix) if suffix != name and suffix.isdecimal() else None
+
+
+def drained(fleet: Fleet) -> list[str]:
+    """Shards that a person wants to be rid of."""
+    names = (name.strip() for name in fleet.annotations.get(ANNOTATION_DRAIN, "").split(","))
+    return [name for name in names if shard_index(fleet, name) is not None]
 
 
 def placement_name(fleet: Fleet) -> str:
@@ -76,28 +106,60 @@ def peer_address(fleet: Fleet, shard: str) -> Peer:
     return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", tcp=tcp)
 
 
+def shard_capacity(fleet: Fleet) -> float:
+    """Cores that one shard can use: what its container may have, and of a sensor shard not more than its one loop."""
+    resources = fleet.spec.template.resources
+    stated = quantity(resources.limits.get("cpu") or resources.requests.get("cpu") or CAPACITY)
+    cores = float(stated) if stated else CAPACITY
+    return min(cores, CAPACITY) if isinstance(fleet.spec, SensorFleetSpec) else cores
+
+
 def build_children(
     fleet: Fleet,
     settings: Settings,
     *,
     assignments: Mapping[str, Assignment],
-    placement: Mapping[str, str],
-    members: Sequence[str],
-    epoch: int,
+    record: Manifest,
     shards: Sequence[str],
+    offers: Callable[[str], bool] = lambda _: False,
+    replaces: Mapping[str, str] | None = None,
+    evictable: bool = False,
 ) -> list[Manifest]:
     """All children, the placement ConfigMap first: assignments exist before the shards that read them.
 
     `assignments` may name more than `shards`: those that are about to go still need to know where devices are.
+    `record` is what a new leader has to know. `offers` tells which kinds can exist beyond the basic ones.
+    `replaces` has the uid of the pod that a shard's present one was made to replace. `evictable`: nobody sees to it
+    that nodes can be emptied, so that evictions must not be refused.
     """
     secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
     return [
-        build_placement(fleet, assignments=assignments, placement=placement, members=members, epoch=epoch),
+        build_placement(fleet, assignments=assignments, record=record),
         *(build_service(fleet, shard) for shard in shards),
         build_fleet_service(fleet),
-        build_disruption_budget(fleet),
-        *(build_deployment(fleet, shard, settings, secrets) for shard in shards),
+        build_disruption_budget(fleet, evictable=evictable),
+        *(build_deployment(fleet, shard, settings, secrets, (replaces or {}).get(shard, "")) for shard in shards),
+        *build_additions(fleet, settings, offers),
     ]
+
+
+def build_additions(fleet: Fleet, settings: Settings, offers: Callable[[str], bool]) -> list[Manifest]:
+    """Children of kinds that not every cluster knows, or that not every fleet wants."""
+    built = []
+    metadata = _metadata(fleet, fleet_name(fleet))
+    if offers("NetworkPolicy"):
+        built.append(build_network_policy(fleet, metadata, selector(fleet)))
+    match fleet.spec.autoscaling:
+        case Autoscaling(mode="hpa", observe=False) if offers("HorizontalPodAutoscaler"):
+            built.append(build_autoscaler(fleet, metadata))
+        case Autoscaling(mode="keda", observe=False) if offers("ScaledObject"):
+            built.append(build_scaled_object(fleet, metadata, settings.prometheus))
+    monitored = {**metadata, "labels": {**metadata["labels"], **settings.monitor_labels}}
+    if offers("ServiceMonitor"):
+        built.append(build_service_monitor(fleet, monitored, selector(fleet), LABEL_SHARD))
+    if offers("PrometheusRule") and fleet.spec.alerts.enabled:
+        built.append(build_rules(fleet, monitored))
+    return built
 
 
 def _labels(fleet: Fleet, shard: str = "") -> dict[str, str]:
@@ -128,16 +190,8 @@ def _metadata(fleet: Fleet, name: str, shard: str = "") -> Manifest:
     }
 
 
-def build_placement(
-    fleet: Fleet,
-    *,
-    assignments: Mapping[str, Assignment],
-    placement: Mapping[str, str],
-    members: Sequence[str],
-    epoch: int,
-) -> Manifest:
+def build_placement(fleet: Fleet, *, assignments: Mapping[str, Assignment], record: Manifest) -> Manifest:
     """The ConfigMap that shards follow as files and that a new leader reads before it decides anything."""
-    record = {"epoch": epoch, "members": list(members), "devices": dict(placement)}
     data = {f"{shard}.json": encode(assignment) for shard, assignment in assignments.items()}
     data[PLACEMENT_KEY] = json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return {
@@ -183,26 +237,35 @@ def build_fleet_service(fleet: Fleet) -> Manifest:
     }
 
 
-def build_disruption_budget(fleet: Fleet) -> Manifest:
-    """Node drains take one shard at a time."""
+def build_disruption_budget(fleet: Fleet, *, evictable: bool) -> Manifest:
+    """Evictions are refused: from a node that is being emptied shards are moved by a roll, which leaves no gap.
+
+    A pod that is not ready serves nobody and may go. Where nobody can see nodes, one shard at a time may.
+    """
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": _metadata(fleet, fleet_name(fleet)),
         "spec": {
-            "maxUnavailable": 1,
+            "maxUnavailable": int(evictable),
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": selector(fleet)},
         },
     }
 
 
-def build_deployment(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str] = ()) -> Manifest:
-    """One shard; `secrets` are those of all the fleet's cameras.
+def build_deployment(
+    fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str] = (), replaces: str = ""
+) -> Manifest:
+    """One shard; `secrets` are those of all the fleet's cameras; another `replaces` makes it roll.
 
+    In a roll the new pod has the same assignment: it watches, for READY_SECONDS, before the old one is told to go.
     Nothing in it depends on the placement: a device that moves must not restart a pod.
     """
     labels = {**selector(fleet), LABEL_SHARD: shard}
+    pod: Manifest = {"labels": _labels(fleet, shard)}
+    if replaces:
+        pod["annotations"] = {ANNOTATION_REPLACES: replaces}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -213,7 +276,8 @@ def build_deployment(fleet: Fleet, shard: str, settings: Settings, secrets: Sequ
             "progressDeadlineSeconds": 120,
             "selector": {"matchLabels": labels},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "template": {"metadata": {"labels": _labels(fleet, shard)}, "spec": _pod(fleet, shard, settings, secrets)},
+            "minReadySeconds": READY_SECONDS,
+            "template": {"metadata": pod, "spec": _pod(fleet, shard, settings, secrets)},
         },
     }
 
@@ -247,7 +311,7 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
                 "whenUnsatisfiable": spread.when_unsatisfiable,
                 "labelSelector": {"matchLabels": selector(fleet)},
             }
-            for spread in template.topology_spread or (TopologySpread("kubernetes.io/hostname"),)
+            for spread in template.topology_spread or SPREAD
         ],
         "containers": [_container(fleet, shard, settings, secrets)],
         "volumes": [*volumes, *({"name": _volume(name), "secret": _secret(name)} for name in secrets)],

@@ -4,7 +4,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import yaml
 
@@ -18,8 +18,8 @@ from embereye_operator.schema import (
     Rule,
     described,
     from_manifest,
-    openapi,
     problems,
+    schema_of,
     with_defaults,
 )
 
@@ -302,6 +302,7 @@ class Autoscaling(Resource):
         "embedded: the operator; hpa, keda: they write spec.shards by embereye_fleet_required_shards; none: you do.",
         default="embedded",
     )
+    observe: bool = described("Only decide and tell: with mode embedded nothing is scaled.", default=False)
     min_shards: int = described("Never fewer.", default=1, minimum=1, maximum=MAX_SHARDS)
     max_shards: int = described("Never more.", default=8, minimum=1, maximum=MAX_SHARDS)
     target_utilization: float = described("Of one core per shard.", default=0.7, minimum=0.1, maximum=0.95)
@@ -523,6 +524,8 @@ class LoadSummary(Resource):
     utilization: float = described("Of one core, mean over the shards.", default=0.0)
     queue_depth: int = described("Items waiting.", default=0)
     oldest_age: float = described("Seconds that the oldest item has waited.", default=0.0)
+    cost: float = described("CPU seconds per item.", default=0.0)
+    lead: float = described("Seconds until a new shard is ready.", default=0.0)
 
 
 @dataclass(frozen=True)
@@ -653,7 +656,7 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
     if not name:
         raise FleetError(resource, ["metadata.name: is required"])
     namespace = str(metadata.get("namespace") or "default")
-    schema = openapi(fleet_type.spec)
+    schema = schema_of(cast("type", fleet_type.spec))
     if manifest.get("spec") is None:
         raise FleetError(f"{resource} {namespace}/{name}", ["spec: is required"])
     spec = with_defaults(schema, manifest["spec"])
@@ -690,7 +693,7 @@ def parse_devices(kind: FleetKind, text: str, where: str) -> tuple[Sensor, ...] 
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise FleetError(where, [f"is neither YAML nor JSON: {str(error).splitlines()[0]}"]) from error
-    value = with_defaults(openapi(DeviceList), {kind: [] if document is None else document})
+    value = with_defaults(schema_of(DeviceList), {kind: [] if document is None else document})
     if found := problems(DeviceList, value, path=""):
         raise FleetError(where, [sentence.removeprefix(".") for sentence in found])
     parsed: DeviceList = from_manifest(DeviceList, value)

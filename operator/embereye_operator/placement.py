@@ -1,22 +1,145 @@
-"""Which shard owns which device."""
+"""Which shard owns which device: who owns one keeps it, unless the shards' loads would differ too much."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
-
-def _weight(device: str, shard: str) -> int:
-    digest = hashlib.blake2b(f"{device}\0{shard}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
+LIMIT = 1.10  # largest load over the mean that is left alone
+SLACK = 1.02  # to which a rebalance brings it, so that the next one is far away
 
 
-def place(devices: Sequence[str], shards: Sequence[str], current: Mapping[str, str]) -> dict[str, str]:
-    """The owner of every device, by rendezvous hashing (Thaler and Ravishankar, 1998).
+def _order(device: str) -> bytes:
+    # Any order will do that does not follow the names: those of one floor or one maker stand together.
+    return hashlib.blake2b(device.encode(), digest_size=8).digest()
 
-    Each device goes to the shard whose hash with it is highest, so a shard that comes takes only what becomes its own
-    and a shard that goes gives away only what was its own. `current`, the placement in force, has no say yet.
-    No shards: an empty placement.
+
+def spread(loads: Mapping[str, float]) -> float:
+    """The largest load over the mean; 1 where nothing is loaded."""
+    mean = sum(loads.values()) / len(loads) if loads else 0.0
+    return max(loads.values()) / mean if mean else 1.0
+
+
+def shard_loads(
+    placement: Mapping[str, str], shards: Sequence[str], weights: Mapping[str, float], default: float = 1.0
+) -> dict[str, float]:
+    """What each of `shards` carries."""
+    loads = dict.fromkeys(shards, 0.0)
+    for device, shard in placement.items():
+        if shard in loads:
+            loads[shard] += weights.get(device, default)
+    return loads
+
+
+def place(
+    devices: Sequence[str],
+    shards: Sequence[str],
+    current: Mapping[str, str],
+    *,
+    weights: Mapping[str, float] | None = None,
+    zones: Mapping[str, str] | None = None,
+    rebalance: bool = True,
+) -> dict[str, str]:
+    """The owner of every device: device → shard. No shards: an empty placement.
+
+    A device stays with its owner in `current` if that is one of `shards`. The others go, heaviest first, to shards
+    with room, among those to the one with fewest devices of the same zone: a lost shard must not blind a whole zone.
+    Then, where a shard carries more than LIMIT of the mean (with `rebalance`), or has nothing while others have
+    several, shards above the mean give to those below it, and no device moves that does not have to.
+    `weights` are the devices' loads in any one unit; a device without one weighs as the mean of the others.
+    The result depends on the arguments alone, and not on their order.
     """
-    del current
     if not shards:
         return {}
-    return {device: max(shards, key=lambda shard: (_weight(device, shard), shard)) for device in devices}
+    return _Placing(devices, sorted(shards), current, weights or {}, zones or {}).run(rebalance=rebalance)
+
+
+class _Placing:
+    def __init__(
+        self,
+        devices: Sequence[str],
+        shards: Sequence[str],
+        current: Mapping[str, str],
+        weights: Mapping[str, float],
+        zones: Mapping[str, str],
+    ) -> None:
+        known = [weights[device] for device in devices if device in weights]
+        default = (sum(known) / len(known) if known else 1.0) or 1.0
+        self.devices = devices
+        self.shards = shards
+        self.current = current
+        self.zones = zones
+        self.weight = {device: weights.get(device, default) for device in devices}
+        self.owner: dict[str, str] = {}
+        self.load = dict.fromkeys(shards, 0.0)
+        self.count = dict.fromkeys(shards, 0)
+        self.zone_count: dict[str, Counter[str]] = {shard: Counter() for shard in shards}
+        self.mean = sum(self.weight.values()) / len(shards)
+
+    def run(self, *, rebalance: bool) -> dict[str, str]:
+        homeless = []
+        for device in self.devices:
+            owner = self.current.get(device)
+            if owner in self.load:
+                self._give(device, owner)
+            else:
+                homeless.append(device)
+        homeless.sort(key=lambda device: (-self.weight[device], _order(device)))
+        for device in homeless:
+            self._give(device, self._room(device, self.shards))
+        empty = min(self.count.values()) == 0 and max(self.count.values()) > 1
+        if empty or (rebalance and max(self.load.values()) > LIMIT * self.mean):
+            self._level()
+        return {device: self.owner[device] for device in self.devices}
+
+    def _give(self, device: str, shard: str) -> None:
+        self.owner[device] = shard
+        self.load[shard] += self.weight[device]
+        self.count[shard] += 1
+        self.zone_count[shard][self.zones.get(device, "")] += 1
+
+    def _take(self, device: str) -> None:
+        shard = self.owner.pop(device)
+        self.load[shard] -= self.weight[device]
+        self.count[shard] -= 1
+        self.zone_count[shard][self.zones.get(device, "")] -= 1
+
+    def _room(self, device: str, shards: Sequence[str]) -> str:
+        """The shard among `shards` that has room and fewest of the device's zone; where none has, the least loaded."""
+        weight, limit = self.weight[device], self.mean * SLACK
+        fitting = [shard for shard in shards if self.load[shard] + weight <= limit]
+        zone = self.zones.get(device, "") if self.zones else ""
+        if zone and fitting:
+            return min(fitting, key=lambda shard: (self.zone_count[shard][zone], self.load[shard], shard))
+        return min(shards, key=lambda shard: (self.load[shard], shard))
+
+    def _level(self) -> None:
+        """Let shards above the mean give to those below it."""
+        owned: dict[str, list[str]] = {shard: [] for shard in self.shards}
+        for device, shard in self.owner.items():
+            owned[shard].append(device)
+        top = self.mean * SLACK
+        for donor in sorted(self.shards, key=lambda shard: (-self.load[shard], shard)):
+            if self.load[donor] <= top:
+                break
+            crowd = self.zone_count[donor]
+            # Heavy ones first: fewer move. Of equals those whose zone crowds here.
+            owned[donor].sort(
+                key=lambda device: (-self.weight[device], -crowd[self.zones.get(device, "")], _order(device))
+            )
+            for device in owned[donor]:
+                if self.load[donor] <= top:
+                    break
+                self._move(device, donor)
+
+    def _move(self, device: str, donor: str) -> None:
+        weight = self.weight[device]
+        receivers = [shard for shard in self.shards if shard != donor and self.load[shard] < self.mean]
+        if not receivers:
+            return
+        shard = self._room(device, receivers)
+        # Worth it only if the heavier of the two ends up lighter, and the donor keeps its share.
+        if self.load[shard] + weight < self.load[donor] and (
+            self.load[donor] - weight >= self.mean * (2 - SLACK) or self.load[shard] + weight <= self.mean * SLACK
+        ):
+            self._take(device)
+            self._give(device, shard)

@@ -1,41 +1,45 @@
 """One fleet, one pass: read the world, decide, apply what differs, write what is true now."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
-from embereye_operator.assignments import build_assignments, build_device, build_roster, decode, next_epoch
-from embereye_operator.autoscale import decide
+from embereye_operator.assignments import build_assignments, build_device, build_roster, next_epoch
+from embereye_operator.autoscale import Decision, Observed, measure
 from embereye_operator.compare import differences
+from embereye_operator.handover import Plan, choose_shards, plan
 from embereye_operator.manifests import (
-    PLACEMENT_KEY,
+    ANNOTATION_REPLACES,
     Settings,
     build_children,
+    drained,
     placement_name,
     selector_text,
+    shard_capacity,
     shard_index,
     shard_name,
 )
-from embereye_operator.model import Fleet, FleetError, FleetStatus, parse_devices
-from embereye_operator.placement import place
+from embereye_operator.memory import Memory
+from embereye_operator.model import Fleet, FleetError, FleetStatus, LastScale, parse_devices
+from embereye_operator.placement import LIMIT, shard_loads, spread
+from embereye_operator.record import Record, read_record, recover
 from embereye_operator.runtime import RefusedError, Runtime, UnavailableError
 from embereye_operator.schema import Manifest, from_manifest, to_manifest
-from embereye_operator.status import Facts, build_status
+from embereye_operator.status import Facts, build_status, timestamp
 
 logger = logging.getLogger(__name__)
 SECOND = 1_000_000_000  # nanoseconds
 MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
-ANNOUNCED = ("Covered", "Ready")  # conditions whose changes people are told of
+OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule")
+BUSY = 0.3  # of a core; with less a fleet is far from needing another shard
+DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
+ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes people are told of
 Clock = Callable[[], int]  # nanoseconds since the Unix epoch
 Identity = tuple[str, str]  # kind, name
-
-_decode = lru_cache(maxsize=256)(decode)
 
 
 @dataclass(frozen=True)
@@ -45,16 +49,7 @@ class Outcome:
     status: FleetStatus
     actions: tuple[str, ...]  # for the log: "apply Deployment hall-sensors-1"
     settled: bool  # nothing is on its way: the next pass may wait for an event or the clock
-
-
-@dataclass(frozen=True)
-class Record:
-    """The placement as it is persisted."""
-
-    epoch: int = 0
-    devices: Mapping[str, str] = field(default_factory=dict)  # device id → shard
-    members: tuple[str, ...] = ()
-    assignments: Mapping[str, Assignment | None] = field(default_factory=dict)  # None: somebody broke it
+    at_rest: bool = False  # settled, well, and far from any decision
 
 
 def identity(manifest: Mapping[str, Any]) -> Identity:
@@ -62,55 +57,48 @@ def identity(manifest: Mapping[str, Any]) -> Identity:
     return manifest["kind"], manifest["metadata"]["name"]
 
 
-def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> Record:
-    """What the placement ConfigMap says; empty where there is none or it was made unreadable."""
-    data = (manifest or {}).get("data") or {}
-    try:
-        raw = json.loads(data.get(PLACEMENT_KEY, "{}"))
-        devices = {str(device): str(shard) for device, shard in raw.get("devices", {}).items()}
-        members = tuple(str(shard) for shard in raw.get("members", ()))
-        epoch = int(raw.get("epoch", 0))
-    except (ValueError, TypeError, AttributeError):
-        devices, members, epoch = {}, (), 0
-    names = [name.removesuffix(".json") for name in data if name.endswith(".json")]
-    assignments = {name: _decode(data[f"{name}.json"]) for name in names if shard_index(fleet, name) is not None}
-    return Record(epoch, devices, members, assignments)
-
-
-async def reconcile(fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings) -> Outcome:
+async def reconcile(
+    fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings, memory: Memory | None = None
+) -> Outcome:
     """Bring what exists closer to what `fleet` declares; repeat until `Outcome.settled`, then on every change.
 
     Idempotent: with nothing to change it writes nothing. What is not safe yet is left to a later pass: a shard gets
-    devices only once it answers, and goes only once the others have taken over.
+    devices only once it answers, lets go of one only once its next owner covers it, and goes only once the others
+    have taken over. `memory` is what earlier passes over the same fleet left there.
     """
-    return await _Pass(fleet, runtime, clock, settings).run()
+    return await _Pass(fleet, runtime, clock, settings, memory or Memory()).run()
 
 
 class _Pass:
     """The state of one reconcile, so that its steps fit on a screen each."""
 
-    def __init__(self, fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings) -> None:
+    def __init__(self, fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings, memory: Memory) -> None:
         self.fleet = fleet
         self.runtime = runtime
-        self.clock = clock
+        self.now = clock()
         self.settings = settings
+        self.memory = memory
         self.actions: list[str] = []
         self.problems: dict[str, str] = {}
         self.statuses: dict[str, ShardStatus | None] = {}
-        self.members: Sequence[str] = ()
+        self.plan = Plan()
         self.gone: set[str] = set()
 
     async def run(self) -> Outcome:
         children = {identity(child): child for child in await self.runtime.children(self.fleet)}
         stored = children.get(("ConfigMap", placement_name(self.fleet)))
         self.record = read_record(self.fleet, stored)
-        self.previous = _previous_status(self.fleet)
+        self.previous = self._previous()
         self.devices = await self._declared()
-        self.wanted = [shard_name(self.fleet, index) for index in range(self.fleet.spec.shards)]
         self.existing = _shards_of(self.fleet, children)
-        await self._ask([*self.existing, *(shard for shard in self.wanted if shard not in self.existing)])
+        await self._ask(list(dict.fromkeys([*self.existing, *self.record.shards])))
+        self.record = recover(self.record, self.statuses)
+        self.memory.heard(self.statuses, self.now)
+        self.weights = self.memory.weights({device.id for device in self.devices})
+        self.wanted = self._wanted()
+        self.leaving = [shard for shard in self.existing if shard not in self.wanted]
         if self.fleet.spec.paused:
-            self.epoch, self.placement, self.members = self.record.epoch, self.record.devices, self.record.members
+            self._keep()
         else:
             await self._change(children)
         await self._tell_hub()
@@ -118,13 +106,28 @@ class _Pass:
 
     # --- what there is ---
 
+    def _previous(self) -> FleetStatus:
+        stored = self.fleet.status
+        if self.memory.status and self.memory.status[0] == stored:
+            return self.memory.status[1]
+        try:
+            status: FleetStatus = from_manifest(FleetStatus, stored)
+        except (TypeError, ValueError, AttributeError):
+            return FleetStatus()  # written by another version, or by hand
+        self.memory.status = stored, status
+        return status
+
     async def _declared(self) -> list[Device]:
         """All devices: the manifest's, then those of the ConfigMaps it names.
 
         A list that is missing or wrong takes no device out of sight: those it declared before are kept.
         """
+        found_maps = await self.runtime.config_maps(self.fleet) if self.fleet.devices_from else {}
+        maps = {name: dict(data) for name, data in found_maps.items()}
+        known_from, known = self.memory.declared
+        if known_from == (self.fleet.uid, self.fleet.generation, maps):
+            return known
         devices = {device.id: build_device(device, self.fleet) for device in self.fleet.devices}
-        maps = await self.runtime.config_maps(self.fleet) if self.fleet.devices_from else {}
         problems = []
         for reference in self.fleet.devices_from:
             source = reference.config_map_ref
@@ -148,7 +151,9 @@ class _Pass:
             for assignment in self.record.assignments.values():
                 for device_before in assignment.devices if assignment else ():
                     devices.setdefault(device_before.id, device_before)
-        return [devices[name] for name in sorted(devices)]
+        found = [devices[name] for name in sorted(devices)]
+        self.memory.declared = ((), []) if problems else ((self.fleet.uid, self.fleet.generation, maps), found)
+        return found
 
     async def _ask(self, shards: Sequence[str]) -> None:
         answers = await asyncio.gather(*(self.runtime.shard_status(self.fleet, shard) for shard in shards))
@@ -156,23 +161,47 @@ class _Pass:
 
     # --- what there is to be ---
 
+    def _wanted(self) -> list[str]:
+        held = {**self.record.devices, **self.record.holders}
+        known = self.record.shards or self.existing
+        return choose_shards(
+            self.fleet.spec.shards,
+            self.record,
+            self.existing,
+            up=set(known) - self.memory.lost(known, self.now),
+            loads=shard_loads(held, list(set(held.values())), self.weights),
+            name=lambda number: shard_name(self.fleet, number),
+            index=lambda name: shard_index(self.fleet, name) or 0,
+            unwanted=drained(self.fleet),
+        )
+
+    def _keep(self) -> None:
+        """Leave the placement as it is."""
+        self.epoch = self.record.epoch
+        self.plan = Plan(self.record.members, self.record.devices, self.record.moving)
+
     async def _change(self, children: Mapping[Identity, Manifest]) -> None:
-        self.members = self._members()
-        ids = [device.id for device in self.devices]
-        self.placement = place(ids, self.members, self.record.devices)
-        leaving = [shard for shard in self.existing if shard not in self.wanted]
-        assignments = self._assignments(leaving, epoch=0)
+        self.plan = self._plan()
+        if (basis := self._basis(children)) == self.memory.applied and basis is not None:
+            self.epoch = self.record.epoch
+            self._tell_what_is_stuck()
+            return
+        self.memory.applied = None
+        assignments = self._assignments()
         self.epoch = next_epoch(assignments, self.record.assignments, self._epoch_floor())
         for assignment in assignments.values():
             assignment.epoch = self.epoch
+        plan = self.plan
+        record = Record(self.epoch, plan.placement, tuple(plan.members), tuple(self.wanted), plan.moving)
         desired = build_children(
             self.fleet,
             self.settings,
             assignments=assignments,
-            placement=self.placement,
-            members=self.members,
-            epoch=self.epoch,
+            record=record.to_manifest(),
             shards=self.wanted,
+            offers=self.runtime.offers,
+            replaces=self._replaces(children),
+            evictable=not self.runtime.sees_nodes,
         )
         size = sum(len(text.encode()) for text in desired[0]["data"].values())
         if size > MAX_PLACEMENT:
@@ -180,28 +209,126 @@ class _Pass:
                 f"the placement takes {size} bytes, a ConfigMap {MAX_PLACEMENT}: split the fleet, or use fewer shards"
             )
             self.problems["PlacementTooLarge"] = sentence
-            self.epoch, self.placement, self.members = self.record.epoch, self.record.devices, self.record.members
+            self._keep()
             return
         # The record first: whoever leads next must know of every epoch that a shard may have seen.
         await self._apply(desired[0], children, fenced=True)
+        if plan.overdue:
+            self.actions.append(f"let go of {len(plan.overdue)} devices that their new owners have not heard")
         await self._hand_over(assignments)
         for manifest in desired[1:]:
             await self._apply(manifest, children)
-        await self._prune(desired, children, leaving)
+        self.memory.made([shard for shard in self.wanted if shard not in self.existing], self.now)
+        await self._prune(desired, children)
+        if not self.actions and not self.problems:
+            self.memory.applied = basis
+        self._tell_what_is_stuck()
         self.existing = sorted(
             {*self.existing, *self.wanted} - self.gone, key=lambda name: shard_index(self.fleet, name) or 0
         )
 
+    def _basis(self, children: Mapping[Identity, Manifest]) -> Any:
+        """All that what there is to be follows from; None where that cannot be told, or something is on its way."""
+        versions = {name: child["metadata"].get("resourceVersion") for name, child in children.items()}
+        told = all(status and status.epoch == self.record.epoch for status in self.statuses.values())
+        quiet = told and not self.plan.moving and not self.leaving and self.plan.placement == self.record.devices
+        if not quiet or not all(versions.values()):
+            return None
+        return (
+            (
+                self.fleet.uid,
+                self.fleet.generation,
+                self.fleet.annotations,
+                self.settings,
+                versions,
+                self.memory.declared[0] or None,
+                list(self.plan.members),
+                self.wanted,
+                self.runtime.displaced(self.fleet),
+                [kind for kind in OFFERED if self.runtime.offers(kind)],
+            )
+            if self.memory.declared[0]
+            else None
+        )
+
+    def _replaces(self, children: Mapping[Identity, Manifest]) -> dict[str, str]:
+        """For each shard the pod that its present one replaces; a pod on a node that is being emptied is the next."""
+        replaces = {}
+        displaced = self.runtime.displaced(self.fleet)
+        for shard in self.wanted:
+            if shard in displaced:
+                replaces[shard] = displaced[shard][1]
+                continue
+            template = children.get(("Deployment", shard), {}).get("spec", {}).get("template", {})
+            annotations = template.get("metadata", {}).get("annotations") or {}
+            if before := annotations.get(ANNOTATION_REPLACES):
+                replaces[shard] = before
+        return replaces
+
+    def _tell_what_is_stuck(self) -> None:
+        displaced = self.runtime.displaced(self.fleet)
+        staying = [shard for shard in self.leaving if shard not in self.gone]
+        self.memory.leaves([*staying, *(f"{shard}@{node}" for shard, (node, _) in displaced.items())], self.now)
+        late = {name for name, since in self.memory.leaving.items() if self.now - since > DRAIN_LIMIT}
+        reasons = []
+        for shard in staying:
+            if shard in late:
+                held = sum(holder == shard for holder in self.plan.holders.values())
+                waits = [name for name in self.plan.members if not self._has_taken_over(name)]
+                why = f"it holds {held} devices" if held else f"{', '.join(waits) or 'nobody'} has not taken over"
+                reasons.append(f"{shard} should have gone: {why}")
+        for shard, (node, _) in displaced.items():
+            if f"{shard}@{node}" in late:
+                reasons.append(f"{shard} should have left node {node}: its new pod does not become ready elsewhere")
+        if reasons:
+            self.problems["DrainStuck"] = f"for more than {DRAIN_LIMIT // SECOND} s {'; '.join(reasons)}"
+
+    def _has_taken_over(self, shard: str) -> bool:
+        status = self.statuses.get(shard)
+        return status is not None and status.epoch >= self.epoch
+
+    def _plan(self) -> Plan:
+        members = self._members()
+        ids = {device.id for device in self.devices}
+        if not self.weights and not self.record.moving and members == list(self.record.members):
+            # What `plan` would find out, too: everybody has an owner, and nobody has to move.
+            owners = set(self.record.devices.values())
+            if ids == set(self.record.devices) and owners == set(members):
+                return Plan(self.record.members, self.record.devices)
+        kept = {device: shard for device, shard in self.record.devices.items() if device in ids}
+        uneven = bool(self.weights) and spread(shard_loads(kept, members, self.weights)) > LIMIT
+        return plan(
+            self.record,
+            self.devices,
+            members,
+            self.statuses,
+            weights=self.weights,
+            rebalance=self.memory.uneven_for_long(uneven, self.now),
+            now=self.now,
+            deadline=self.fleet.spec.deadline,
+            waiting=self.memory.waits(self.record.moving, self.now),
+        )
+
     def _members(self) -> list[str]:
-        """The shards that may own devices: those that do already, and new ones as soon as they answer."""
+        """The shards that may own devices: those that do already and are not lost, and whoever answers."""
         known = {*self.record.members, *self.record.devices.values()}
         up = {shard for shard, status in self.statuses.items() if status and not status.draining}
-        return [shard for shard in self.wanted if shard in known or shard in up] or list(self.wanted)
+        lost = self.memory.lost([shard for shard in self.wanted if shard in known], self.now)
+        members = [shard for shard in self.wanted if (shard in known and shard not in lost) or shard in up]
+        return members or [shard for shard in self.wanted if shard in known] or list(self.wanted)
 
-    def _assignments(self, leaving: Sequence[str], epoch: int) -> dict[str, Assignment]:
-        members = {shard: self.runtime.address(self.fleet, shard) for shard in self.members}
-        others = [shard for shard in [*self.wanted, *leaving] if shard not in members]
-        return build_assignments(self.fleet, self.devices, self.placement, members=members, others=others, epoch=epoch)
+    def _assignments(self) -> dict[str, Assignment]:
+        members = {shard: self.runtime.address(self.fleet, shard) for shard in self.plan.members}
+        others = [shard for shard in [*self.wanted, *self.leaving] if shard not in members]
+        return build_assignments(
+            self.fleet,
+            self.devices,
+            self.plan.placement,
+            members=members,
+            others=others,
+            epoch=0,
+            holders=self.plan.holders,
+        )
 
     def _epoch_floor(self) -> int:
         """The highest epoch that anyone may have seen, should the record be lost."""
@@ -252,12 +379,10 @@ class _Pass:
             await self._ask(shards)
         return accepted
 
-    async def _prune(
-        self, desired: Sequence[Manifest], children: Mapping[Identity, Manifest], leaving: Sequence[str]
-    ) -> None:
+    async def _prune(self, desired: Sequence[Manifest], children: Mapping[Identity, Manifest]) -> None:
         """Delete what is no longer wanted, and a leaving shard only when nothing depends on it any more."""
         keep = {identity(manifest) for manifest in desired}
-        staying = {shard for shard in leaving if not self._may_go(shard, children)}
+        staying = {shard for shard in self.leaving if not self._may_go(shard, children)}
         # Deployments first: a shard that drains still wants its Service.
         for child in sorted(children.values(), key=lambda child: (child["kind"] != "Deployment", identity(child))):
             name = identity(child)[1]
@@ -273,8 +398,9 @@ class _Pass:
         running = (deployment.get("status") or {}).get("availableReplicas", 0)
         if self.statuses.get(shard) is None and not running:
             return True  # it serves nobody
-        taken_over = [status for name in self.members if (status := self.statuses.get(name))]
-        return len(taken_over) == len(self.members) and all(status.epoch >= self.epoch for status in taken_over)
+        if shard in self.plan.holders.values():
+            return False
+        return all(self._has_taken_over(name) for name in self.plan.members)
 
     # --- telling ---
 
@@ -286,33 +412,82 @@ class _Pass:
         except UnavailableError as error:
             self.problems["HubUnreachable"] = str(error)
 
-    async def _finish(self) -> Outcome:
-        loads = {shard: status.load for shard, status in self.statuses.items() if status and shard in self.wanted}
+    async def _scale(self) -> tuple[Decision, LastScale | None]:
+        """Decide how many shards there are to be, and scale where that is ours to do."""
         spec = self.fleet.spec
+        limits = spec.autoscaling
+        told = {shard: status for shard, status in self.statuses.items() if status and status.epoch}
+        owners = set(self.plan.placement.values())
+        observed = Observed(
+            time=self.now,
+            shards=spec.shards,
+            measured=measure([status.load for status in told.values()]),
+            missing=tuple(sorted(owner for owner in owners if owner not in told)),
+            lead=self.memory.lead,
+            capacity=shard_capacity(self.fleet),
+        )
+        decision = self.memory.scaler.decide(limits, observed, spec.deadline / SECOND)
+        if self.settings.trace:
+            self.settings.trace(self.fleet, observed)
+        for mode, kind in (("hpa", "HorizontalPodAutoscaler"), ("keda", "ScaledObject")):
+            if limits.mode == mode and not self.runtime.offers(kind):
+                self.problems["ScalerMissing"] = (
+                    f"autoscaling.mode is {mode}, and there is no {kind} here: use embedded"
+                )
+        rivals = self.runtime.rivals(self.fleet)
+        if rivals and (limits.mode != "keda" or len(rivals) > 1):
+            self.problems["TwoScalers"] = f"{', '.join(rivals)} would scale it, too: delete it, or set mode: none"
+        if (
+            limits.mode != "embedded"
+            or limits.observe
+            or rivals
+            or spec.paused
+            or decision.shards == spec.shards
+            or not self.record.epoch
+        ):
+            return decision, None
+        await self.runtime.scale(self.fleet, decision.shards)
+        self.actions.append(f"scale from {spec.shards} to {decision.shards}")
+        change = LastScale(
+            timestamp(self.now), spec.shards, decision.shards, decision.reason[:1024], dict(decision.inputs)
+        )
+        message = f"from {spec.shards} to {decision.shards} shards: {decision.reason}"
+        await self.runtime.event(self.fleet, "Normal", "Scaled", message)
+        return decision, change
+
+    async def _finish(self) -> Outcome:
+        decision, scaled = await self._scale()
         facts = Facts(
             fleet=self.fleet,
-            now_ns=self.clock(),
+            now_ns=self.now,
             devices=self.devices,
             epoch=self.epoch,
-            placement=self.placement,
-            members=self.members,
+            placement=self.plan.placement,
+            moving=self.plan.moving,
+            members=self.plan.members,
             wanted=self.wanted,
             existing=self.existing,
             statuses=self.statuses,
-            decision=decide(
-                spec.autoscaling, spec.shards, loads, expected=self.wanted, deadline=spec.deadline / SECOND
-            ),
+            decision=decision,
+            scaled=scaled,
+            lead=self.memory.lead,
             selector=selector_text(self.fleet),
             problems=self.problems,
         )
         status = build_status(facts, self.previous)
-        manifest = to_manifest(status)
-        if manifest != to_manifest(self.previous) or not self.fleet.status:
+        if status != self.previous or not self.fleet.status:
+            manifest = to_manifest(status)
             await self.runtime.write_status(self.fleet, manifest)
+            self.memory.status = manifest, status
             self.actions.append("write status")
             await self._announce(status)
         progressing = status.condition("Progressing")
-        return Outcome(status, tuple(self.actions), progressing is not None and progressing.status == "False")
+        settled = progressing is not None and progressing.status == "False"
+        covered = status.condition("Covered")
+        calm = all(told is not None and told.load.utilization < BUSY for told in self.statuses.values())
+        same = decision.known and decision.required <= self.fleet.spec.shards
+        at_rest = settled and calm and same and not self.actions and covered is not None and covered.status == "True"
+        return Outcome(status, tuple(self.actions), settled, at_rest)
 
     async def _announce(self, status: FleetStatus) -> None:
         for type_ in ANNOUNCED:
@@ -321,6 +496,13 @@ class _Pass:
                 good = now.status == "True"
                 reason = type_ if good else f"Not{type_}"
                 await self.runtime.event(self.fleet, "Normal" if good else "Warning", reason, now.message)
+        before, now = self.previous.condition("Degraded"), status.condition("Degraded")
+        if (
+            now
+            and now.status == "True"
+            and (before is None or (before.status, before.reason) != (now.status, now.reason))
+        ):
+            await self.runtime.event(self.fleet, "Warning", now.reason, now.message)
 
 
 def _differs(desired: Manifest, observed: Manifest) -> list[str]:
@@ -338,11 +520,3 @@ def _shards_of(fleet: Fleet, children: Mapping[Identity, Manifest]) -> list[str]
     names = [name for kind, name in children if kind == "Deployment"]
     indexes = sorted(index for name in names if (index := shard_index(fleet, name)) is not None)
     return [shard_name(fleet, index) for index in indexes]
-
-
-def _previous_status(fleet: Fleet) -> FleetStatus:
-    try:
-        status: FleetStatus = from_manifest(FleetStatus, fleet.status)
-    except (TypeError, ValueError, AttributeError):
-        return FleetStatus()  # written by another version, or by hand
-    return status

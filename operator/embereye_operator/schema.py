@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal, NewType, TypeVar, Union
 
 from jsonschema import Draft202012Validator
@@ -89,16 +90,19 @@ class Resource:
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
 
+@cache
 def camel(name: str) -> str:
     """`max_items` → `maxItems`."""
     head, *rest = name.rstrip("_").split("_")
     return head + "".join(part.capitalize() for part in rest)
 
 
-def _fields(cls: type) -> Iterator[tuple["dataclasses.Field[Any]", Any, Constraint]]:
+@cache
+def _fields(cls: type) -> Sequence[tuple["dataclasses.Field[Any]", Any, Constraint]]:
     hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        yield field, hints[field.name], field.metadata.get("constraint", Constraint())
+    return [
+        (field, hints[field.name], field.metadata.get("constraint", Constraint())) for field in dataclasses.fields(cls)
+    ]
 
 
 def _unwrap(hint: Any) -> Any:
@@ -232,15 +236,26 @@ def with_defaults(schema: Mapping[str, Any], value: Any) -> Any:
     return copy.deepcopy(value)
 
 
+@cache
+def schema_of(cls: type) -> Manifest:
+    """`openapi(cls)`, made once: not to be changed."""
+    return openapi(cls)
+
+
+@cache
+def _validator(cls: type, strict: bool) -> Draft202012Validator:
+    return Draft202012Validator(_json_schema(schema_of(cls), strict=strict))
+
+
 def problems(cls: type, value: Any, old: Any = None, *, path: str = "spec", strict: bool = True) -> list[str]:
     """What is wrong with `value` as a `cls`: sentences that name the field; `value` has its defaults already.
 
     `old` is the value before a change, for rules about changes. `strict` refuses fields that the schema does not know,
     which the API server drops instead.
     """
-    schema = openapi(cls)
-    validator = Draft202012Validator(_json_schema(schema, strict=strict))
-    errors = sorted(validator.iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path])
+    errors = sorted(
+        _validator(cls, strict).iter_errors(value), key=lambda error: [str(part) for part in error.absolute_path]
+    )
     found = [_sentence(error, cls, path) for error in errors]
     found += _duplicates(cls, value, path)
     # The API server judges rules only on what is otherwise valid; a predicate may rely on it as well.

@@ -20,6 +20,7 @@ from embereye_operator.model import (
     LastScale,
     LoadSummary,
 )
+from embereye_operator.record import Move
 
 SECOND = 1_000_000_000  # nanoseconds
 LOAD_BAND = 0.25  # a load that changed by less than this share is not written again
@@ -34,11 +35,14 @@ class Facts:
     devices: Sequence[Device]
     epoch: int  # of the placement in force
     placement: Mapping[str, str]  # device id → shard
+    moving: Mapping[str, Move]  # device id → the shard that still watches it, too
     members: Sequence[str]  # shards that may own devices
     wanted: Sequence[str]  # shards that there should be
     existing: Sequence[str]  # shards that there are
     statuses: Mapping[str, ShardStatus | None]  # None: could not be had
     decision: Decision
+    scaled: LastScale | None  # by this pass
+    lead: float  # seconds until a new shard is ready
     selector: str
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
 
@@ -118,6 +122,10 @@ def _progressing(facts: Facts) -> Condition:
         return _condition("Progressing", False, "Paused", "spec.paused is true: nothing is changed")
     if leaving := [shard for shard in facts.existing if shard not in facts.wanted]:
         return _condition("Progressing", True, "ShardsLeaving", f"{_listed(leaving, 5)} go once others have taken over")
+    if facts.moving:
+        owners = sorted({facts.placement[device] for device in facts.moving if device in facts.placement})
+        message = f"{_listed(owners, 5)} take over {len(facts.moving)} devices"
+        return _condition("Progressing", True, "HandingOver", message)
     if waiting := [why for shard in facts.wanted if (why := why_not_ready(facts, shard))]:
         return _condition("Progressing", True, "ShardsComing", _listed(waiting, 5))
     return _condition("Progressing", False, "Settled", f"placement {facts.epoch} is in force everywhere")
@@ -153,8 +161,23 @@ def _scaling_active(facts: Facts) -> Condition:
     if mode == "none":
         return _condition("ScalingActive", False, "Disabled", "spec.autoscaling.mode is none: spec.shards is yours")
     if mode in {"hpa", "keda"}:
+        if "ScalerMissing" in facts.problems:
+            return _condition("ScalingActive", False, "NotInstalled", facts.problems["ScalerMissing"])
         return _condition("ScalingActive", True, "External", f"spec.shards is written by {mode}")
-    return _condition("ScalingActive", False, "Holding", facts.decision.reason)
+    if "TwoScalers" in facts.problems:
+        return _condition("ScalingActive", False, "TwoScalers", facts.problems["TwoScalers"])
+    decision, shards = facts.decision, facts.fleet.spec.shards
+    if not decision.known:
+        return _condition("ScalingActive", False, "Holding", decision.reason)
+    if facts.fleet.spec.autoscaling.observe:
+        message = f"observe is true: nothing is scaled; {decision.shards} shards instead of {shards} would be right"
+        return _condition("ScalingActive", False, "Observing", message)
+    if decision.required > decision.shards:
+        return _condition("ScalingActive", True, "AboutToGrow", f"{decision.required} shards are required")
+    if decision.required < decision.shards:
+        message = f"{decision.required} shards are required; the others stay for the stabilization window"
+        return _condition("ScalingActive", True, "Stabilizing", message)
+    return _condition("ScalingActive", True, "AsRequired", f"{decision.required} shards are required")
 
 
 def _metrics_available(facts: Facts) -> Condition:
@@ -188,6 +211,9 @@ def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], D
     owner = facts.placement.get(device.id)
     if owner is None:
         return "no shard owns it yet"
+    holder = facts.moving.get(device.id)
+    if holder and (held := reported.get((holder.holder, device.id))) and held.covered:
+        return ""
     if (status := reported.get((owner, device.id))) is None:
         return why_not_ready(facts, owner) or f"{owner} does not report it"
     if status.covered:
@@ -215,6 +241,8 @@ def _load(facts: Facts, previous: LoadSummary | None) -> LoadSummary | None:
         utilization=_rounded(measured.utilization),
         queue_depth=int(_rounded(measured.backlog)),
         oldest_age=_rounded(measured.oldest_age),
+        cost=float(f"{measured.cost:.2g}"),
+        lead=_rounded(facts.lead),
     )
     return previous if previous and _alike(now, previous) else now
 
@@ -235,10 +263,12 @@ def _alike(a: LoadSummary, b: LoadSummary) -> bool:
 
 
 def _last_scale(facts: Facts, previous: FleetStatus) -> LastScale | None:
-    before, after = previous.shards, len(facts.existing)
-    if not before or before == after:
-        return previous.last_scale
-    loads = [status.load for status in facts.statuses.values() if status]
-    measured = measure(loads)
-    inputs = measured.inputs(0.0) if measured else {}
-    return LastScale(timestamp(facts.now_ns), before, after, facts.decision.reason, inputs)
+    if facts.scaled:
+        return facts.scaled
+    before, after, last = previous.shards, len(facts.existing), previous.last_scale
+    if not before or before == after or (last and last.to == facts.fleet.spec.shards):
+        return last
+    measured = measure([status.load for status in facts.statuses.values() if status])
+    inputs = measured.inputs(facts.lead) if measured else {}
+    reason = f"spec.shards was set to {facts.fleet.spec.shards}"
+    return LastScale(timestamp(facts.now_ns), before, facts.fleet.spec.shards, reason, inputs)

@@ -29,6 +29,7 @@ from embereye.zone.sentences import sign
 from embereye.zone.state import STATE_WORDS
 from embereye_operator.display import Display, FleetRow, Lines, LiveTable, ZoneRow
 from embereye_operator.manifests import Settings
+from embereye_operator.memory import Memory
 from embereye_operator.model import Fleet, FleetError, parse_fleet
 from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime import UnavailableError
@@ -42,6 +43,7 @@ from embereye_operator.runtime.local import (
     simulated_cameras,
 )
 from embereye_operator.runtime.processes import Exit, ProcessSpec, Supervisor
+from embereye_operator.trace import Trace
 
 logger = logging.getLogger(__name__)
 SIMULATE = "embereye.dev/simulate"
@@ -136,6 +138,7 @@ class FleetState:
 
     fleet: Fleet
     failing: str = ""
+    memory: Memory = field(default_factory=Memory)
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=5.0))
     due: float = 0.0  # monotonic seconds
 
@@ -147,7 +150,9 @@ class Up:
         self._arguments = arguments
         self._fleets = {key: FleetState(fleet) for key, fleet in fleets.items()}
         self._hub = f"{HOST}:{arguments.hub_port}"
-        self._settings = Settings(image="embereye", hub=self._hub, host=HOST)
+        self._settings = Settings(
+            image="embereye", hub=self._hub, host=HOST, trace=Trace(arguments.data / "scaling").write
+        )
         self._console = f"http://{HOST}:{arguments.console_port}/"
         self._supervisor: Supervisor
         self._runtime: LocalRuntime
@@ -245,9 +250,8 @@ class Up:
     async def _reconcile(self, state: FleetState) -> None:
         key = state.fleet.key
         try:
-            status = self._runtime.statuses.get(key, {})
-            fleet = replace(state.fleet, manifest={**state.fleet.manifest, "status": status})
-            outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings)
+            fleet = self._current(state.fleet)
+            outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, state.memory)
         except Exception as error:
             pause = state.backoff.next()
             state.due = time.monotonic() + pause
@@ -261,6 +265,16 @@ class Up:
                 state.failing = ""
             state.backoff.reset()
             state.due = time.monotonic() + (RECONCILE_SECONDS if outcome.settled else UNSETTLED_SECONDS)
+
+    def _current(self, fleet: Fleet) -> Fleet:
+        """The fleet as an API server would hold it: with its status, and scaled."""
+        status = self._runtime.statuses.get(fleet.key, {})
+        manifest = {**fleet.manifest, "status": status}
+        shards = self._runtime.scales.get(fleet.key)
+        if shards is None:
+            return replace(fleet, manifest=manifest)
+        manifest["spec"] = {**manifest["spec"], "shards": shards}
+        return replace(fleet, manifest=manifest, spec=replace(fleet.spec, shards=shards))
 
     async def _reconcile_due(self, now: float) -> None:
         await asyncio.gather(*(self._reconcile(state) for state in self._fleets.values() if state.due <= now))
@@ -335,6 +349,8 @@ class Up:
                 self._fleets[key] = FleetState(fleet)
                 self._display.say(f"{key} is new")
             elif current.fleet.manifest != fleet.manifest:
+                if fleet.spec.shards != current.fleet.spec.shards:
+                    self._runtime.scales.pop(key, None)  # a person's word counts, until the next measurement
                 current.fleet = identified(fleet, current.fleet.generation + 1)
                 self._display.say(f"{key} was changed")
         self._dirty.set()
@@ -396,7 +412,7 @@ class Up:
         conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
         covered = conditions.get("Covered", {})
         devices = status.get("devices", {})
-        ready, wanted = status.get("readyShards", 0), state.fleet.spec.shards
+        ready, wanted = status.get("readyShards", 0), self._current(state.fleet).spec.shards
         return FleetRow(
             name=state.fleet.key,
             ready=f"{ready}/{wanted}",

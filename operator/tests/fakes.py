@@ -1,6 +1,7 @@
 """A runtime in memory: objects in a dictionary, shards as values that tests set."""
 
 import copy
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardStatus
 from embereye_operator.manifests import Settings, peer_address
+from embereye_operator.memory import Memory
 from embereye_operator.model import Fleet, parse_fleet
 from embereye_operator.reconcile import Outcome, identity, reconcile
 from embereye_operator.runtime import RefusedError, UnavailableError
@@ -29,17 +31,31 @@ class FakeShard:
     draining: bool = False
     reachable: bool = True
     load: Load = field(default_factory=Load)
+    slow: int = 0  # passes from owning a device to covering it
+    waiting: dict[str, int] = field(default_factory=dict)  # device → passes until it is covered
+
+    def tick(self) -> None:
+        self.waiting = {device: passes - 1 for device, passes in self.waiting.items() if passes > 1}
+
+    def why_dark(self, device: str) -> str:
+        return self.dark.get(device, "never heard" if device in self.waiting else "")
 
     def take(self, assignment: Assignment) -> AssignResponse:
         if assignment.epoch < self.assignment.epoch:
             return AssignResponse(accepted=False, epoch=self.assignment.epoch, reason="older")
+        before = {device.id for device in self.assignment.devices}
+        if self.slow:
+            self.waiting |= {device.id: self.slow for device in assignment.devices if device.id not in before}
         self.assignment = copy.deepcopy(assignment)
         return AssignResponse(accepted=True, epoch=assignment.epoch)
 
     def status(self) -> ShardStatus:
         devices = [
             DeviceStatus(
-                id=device.id, zone=device.zone, covered=device.id not in self.dark, reason=self.dark.get(device.id, "")
+                id=device.id,
+                zone=device.zone,
+                covered=not self.why_dark(device.id),
+                reason=self.why_dark(device.id),
             )
             for device in self.assignment.devices
         ]
@@ -57,7 +73,12 @@ class FakeShard:
 class FakeRuntime:
     """Implements Runtime; `log` has every change in order."""
 
-    def __init__(self, *, starts_shards: bool = True) -> None:
+    def __init__(self, *, starts_shards: bool = True, slow: int = 0) -> None:
+        self.slow = slow
+        self.scaled: int | None = None
+        self.others: list[str] = []
+        self.on_emptied_nodes: dict[str, tuple[str, str]] = {}
+        self.missing = {"NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
         self.objects: dict[tuple[str, str], Manifest] = {}
         self.maps: dict[str, dict[str, str]] = {}
         self.shards: dict[str, FakeShard] = {}
@@ -70,18 +91,26 @@ class FakeRuntime:
         self.starts_shards = starts_shards
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
-        return copy.deepcopy(list(self.objects.values()))
+        found = copy.deepcopy(list(self.objects.values()))
+        for manifest in found:
+            # Tests edit objects: their version follows from what they say.
+            content = zlib.crc32(repr(manifest).encode())
+            manifest["metadata"]["resourceVersion"] = f"{manifest['metadata'].get('resourceVersion', '')}.{content}"
+        return found
 
     async def apply(self, manifest: Manifest) -> None:
         if reason := self.refused.get(identity(manifest)):
             raise RefusedError(reason)
         name = manifest["metadata"]["name"]
         self.log.append(f"apply {manifest['kind']} {name}")
-        self.objects[identity(manifest)] = copy.deepcopy(manifest)
+        manifest = copy.deepcopy(manifest)
+        if version := manifest["metadata"].pop("resourceVersion", "").split(".")[0]:
+            manifest["metadata"]["resourceVersion"] = version
+        self.objects[identity(manifest)] = manifest
         if manifest["kind"] == "Deployment":
             self.objects[identity(manifest)]["status"] = {"availableReplicas": int(self.starts_shards)}
             if self.starts_shards:
-                self.shards.setdefault(name, FakeShard(name))
+                self.shards.setdefault(name, FakeShard(name, slow=self.slow))
 
     async def delete(self, manifest: Manifest) -> None:
         self.log.append(f"delete {manifest['kind']} {manifest['metadata']['name']}")
@@ -106,6 +135,23 @@ class FakeRuntime:
         self.log.append(f"assign {shard}")
         return known.take(assignment)
 
+    async def scale(self, fleet: Fleet, shards: int) -> None:
+        self.log.append(f"scale {shards}")
+        self.scaled = shards
+
+    def rivals(self, fleet: Fleet) -> Sequence[str]:
+        return self.others
+
+    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+        return self.on_emptied_nodes
+
+    @property
+    def sees_nodes(self) -> bool:
+        return True
+
+    def offers(self, kind: str) -> bool:
+        return kind not in self.missing
+
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
         self.log.append("status")
         self.statuses.append(copy.deepcopy(status))
@@ -129,16 +175,26 @@ class World:
         self.manifest = manifest
         self.runtime = FakeRuntime(**options)
         self.now = START
+        self.memory = Memory()
+        self._spec, self._generation = "", 0
 
     @property
     def fleet(self) -> Fleet:
         status = {"status": self.runtime.statuses[-1]} if self.runtime.statuses else {}
-        return parse_fleet({**self.manifest, **status})
+        if self.runtime.scaled:
+            self.manifest["spec"]["shards"] = self.runtime.scaled
+            self.runtime.scaled = None
+        if (spec := repr(self.manifest["spec"])) != self._spec:
+            self._spec, self._generation = spec, self._generation + 1
+        metadata = {**self.manifest["metadata"], "generation": self._generation}
+        return parse_fleet({**self.manifest, "metadata": metadata, **status})
 
     async def step(self) -> Outcome:
         """One pass."""
         self.now += 2 * SECOND
-        return await reconcile(self.fleet, self.runtime, lambda: self.now, SETTINGS)
+        for shard in self.runtime.shards.values():
+            shard.tick()
+        return await reconcile(self.fleet, self.runtime, lambda: self.now, SETTINGS, self.memory)
 
     async def settle(self) -> Outcome:
         """Passes until nothing is on its way and nothing is written."""

@@ -16,6 +16,7 @@ from embereye_operator.manifests import (
 )
 from embereye_operator.model import Fleet, parse_fleet
 from embereye_operator.placement import place
+from embereye_operator.record import Record
 from embereye_operator.schema import Manifest
 
 from .fakes import SETTINGS
@@ -37,7 +38,7 @@ def assigned(owner: Fleet, count: int = 2, epoch: int = 1) -> Any:
 def built(owner: Fleet) -> list[Manifest]:
     assignments, placement = assigned(owner)
     return build_children(
-        owner, SETTINGS, assignments=assignments, placement=placement, members=list(assignments), epoch=1,
+        owner, SETTINGS, assignments=assignments, record=Record(1, placement, tuple(assignments)).to_manifest(),
         shards=list(assignments),
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """The operator with exactly the rights that the chart gives it, on an API server that enforces them."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ Right = tuple[str, str, str]  # group, resource, verb
 
 
 @pytest.fixture
-def role(cluster: ApiServer, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The chart's role for the whole cluster, bound to the operator for one test."""
+def role(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The chart's role for the whole cluster, bound to the operator for one test; its Lease is in the namespace."""
+    monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
     rights = [manifest for manifest in render() if "rbac" in manifest["apiVersion"]]
     for manifest in rights:
+        if "namespace" in manifest["metadata"]:
+            manifest["metadata"]["namespace"] = namespace
         create(cluster, manifest)
     yield next(manifest for manifest in rights if manifest["kind"] == "ClusterRole")
     for manifest in rights:
@@ -52,6 +56,52 @@ def used(cluster: ApiServer) -> set[Right]:
     return rights
 
 
+def foreign_crds() -> list[Any]:
+    """The kinds of Prometheus' operator and of KEDA, as far as an API server needs to know them."""
+    found = []
+    for group, version, kind in (
+        ("monitoring.coreos.com", "v1", "ServiceMonitor"),
+        ("monitoring.coreos.com", "v1", "PrometheusRule"),
+        ("keda.sh", "v1alpha1", "ScaledObject"),
+    ):
+        plural = f"{kind.lower()}s"
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        found.append(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {
+                    "name": f"{plural}.{group}",
+                    "annotations": {"api-approved.kubernetes.io": "unapproved, a test's"},
+                },
+                "spec": {
+                    "group": group,
+                    "scope": "Namespaced",
+                    "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+                    "versions": [served],
+                },
+            }
+        )
+    return found
+
+
+@pytest.fixture
+def foreign(cluster: ApiServer) -> Iterator[list[str]]:
+    """Kinds that are there for one test; their API paths."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    served = []
+    for crd in foreign_crds():
+        cluster.request("POST", path, crd)
+        spec = crd["spec"]
+        served.append(f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{{}}{spec['names']['plural']}")
+    for entry in served:
+        wait_for(lambda entry=entry: cluster.get(entry.format("")), entry)
+    yield served
+    for crd in foreign_crds():
+        cluster.request("DELETE", f"{path}/{crd['metadata']['name']}")
+
+
 def stray(kind: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
     """What an older operator may have left: a child of the fleet that is not wanted any more."""
     version = {"PodDisruptionBudget": "policy/v1"}.get(kind, "v1")
@@ -61,37 +111,72 @@ def stray(kind: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
-    cluster: ApiServer, namespace: str, role: Any, tmp_path: Path
+    cluster: ApiServer, namespace: str, role: Any, foreign: list[str], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}, "spec": {"unschedulable": True}}
+    cluster.request("POST", "/api/v1/nodes", node)
     with operator(cluster, log, kubeconfig=cluster.operator_kubeconfig):
         cameras = {
             "apiVersion": "embereye.dev/v1alpha1",
             "kind": "CameraFleet",
             "metadata": {"name": "yard", "namespace": namespace},
-            "spec": {"cameras": [{"id": "c-1", "zone": "gate", "source": "push"}]},
+            # Fewer than there may be: scaling needs no measurement to see that.
+            "spec": {"cameras": [{"id": "c-1", "zone": "gate", "source": "push"}], "autoscaling": {"minShards": 2}},
         }
-        fleet = create(cluster, sensor_fleet(namespace, shards=2, sensorsFrom=[{"configMapRef": {"name": "more"}}]))
+        scaled = {"minShards": 2}
+        wanted = {"shards": 1, "autoscaling": scaled, "sensorsFrom": [{"configMapRef": {"name": "more"}}]}
+        fleet = create(cluster, sensor_fleet(namespace, **wanted))
         create(cluster, cameras)
-        settled(cluster, namespace, names(2) | names(1, "cameras", "yard"))
+        settled(cluster, namespace, names(2) | names(2, "cameras", "yard"))
         has_status(cluster, fleet)
         has_status(cluster, cameras)
+
+        def there(path: str) -> Any:
+            return (cluster.get(path.format(f"namespaces/{namespace}/")) or {}).get("items")
+
+        autoscalers = "/apis/autoscaling/v2/{}horizontalpodautoscalers"
+        policies = "/apis/networking.k8s.io/v1/{}networkpolicies"
+        for path in (*foreign[:2], policies):
+            wait_for(lambda path=path: there(path), path)
+        for mode, path in (("hpa", autoscalers), ("keda", foreign[2]), ("none", "")):
+            cluster.merge(path_of(fleet), {"spec": {"autoscaling": {"mode": mode}}})
+            if path:
+                wait_for(lambda path=path: there(path), path)
+        cluster.merge(path_of(fleet), {"spec": {"alerts": {"enabled": False}, "shards": 1}})
 
         pods = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1}}
         create(cluster, stray("PodDisruptionBudget", namespace, pods))
         create(cluster, stray("ConfigMap", namespace, {"data": {}}))
-        cluster.merge(path_of(fleet), {"spec": {"shards": 1}})
-        settled(cluster, namespace, names(1) | names(1, "cameras", "yard"))
+        leftover = stray("ConfigMap", namespace, {})["metadata"]
+        for path, kind in ((policies, "NetworkPolicy"), (foreign[0], "ServiceMonitor")):
+            group, version = path.split("/")[2:4]
+            body = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": leftover, "spec": {"podSelector": {}}}
+            cluster.request("POST", path.format(f"namespaces/{namespace}/"), body)
+        settled(cluster, namespace, names(1) | names(2, "cameras", "yard"))
         events = {"kind": "Event", "metadata": {"namespace": namespace}}
         wait_for(lambda: cluster.get(path_of(events, name=False))["items"], "an event")
 
+        # What is left over of kinds that are not watched is found by the next complete list.
+        deadline = time.monotonic() + 60
+        # A watch is in the log once it has ended.
+        while any(verb != "watch" for _, _, verb in unused(cluster, role)) and time.monotonic() < deadline:
+            time.sleep(1)
+    cluster.request("DELETE", "/api/v1/nodes/node-1")
     refused = [entry for entry in cluster.audit() if entry.get("responseStatus", {}).get("code") in {401, 403}]
     assert refused == []
-    assert "operator ready" in log.read_text()
     assert "forbidden" not in log.read_text().lower()
+    wait_for(lambda: not unused(cluster, role), f"the use of {unused(cluster, role)}", 10)
+    assert used(cluster) - {right for right in used(cluster) if right[1] == "leases"} <= granted(role)
+    leases = {("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")}
+    assert {right for right in used(cluster) if right[1] == "leases"} == leases
+
+
+def unused(cluster: ApiServer, role: Any) -> set[Right]:
+    """What the role grants and nobody has used yet."""
     # Asked of the role by the admission of owner references, not by a request.
     implied = {("embereye.dev", f"{plural}/finalizers", "update") for plural in ("sensorfleets", "camerafleets")}
-    assert used(cluster) | implied == granted(role)
+    return granted(role) - implied - used(cluster)
 
 
 def test_the_rights_in_one_namespace_suffice_for_it(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:

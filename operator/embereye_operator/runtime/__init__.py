@@ -17,6 +17,10 @@ class RefusedError(Exception):
     """What was asked is not allowed, and asking again will not help: a quota, a policy. Says what and why."""
 
 
+class NotLeadingError(Exception):
+    """What was asked is somebody else's to do now."""
+
+
 class Runtime(Protocol):
     """Everything `reconcile` reads and does. All methods run on the event loop and may be called concurrently.
 
@@ -24,7 +28,7 @@ class Runtime(Protocol):
     """
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
-        """What exists of the fleet's children: Deployments, Services, the placement ConfigMap, the disruption budget.
+        """What exists of the fleet's children: Deployments, Services, the placement ConfigMap, and so on.
 
         A Deployment's `status.availableReplicas` is 0 or absent only where its shard surely does not run.
         """
@@ -55,6 +59,27 @@ class Runtime(Protocol):
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Give a shard its assignment without waiting for its file; None where it cannot be reached."""
+        ...
+
+    async def scale(self, fleet: Fleet, shards: int) -> None:
+        """Set spec.shards by the scale subresource, only where it still is what `fleet` says."""
+        ...
+
+    def rivals(self, fleet: Fleet) -> Sequence[str]:
+        """Autoscalers that target the fleet and are not its children: "HorizontalPodAutoscaler NAME"."""
+        ...
+
+    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+        """Shards whose pod is on a node that is being emptied: shard → (node, uid of the pod)."""
+        ...
+
+    @property
+    def sees_nodes(self) -> bool:
+        """Whether `displaced` can know; if not, evictions must be let through."""
+        ...
+
+    def offers(self, kind: str) -> bool:
+        """Whether objects of `kind` can exist here: some need a CustomResourceDefinition of somebody else's."""
         ...
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:

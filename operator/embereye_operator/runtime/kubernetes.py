@@ -6,16 +6,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericNamespacedResource, create_api_info
+from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
 from lightkube.types import CascadeType, PatchType
 
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
-from embereye_operator.manifests import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY, fleet_label, peer_address
+from embereye_operator.manifests import (
+    LABEL_FLEET,
+    LABEL_MANAGED_BY,
+    LABEL_SHARD,
+    MANAGED_BY,
+    fleet_label,
+    peer_address,
+)
 from embereye_operator.model import API_VERSION, FLEET_TYPES, GROUP, VERSION, Fleet
-from embereye_operator.runtime import RefusedError
+from embereye_operator.runtime import NotLeadingError, RefusedError
 from embereye_operator.runtime.links import Hub, Shards
 from embereye_operator.schema import Manifest
 from embereye_operator.status import timestamp
@@ -38,21 +46,31 @@ CHILDREN: Mapping[str, Kind] = {
     "Service": _resource("", "v1", "Service", "services"),
     "ConfigMap": _resource("", "v1", "ConfigMap", "configmaps"),
     "PodDisruptionBudget": _resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    "NetworkPolicy": _resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+    "HorizontalPodAutoscaler": _resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+    "ServiceMonitor": _resource("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
+    "PrometheusRule": _resource("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
+    "ScaledObject": _resource("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"),
 }
+UNWATCHED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ServiceMonitor", "PrometheusRule", "ScaledObject")
+OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject")  # their CustomResourceDefinitions are others'
 FLEETS: Mapping[str, Kind] = {
     name: _resource(GROUP, VERSION, name, fleet.plural) for name, fleet in FLEET_TYPES.items()
 }
+PODS: Any = _resource("", "v1", "Pod", "pods")
+NODES: Any = type("Node", (GenericGlobalResource,), {"_api_info": create_api_info("", "v1", "Node", "nodes")})
 EVENTS: Any = _resource("", "v1", "Event", "events")
 
 
-def _status_of(kind: Kind) -> Any:
+def _subresource(kind: Kind, action: str) -> Any:
     info = kind._api_info
     sub = create_api_info(info.resource.group, info.resource.version, info.resource.kind, info.plural)
-    sub.action, sub.parent = "status", info.resource
-    return type(f"{kind.__name__}Status", (GenericNamespacedResource,), {"_api_info": sub})
+    sub.action, sub.parent = action, info.resource
+    return type(f"{kind.__name__}{action}", (GenericNamespacedResource,), {"_api_info": sub})
 
 
-STATUSES: Mapping[str, Any] = {name: _status_of(kind) for name, kind in FLEETS.items()}
+STATUSES: Mapping[str, Any] = {name: _subresource(kind, "status") for name, kind in FLEETS.items()}
+SCALES: Mapping[str, Any] = {name: _subresource(kind, "scale") for name, kind in FLEETS.items()}
 
 
 def key_of(manifest: Mapping[str, Any]) -> ObjectKey:
@@ -148,14 +166,22 @@ class KubernetesRuntime:
         hub: str,
         namespace: str = ALL_NAMESPACES,
         resolve: Callable[[Fleet, str], str] | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`resolve` gives the address that the operator itself calls a shard at; by default its Service."""
+        """`resolve` gives the address that the operator itself calls a shard at; by default its Service.
+
+        `leads` is asked before every write: one that was decided on while leading must not come after.
+        """
         self.cache = Cache()
         self._client = client
         self._namespace = namespace
         self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).grpc)
+        self._leads = leads
         self._shards = Shards()
         self._hub = Hub(hub)
+        self._offered: set[str] = set()  # kinds that the server knows
+        self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
+        self._displaced: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}  # namespace, label → shards
         self._absent: dict[tuple[str, str], float] = {}  # ConfigMaps that were not there → monotonic seconds
         self._referenced: dict[tuple[str, str], set[ObjectKey]] = {}  # ConfigMap → fleets that name it
 
@@ -170,16 +196,37 @@ class KubernetesRuntime:
     async def resync(self) -> list[Manifest]:
         """List what watches ought to have told; returns what they had not. Also the first fill of the cache."""
         news = []
-        for name, kind in (*FLEETS.items(), *CHILDREN.items()):
-            labels: Any = {LABEL_MANAGED_BY: MANAGED_BY} if name in CHILDREN else None
-            listed = self._client.list(kind, namespace=self._namespace, labels=labels, chunk_size=500)
-            # Items of a list do not say what they are.
-            objects = [
-                trimmed({**manifest, "kind": name, "apiVersion": _api_version(kind)}) async for manifest in listed
-            ]
-            news += self.cache.replace(name, objects, int(listed.resourceVersion))
+        for name in (*FLEETS, *CHILDREN):
+            try:
+                news += await self._list(name)
+            except httpx.HTTPStatusError as error:  # ApiError is one
+                # Without its CustomResourceDefinition the server knows no such path; without the right it says so.
+                if name not in OPTIONAL or error.response.status_code not in {403, 404}:
+                    raise
+                self._offered.discard(name)
+            else:
+                self._offered.add(name)
         await self._shards.close_idle()
         return news
+
+    async def _list(self, name: str) -> list[Manifest]:
+        kind = FLEETS.get(name) or CHILDREN[name]
+        # Autoscalers of other people are looked at, too: two of them must not pull at one fleet.
+        ours = name in CHILDREN and name != "HorizontalPodAutoscaler"
+        labels: Any = {LABEL_MANAGED_BY: MANAGED_BY} if ours else None
+        listed = self._client.list(kind, namespace=self._namespace, labels=labels, chunk_size=500)
+        # Items of a list do not say what they are.
+        objects = [trimmed({**manifest, "kind": name, "apiVersion": _api_version(kind)}) async for manifest in listed]
+        if name == "HorizontalPodAutoscaler":
+            self._rivals = {}
+            for manifest in objects:
+                target = manifest["spec"].get("scaleTargetRef") or {}
+                if target.get("kind") in FLEET_TYPES and not _fleet_label(manifest):
+                    key = target["kind"], manifest["metadata"]["namespace"], target.get("name", "")
+                    self._rivals.setdefault(key, []).append(f"{name} {manifest['metadata']['name']}")
+            objects = [manifest for manifest in objects if _fleet_label(manifest)]
+        news = self.cache.replace(name, objects, int(listed.resourceVersion))
+        return [] if name in UNWATCHED and name in self._offered else news
 
     def observe(self, type_: str | None, manifest: Manifest) -> set[ObjectKey]:
         """Take a watch event; returns the fleets that it concerns."""
@@ -229,8 +276,13 @@ class KubernetesRuntime:
 
     # --- changing ---
 
+    def _fence(self) -> None:
+        if not self._leads():
+            raise NotLeadingError("another operator leads: nothing is written")
+
     async def apply(self, manifest: Manifest) -> None:
         """See Runtime."""
+        self._fence()
         try:
             try:
                 stored = await self._patch(manifest, PatchType.APPLY)
@@ -269,6 +321,7 @@ class KubernetesRuntime:
 
     async def delete(self, manifest: Manifest) -> None:
         """See Runtime."""
+        self._fence()
         kind, namespace, name = key = key_of(manifest)
         try:
             await self._client.delete(CHILDREN[kind], name, namespace=namespace, cascade=CascadeType.BACKGROUND)
@@ -277,8 +330,55 @@ class KubernetesRuntime:
                 raise
             self.cache.drop(key, version_of(manifest))
 
+    async def scale(self, fleet: Fleet, shards: int) -> None:
+        """See Runtime. 422, and nothing happens, where somebody has scaled meanwhile."""
+        self._fence()
+        patch: Any = [
+            {"op": "test", "path": "/metadata/uid", "value": fleet.uid},
+            {"op": "test", "path": "/spec/replicas", "value": fleet.spec.shards},
+            {"op": "replace", "path": "/spec/replicas", "value": shards},
+        ]
+        await self._client.patch(
+            SCALES[fleet.type.resource], fleet.name, patch, namespace=fleet.namespace, patch_type=PatchType.JSON,
+            field_manager=MANAGED_BY,
+        )  # fmt: skip
+
+    def rivals(self, fleet: Fleet) -> Sequence[str]:
+        """See Runtime."""
+        return self._rivals.get((fleet.type.resource, fleet.namespace, fleet.name), ())
+
+    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+        """See Runtime."""
+        return self._displaced.get((fleet.namespace, fleet_label(fleet)), {})
+
+    @property
+    def sees_nodes(self) -> bool:
+        """See Runtime. Nodes belong to no namespace: an operator of one namespace has no right to them."""
+        return self._namespace == ALL_NAMESPACES
+
+    async def look_at_nodes(self) -> None:
+        """Find shards on nodes that are cordoned; ask for it every few seconds."""
+        if not self.sees_nodes:
+            return
+        found: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
+        cordoned: Any = self._client.list(NODES, fields={"spec.unschedulable": "true"})
+        for node in [node["metadata"]["name"] async for node in cordoned]:
+            ours: Any = {LABEL_MANAGED_BY: MANAGED_BY}
+            pods: Any = self._client.list(PODS, namespace=ALL_NAMESPACES, labels=ours, fields={"spec.nodeName": node})
+            async for pod in pods:
+                metadata = pod["metadata"]
+                if not metadata.get("deletionTimestamp") and LABEL_SHARD in metadata["labels"]:
+                    key = metadata["namespace"], metadata["labels"].get(LABEL_FLEET, "")
+                    found.setdefault(key, {})[metadata["labels"][LABEL_SHARD]] = (node, metadata["uid"])
+        self._displaced = found
+
+    def offers(self, kind: str) -> bool:
+        """See Runtime."""
+        return kind in self._offered
+
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
         """See Runtime."""
+        self._fence()
         body = {
             "apiVersion": API_VERSION,
             "kind": fleet.type.resource,
@@ -334,14 +434,17 @@ class KubernetesRuntime:
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """See Runtime."""
+        self._fence()
         return await self._shards.assign(self._resolve(fleet, shard), assignment)
 
     async def set_roster(self, roster: FleetRoster) -> None:
         """See Runtime."""
+        self._fence()
         await self._hub.set(roster)
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """See Runtime."""
+        self._fence()
         await self._hub.retain(fleets)
 
 

@@ -135,6 +135,7 @@ class LocalRuntime:
         self._processes: dict[tuple[str, str, str], Manifest] = {}  # Deployments: they exist as long as we do
         self._ports: dict[str, ShardPorts] = {}
         self.statuses: dict[str, Manifest] = {}  # by fleet key
+        self.scales: dict[str, int] = {}  # spec.shards by fleet key, where it was scaled
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
         """The fleet's objects; a Deployment is available while its process runs."""
@@ -172,6 +173,8 @@ class LocalRuntime:
         for child in await self.children(fleet):
             await self.delete(child)
         self.statuses.pop(fleet.key, None)
+        self.scales.pop(fleet.key, None)
+        (self._data / "fleets" / f"{fleet.key.replace('/', '.')}.json").unlink(missing_ok=True)
 
     async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
         """None: without a cluster there are no ConfigMaps of the user's."""
@@ -191,9 +194,35 @@ class LocalRuntime:
         """Tell the shard."""
         return await self._shards.assign(self.address(fleet, shard).grpc, assignment)
 
+    async def scale(self, fleet: Fleet, shards: int) -> None:
+        """Override the manifest's spec.shards as long as we run."""
+        self.scales[fleet.key] = shards
+
+    def rivals(self, fleet: Fleet) -> Sequence[str]:
+        """None: there is nobody else here."""
+        return ()
+
+    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+        """None: this machine is the only node."""
+        return {}
+
+    @property
+    def sees_nodes(self) -> bool:
+        """There is nothing to see."""
+        return True
+
+    def offers(self, kind: str) -> bool:
+        """Only what becomes a process, an address or a folder."""
+        return kind in {"Deployment", "Service", "ConfigMap", "PodDisruptionBudget"}
+
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
-        """Keep the status for the display."""
+        """Keep the status for the display, and as a file for `embereye explain`."""
         self.statuses[fleet.key] = status
+        path = self._data / "fleets" / f"{fleet.key.replace('/', '.')}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps({**fleet.manifest, "status": status}))
+        partial.replace(path)
 
     async def set_roster(self, roster: FleetRoster) -> None:
         """Tell the hub."""

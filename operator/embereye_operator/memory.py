@@ -1,0 +1,120 @@
+"""What the operator remembers of a fleet between passes: losing it makes decisions later, never worse."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from embereye.v1.shard_pb2 import ShardStatus
+from embereye.v1.types_pb2 import Device
+from embereye_operator.autoscale import DEFAULT_LEAD, Scaler
+from embereye_operator.model import FleetStatus
+from embereye_operator.schema import Manifest
+
+SECOND = 1_000_000_000  # nanoseconds
+LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
+UNEVEN = 60 * SECOND  # that loads must differ before devices move for it
+SAMPLE = 10 * SECOND  # between samples of a device's rate
+SAMPLES = 3  # until a device's weight is believed
+IDLE_WEIGHT = 0.0005  # cores; what a silent device costs by being there
+SMOOTHING = 0.3  # share of a new sample in a weight
+
+
+@dataclass(slots=True)
+class _Rate:
+    when: int  # nanoseconds since the Unix epoch
+    offered: int
+    shard: str
+    weight: float = 0.0  # cores
+    samples: int = 0
+
+
+@dataclass
+class Memory:
+    """Of one fleet. Times are nanoseconds since the Unix epoch."""
+
+    silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
+    waiting: dict[str, int] = field(default_factory=dict)  # device that is handed over → since when we see it
+    leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it is to go
+    scaler: Scaler = field(default_factory=Scaler)
+    lead: float = DEFAULT_LEAD  # seconds from a new shard's making until it answers
+    _coming: dict[str, int] = field(default_factory=dict)  # shard → since when it exists without answering
+    # What the latest pass found, so that the next one need not work it out again while nothing has changed.
+    declared: tuple[Any, list[Device]] = ((), [])  # from what, devices
+    applied: Any = None  # under what everything was as it should be
+    status: tuple[Manifest, FleetStatus] | None = None  # as it was written
+    uneven: int = 0  # since when loads have differed too much; 0: they do not
+    _rates: dict[str, _Rate] = field(default_factory=dict)
+
+    def heard(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
+        """Take what the shards said, or that they did not."""
+        for shard, status in statuses.items():
+            if status is None:
+                self.silent.setdefault(shard, now)
+            else:
+                self.silent.pop(shard, None)
+                self._came(shard, now)
+                self._weigh(shard, status, now)
+        for shard in [shard for shard in self.silent if shard not in statuses]:
+            del self.silent[shard]
+            self._coming.pop(shard, None)
+
+    def made(self, shards: Collection[str], now: int) -> None:
+        """Note that `shards` have just been made: what they take to answer is what the next ones will take."""
+        self._coming |= dict.fromkeys(shards, now)
+
+    def _came(self, shard: str, now: int) -> None:
+        if (since := self._coming.pop(shard, None)) is not None:
+            self.lead = max(1.0, (now - since) / SECOND)
+
+    def _weigh(self, shard: str, status: ShardStatus, now: int) -> None:
+        for device in status.devices:
+            offered = device.ledger.offered
+            known = self._rates.get(device.id)
+            if known is None or known.shard != shard or offered < known.offered:
+                weight, samples = (known.weight, known.samples) if known else (0.0, 0)
+                self._rates[device.id] = _Rate(now, offered, shard, weight, samples)
+            elif now - known.when >= SAMPLE:
+                rate = (offered - known.offered) / ((now - known.when) / SECOND)
+                sample = rate * status.load.cost_seconds
+                share = SMOOTHING if known.samples else 1.0
+                known.weight += share * (sample - known.weight)
+                known.when, known.offered, known.samples = now, offered, known.samples + 1
+
+    def weights(self, devices: Collection[str]) -> dict[str, float]:
+        """What each device costs in cores; empty until all but a few have been measured for a while."""
+        for device in [device for device in self._rates if device not in devices]:
+            del self._rates[device]
+        known = {
+            device: IDLE_WEIGHT + float(f"{rate.weight:.2g}")
+            for device, rate in self._rates.items()
+            if rate.samples >= SAMPLES
+        }
+        return known if len(known) >= 0.9 * len(devices) else {}
+
+    def lost(self, shards: Iterable[str], now: int) -> set[str]:
+        """Those of `shards` that have been silent for too long.
+
+        None where more than half are silent: then it is more likely that the operator is cut off.
+        """
+        shards = list(shards)
+        silent = [shard for shard in shards if shard in self.silent]
+        if 2 * len(silent) > len(shards):
+            return set()
+        return {shard for shard in silent if now - self.silent[shard] >= LOST}
+
+    def waits(self, devices: Iterable[str], now: int) -> dict[str, int]:
+        """Since when this operator itself has seen each device wait: another one's clock may have been another's."""
+        self.waiting = {device: min(now, self.waiting.get(device, now)) for device in devices}
+        return self.waiting
+
+    def leaves(self, shards: Collection[str], now: int) -> None:
+        """Note which shards are to go."""
+        self.leaving = {shard: self.leaving.get(shard, now) for shard in shards}
+
+    def uneven_for_long(self, uneven: bool, now: int) -> bool:
+        """Whether loads have differed too much for long enough to move devices for it."""
+        if not uneven:
+            self.uneven = 0
+        elif not self.uneven:
+            self.uneven = now
+        return bool(self.uneven) and now - self.uneven >= UNEVEN

@@ -1,0 +1,75 @@
+"""An operator whose shards are simulated in its own process, for benchmarks where there are no nodes."""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from embereye.process.lifecycle import configure_logging
+from embereye.v1.evidence_pb2 import DeviceStatus
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, ShardStatus
+from embereye_operator import main
+from embereye_operator.model import Fleet
+from embereye_operator.runtime.kubernetes import KubernetesRuntime
+
+START_SECONDS = 1.0  # from a Deployment to an answer
+
+
+class SimulatedRuntime(KubernetesRuntime):
+    """Every Deployment is a shard that covers what it is assigned; those in the file of the dead do not answer."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._simulated: dict[str, Assignment] = {}
+        self._made: dict[str, float] = {}
+        self._file = Path(os.environ.get("EMBEREYE_DEAD_SHARDS", "/nonexistent"))
+        self._dead: frozenset[str] = frozenset()
+        self._looked = 0.0
+
+    def _answers(self, fleet: Fleet, shard: str) -> bool:
+        now = time.monotonic()
+        if now - self._looked > 0.2:
+            self._looked = now
+            self._dead = frozenset(self._file.read_text().split()) if self._file.exists() else frozenset()
+        if ("Deployment", fleet.namespace, shard) not in self.cache.objects:
+            self._made.pop(shard, None)
+            return False
+        return now - self._made.setdefault(shard, now) >= START_SECONDS and shard not in self._dead
+
+    async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
+        """As a shard would say it."""
+        if not self._answers(fleet, shard):
+            return None
+        assignment = self._simulated.get(shard, Assignment())
+        return ShardStatus(
+            fleet=assignment.fleet,
+            shard=shard,
+            epoch=assignment.epoch,
+            ready=bool(assignment.epoch),
+            devices=[DeviceStatus(id=device.id, zone=device.zone, covered=True) for device in assignment.devices],
+            load=Load(arrival_rate=40, cost_seconds=0.0001, utilization=0.02),
+        )
+
+    async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
+        """Taken at once."""
+        self._fence()
+        if not self._answers(fleet, shard):
+            return None
+        self._simulated[shard] = assignment
+        return AssignResponse(accepted=True, epoch=assignment.epoch)
+
+    async def set_roster(self, roster: FleetRoster) -> None:
+        """There is no hub."""
+
+    async def retain(self, fleets: Any) -> None:
+        """There is no hub."""
+
+
+if __name__ == "__main__":
+    configure_logging()
+    parser = argparse.ArgumentParser()
+    main.add_arguments(parser)
+    sys.exit(main.run(parser.parse_args(), runtime=SimulatedRuntime))

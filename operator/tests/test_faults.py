@@ -1,0 +1,247 @@
+"""Every write of a pass fails once, in every way; the end state is the same, and nothing is dark that need not be."""
+
+import copy
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from embereye.v1.shard_pb2 import Assignment, AssignResponse
+from embereye_operator.memory import Memory
+from embereye_operator.record import Record
+from embereye_operator.runtime import RefusedError
+
+from .fakes import SECOND, FakeRuntime, World
+from .test_reconcile import PLACEMENT, condition, fleet_of, record
+
+COUNT = 8
+
+
+class ServerError(Exception):
+    """409, 410, 429, 500 or a connection that breaks: whatever is not a refusal."""
+
+
+class Failing(FakeRuntime):
+    """Fails the write whose number is `at`, before or after it took effect; or all reads and writes while `down`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.writes = 0
+        self.at = 0
+        self.after = False
+        self.error: Callable[[], Exception] = ServerError
+        self.down = False
+        self.dark: set[str] = set()
+        self.watching = False
+
+    async def _write(self, write: Callable[[], Awaitable[Any]]) -> Any:
+        if self.down:
+            raise ServerError("connection refused")
+        self.writes += 1
+        if self.writes == self.at and not self.after:
+            raise self.error()
+        answer = await write()
+        if self.watching:
+            covered = {d.id for shard in self.shards.values() for d in shard.status().devices if d.covered}
+            self.dark |= {f"s-{number:02}" for number in range(COUNT)} - covered
+        if self.writes == self.at:
+            raise self.error()
+        return answer
+
+    async def children(self, fleet: Any) -> Any:
+        # A cache goes on telling what it knows while the server is down.
+        return await super().children(fleet)
+
+    async def apply(self, manifest: Any) -> None:
+        await self._write(lambda: super(Failing, self).apply(manifest))
+
+    async def delete(self, manifest: Any) -> None:
+        await self._write(lambda: super(Failing, self).delete(manifest))
+
+    async def scale(self, fleet: Any, shards: int) -> None:
+        await self._write(lambda: super(Failing, self).scale(fleet, shards))
+
+    async def assign(self, fleet: Any, shard: str, assignment: Assignment) -> AssignResponse | None:
+        # A call to a shard does not raise: it is not answered.
+        self.writes += 1
+        if self.writes == self.at and not self.after:
+            return None
+        answer = await super().assign(fleet, shard, assignment)
+        return None if self.writes == self.at else answer
+
+    async def write_status(self, fleet: Any, status: Any) -> None:
+        await self._write(lambda: super(Failing, self).write_status(fleet, status))
+
+
+class Tried(World):
+    """A world whose operator tries again after an error, as the controller does."""
+
+    def __init__(self, manifest: Any) -> None:
+        super().__init__(manifest)
+        self.runtime: Failing = Failing(slow=2)
+        self.errors: list[str] = []
+
+    async def survive(self, passes: int = 40) -> None:
+        for _ in range(passes):
+            try:
+                outcome = await self.step()
+            except (ServerError, RefusedError) as error:
+                self.errors.append(str(error))
+                continue
+            if outcome.settled and not outcome.actions:
+                return
+        raise AssertionError(f"not settled after {passes} passes: {self.errors[-3:]}")
+
+    def twin(self) -> "Tried":
+        other = Tried(copy.deepcopy(self.manifest))
+        other.runtime, other.memory, other.now = copy.deepcopy(self.runtime), copy.deepcopy(self.memory), self.now
+        other._spec, other._generation = self._spec, self._generation
+        return other
+
+
+def essence(world: Tried) -> Any:
+    """What there is in the end: epochs aside, which say how often something changed."""
+    placement = {key: value for key, value in record(world).items() if key != "epoch"}
+    others = {key: value for key, value in world.runtime.objects.items() if key != PLACEMENT}
+    return sorted(others), placement["shards"], sorted(placement["devices"]), "moving" in placement
+
+
+def change_scale(manifest: Any) -> None:
+    manifest["spec"]["shards"] = 3
+
+
+def change_setting(manifest: Any) -> None:
+    manifest["spec"]["deadline"] = "7s"
+
+
+def change_drain(manifest: Any) -> None:
+    manifest["metadata"]["annotations"] = {"embereye.dev/drain": "hall-sensors-0"}
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not-done", "done-but-not-told"])
+@pytest.mark.parametrize("error", [ServerError, lambda: RefusedError("quota")], ids=["error", "refusal"])
+@pytest.mark.parametrize("change", [change_scale, change_setting, change_drain])
+async def test_each_write_fails_once_and_the_end_is_the_same(
+    change: Callable[[Any], None], error: Callable[[], Exception], after: bool
+) -> None:
+    start = Tried(fleet_of(COUNT, shards=2))
+    await start.survive()
+    change(start.manifest)
+    clean = start.twin()
+    first = clean.runtime.writes
+    await clean.survive()
+    total = clean.runtime.writes - first
+    assert total >= 3
+    for number in range(1, total + 1):
+        world = start.twin()
+        world.runtime.at, world.runtime.after, world.runtime.error = first + number, after, error
+        world.runtime.watching = True
+        await world.survive()
+        assert essence(world) == essence(clean), number
+        assert all(len(owners) == 1 for owners in world.owners().values()), number
+        assert len(world.owners()) == COUNT
+        assert world.runtime.dark == set(), f"write {number}"
+
+
+async def test_an_api_server_that_is_down_for_a_minute_changes_nothing_for_the_shards() -> None:
+    world = Tried(fleet_of(COUNT, shards=2))
+    await world.survive()
+    owners = world.owners()
+    world.runtime.down = True
+    world.manifest["spec"]["shards"] = 3
+    for _ in range(30):
+        with pytest.raises(ServerError):
+            await world.step()
+    assert world.owners() == owners
+    world.runtime.down = False
+    await world.survive()
+    assert len({owner for owners in world.owners().values() for owner in owners}) == 3
+
+
+async def test_two_operators_by_mistake_end_in_one_placement() -> None:
+    one = Tried(fleet_of(COUNT, shards=2))
+    await one.survive()
+    other = Tried(one.manifest)
+    other.runtime = one.runtime
+    one.manifest["spec"]["shards"] = 3
+    one.runtime.watching = True
+    for _ in range(15):
+        await one.step()
+        await other.step()
+    await one.survive()
+    assert all(len(owners) == 1 for owners in one.owners().values())
+    assert len(one.owners()) == COUNT
+    assert one.runtime.dark == set()
+    epoch = record(one)["epoch"]
+    for _ in range(5):
+        await other.step()
+        await one.step()
+    assert record(one)["epoch"] == epoch, "they do not push each other on for ever"
+
+
+async def test_an_operator_whose_clock_is_an_hour_ahead_or_behind_finishes_a_handover() -> None:
+    for skew in (3_600, -3_600):
+        world = Tried(fleet_of(COUNT))
+        await world.survive()
+        world.manifest["spec"]["shards"] = 2
+        await world.step()
+        await world.step()
+        world.memory = Memory()
+        world.now += skew * SECOND
+        world.runtime.watching = True
+        await world.survive()
+        assert all(len(owners) == 1 for owners in world.owners().values())
+        assert world.runtime.dark == set()
+
+
+async def test_a_child_that_somebody_else_edits_is_put_right_and_no_device_moves() -> None:
+    world = Tried(fleet_of(COUNT, shards=2))
+    await world.survive()
+    owners = world.owners()
+    for _ in range(5):
+        world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]["replicas"] = 0
+        world.runtime.objects["Service", "hall-sensors"]["spec"]["selector"] = {"a": "b"}
+        await world.survive()
+        assert world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]["replicas"] == 1
+    assert world.owners() == owners
+    assert record(world)["epoch"] == 1
+
+
+async def test_children_whose_owner_was_taken_away_are_adopted() -> None:
+    world = Tried(fleet_of(COUNT, shards=2))
+    await world.survive()
+    owners = world.owners()
+    for child in world.runtime.objects.values():
+        child["metadata"]["ownerReferences"] = []
+    world.memory = Memory()
+    world.manifest["metadata"]["uid"] = "u-2"
+    await world.survive()
+    assert {child["metadata"]["ownerReferences"][0]["uid"] for child in world.runtime.objects.values()} == {"u-2"}
+    assert world.owners() == owners
+
+
+async def test_a_fleet_that_changes_in_the_middle_of_a_handover_still_ends_with_one_owner_each() -> None:
+    world = Tried(fleet_of(COUNT))
+    await world.survive()
+    world.runtime.watching = True
+    for shards in (3, 1, 4, 2):
+        world.manifest["spec"]["shards"] = shards
+        await world.step()
+        await world.step()
+    await world.survive()
+    assert world.runtime.dark == set()
+    assert len({owner for owners in world.owners().values() for owner in owners}) == 2
+    assert all(len(owners) == 1 for owners in world.owners().values())
+
+
+async def test_status_of_a_version_that_does_not_exist_yet_is_replaced() -> None:
+    world = Tried(fleet_of(COUNT))
+    await world.survive()
+    world.runtime.statuses.append({"conditions": "all fine", "placementEpoch": "many"})
+    world.memory = Memory()
+    outcome = await world.step()
+    assert condition(outcome.status, "Covered")[0] == "True"
+
+
+def test_an_empty_record_says_nothing() -> None:
+    assert Record().to_manifest() == {"epoch": 0, "members": [], "shards": [], "devices": {}}

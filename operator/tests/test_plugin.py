@@ -1,0 +1,83 @@
+"""What `kubectl embereye` shows."""
+
+import json
+from typing import Any
+
+import pytest
+
+from embereye.process.lifecycle import UserError
+from embereye_operator import plugin
+from embereye_operator.manifests import ANNOTATION_DRAIN
+from embereye_operator.model import parse_fleet
+from embereye_operator.record import read_record
+from embereye_operator.schema import to_manifest
+
+from .fakes import World
+from .test_reconcile import PLACEMENT, fleet_of
+
+
+async def world_of(**options: Any) -> World:
+    world = World(fleet_of(count=4, shards=2), **options)
+    await world.settle()
+    return world
+
+
+def parsed(world: World, status: Any) -> Any:
+    return parse_fleet({**world.manifest, "status": to_manifest(status)})
+
+
+async def test_status_says_whether_each_fleet_is_well_and_why_not() -> None:
+    world = await world_of()
+    well = parsed(world, (await world.step()).status)
+    world.runtime.shards["hall-sensors-0"].dark = {"s-00": "never heard", "s-01": "never heard"}
+    world.runtime.shards["hall-sensors-1"].dark = {"s-00": "never heard", "s-01": "never heard"}
+    ill = parsed(world, (await world.step()).status)
+    lines = plugin.status_table([well, ill]).splitlines()
+    assert lines[0].split()[:3] == ["NAMESPACE", "FLEET", "WELL"]
+    assert lines[1].split()[:6] == ["default", "sf/hall", "yes", "2/2", "1", "4/4"]
+    assert " NO " in lines[2]
+    assert "2 of 4 devices are dark: s-00 (never heard)" in lines[2]
+    assert plugin.status_of(ill)["why"] == ["2 of 4 devices are dark: s-00 (never heard), s-01 (never heard)"]
+    new = plugin.status_of(parse_fleet(world.manifest))
+    assert not new["well"], "a fleet that nobody looks after is not well"
+
+
+async def test_devices_show_owner_and_darkness_dark_ones_first() -> None:
+    world = await world_of()
+    for shard in world.runtime.shards.values():
+        shard.dark = {"s-03": "never heard"}
+    fleet = parsed(world, (await world.step()).status)
+    record = read_record(fleet, world.runtime.objects[PLACEMENT])
+    devices = plugin.devices_of(fleet, record)
+    assert {entry["device"]: entry["shard"] for entry in devices} == dict(record.devices)
+    lines = plugin.devices_table(devices).splitlines()
+    assert lines[1].split()[0] == "s-03"
+    assert lines[1].endswith("DARK: never heard")
+    assert "hall" in lines[2].split()
+    assert json.dumps(devices)
+
+
+async def test_a_drained_shard_is_replaced_by_another() -> None:
+    world = await world_of()
+    world.manifest["metadata"]["annotations"] = {ANNOTATION_DRAIN: "hall-sensors-0, something-else"}
+    await world.settle()
+    assert set(world.runtime.shards) == {"hall-sensors-1", "hall-sensors-2"}
+    assert all(len(owners) == 1 for owners in world.owners().values())
+    world.manifest["metadata"]["annotations"] = {}
+    await world.settle()
+    assert set(world.runtime.shards) == {"hall-sensors-1", "hall-sensors-2"}
+
+
+def test_a_shard_is_named_by_name_or_number() -> None:
+    fleet = parse_fleet(fleet_of())
+    assert plugin.shard_of(fleet, "1") == plugin.shard_of(fleet, "hall-sensors-1") == "hall-sensors-1"
+    with pytest.raises(UserError, match="not a shard of hall"):
+        plugin.shard_of(fleet, "yard-sensors-1")
+
+
+def test_without_a_cluster_the_remedy_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    assert plugin.main(["status"]) == 2
+    assert "set KUBECONFIG" in capsys.readouterr().err
