@@ -22,6 +22,7 @@ from embereye.sensor.ingest import Ingest
 from embereye.sensor.intake import Intake
 from embereye.sensor.metrics import device_metrics, shard_metrics
 from embereye.sensor.text import Sessions
+from embereye.sensor.words import Words
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
@@ -66,8 +67,8 @@ class SensorShard:
         self._covered: dict[str, bool] = {}
 
     def services(self) -> Iterable[Service]:
-        """Its own service: Ingest."""
-        return (self._ingest.service(),)
+        """Its own services: Ingest, and words to text devices."""
+        return (self._ingest.service(), Words(self).service())
 
     @property
     def ports(self) -> list[int]:
