@@ -56,8 +56,9 @@ class SpotWatch:
         self._sizes.clear()
 
     def growth(self, spot: Spot, now_ns: int) -> float:
-        """Pixels per minute over the last seconds; 0 of a new spot."""
+        """Pixels per minute over the last seconds; 0 in a spot's first second."""
         self._sizes = [entry for entry in self._sizes if now_ns - entry[0] <= GROWTH_NS][-KEPT + 1 :]
         self._sizes.append((now_ns, spot.pixels))
         since, pixels = self._sizes[0]
-        return (spot.pixels - pixels) / (now_ns - since) * 60 * SECOND if now_ns > since else 0.0
+        elapsed = now_ns - since
+        return (spot.pixels - pixels) / elapsed * 60 * SECOND if elapsed >= SECOND else 0.0

@@ -22,7 +22,7 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.device import MAX_LINE, Eeprom, FrameWords, encode
 
 CHIP = Chip(3)
-TIMED = {"temperature.rise", "temperature.over_normal", "counts.rise"}  # they depend on the clock
+TIMED = {"temperature.rise", "temperature.over_normal", "counts.rise", "spot.growth"}  # they depend on the clock
 QUIET = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
