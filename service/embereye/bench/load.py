@@ -117,8 +117,8 @@ def close(sockets: Sequence[socket.socket]) -> None:
         connection.close()
 
 
-def flood(sockets: Sequence[socket.socket], payloads: Sequence[bytes], seconds: float) -> int:
-    """Send each socket's payload over and over as fast as it is taken; returns how many bytes.
+def flood(sockets: Sequence[socket.socket], payloads: Sequence[bytes], seconds: float) -> list[int]:
+    """Send each socket's payload over and over as fast as it is taken; returns how often each was sent.
 
     Every payload is sent whole, however often: no line is left unfinished.
     """
@@ -128,7 +128,7 @@ def flood(sockets: Sequence[socket.socket], payloads: Sequence[bytes], seconds: 
         connection.setblocking(False)
         by_number[connection.fileno()] = _Flooding(connection, memoryview(payload))
         poll.register(connection, select.POLLOUT)
-    total = 0
+    sent_bytes = dict.fromkeys(by_number, 0)
     deadline = time.perf_counter() + seconds
     while by_number:
         over = time.perf_counter() >= deadline
@@ -138,7 +138,7 @@ def flood(sockets: Sequence[socket.socket], payloads: Sequence[bytes], seconds: 
                 sent = entry.connection.send(entry.payload[entry.offset : entry.offset + CHUNK])
             except BlockingIOError:
                 continue
-            total += sent
+            sent_bytes[number] += sent
             entry.offset = (entry.offset + sent) % len(entry.payload)
         if over:
             for number in [number for number, entry in by_number.items() if entry.offset == 0]:
@@ -146,7 +146,7 @@ def flood(sockets: Sequence[socket.socket], payloads: Sequence[bytes], seconds: 
                 del by_number[number]
     for connection in sockets:
         connection.setblocking(True)
-    return total
+    return [count // len(payload) for count, payload in zip(sent_bytes.values(), payloads, strict=True)]
 
 
 def frame_lines(device: int, count: int = 40) -> tuple[bytes, bytes]:

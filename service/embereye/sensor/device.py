@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.sensor.bands import NOWHERE, BandTable, Limits
+from embereye.sensor.health import Health
 from embereye.sensor.thresholds import Assessment, assess_flame, assess_gas, assess_smoke, percent, ppm
-from embereye.shard.coverage import Watch
+from embereye.shard.coverage import SECOND, Watch
 from embereye.shard.episodes import HOLD_NS, Sign
 from embereye.shard.ledger import Ledger
 from embereye.thermal.heat import Extreme, HeatAssessment, HeatWatch
 from embereye.thermal.mlx90640 import FRAME_WORDS, PIXELS, Calibration, words_of
+from embereye.thermal.spot import SpotWatch, hot_spot
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term
@@ -37,8 +39,11 @@ class SensorDevice:
 
     def __init__(self, spec: Device, settings: SensorSettings, bands: BandTable) -> None:
         self.spec = spec
-        self.ledger = Ledger()
-        self.watch = Watch()
+        self._ledger = Ledger()
+        self._watch = Watch()
+        self.singles = 0  # readings that needed no tick
+        self._booked = 0  # of them
+        self._single_ns = 0  # when the last of them was heard
         self.calibration: Calibration | None = None
         self.wants_calibration = False
         self.request: Callable[[str], None] | None = None  # sends a bare word to the device, if it is a text device
@@ -48,21 +53,46 @@ class SensorDevice:
         self.sequence = 0  # up to here everything of this epoch is accounted for
         self.slot = bands.allocate()
         self.bands = (NOWHERE, NOWHERE, NOWHERE, NOWHERE)
+        self._edges: tuple[float, ...] = ()  # of the bands
         self.attentive = False  # a sign is open: batches must tell how it goes on
         self._table = bands
         self._settings = settings
         self._limits = Limits(settings)
         self._heat = HeatWatch(settings.heat)
+        self._spot = SpotWatch()
+        self._health = Health()
+        self._faults: dict[str, str] = {}  # why a sensor's readings are none
         self._held: dict[Kind.ValueType, Level.ValueType] = {}  # level in force
         self._blind: dict[Kind.ValueType, str] = {}  # why a sense says nothing
         self._shown: dict[Kind.ValueType, int] = {}  # kinds with an open sign, and when it was last seen
-        self._row = [math.nan] * 4  # the latest reading
+        self._row: Row = (math.nan,) * 4  # the latest reading
         self._digital = False
         self._found: HeatAssessment | None = None  # of the latest frame
         self._picture: NDArray[np.float32] | None = None  # the latest frame: °C, or counts above their median
         self._relative = False
         self._words = b""  # of the latest frame
         self._set_bands()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of everything it offered."""
+        if self.singles != self._booked:
+            self._book()
+        return self._ledger
+
+    @property
+    def watch(self) -> Watch:
+        """When it was heard and analysed."""
+        if self.singles != self._booked:
+            self._book()
+        return self._watch
+
+    def _book(self) -> None:
+        count = self.singles - self._booked
+        self._ledger.offered += count
+        self._ledger.analysed += count
+        self._booked = self.singles
+        self._watch.heard_ns = self._watch.analysed_ns = self._single_ns
 
     def configure(self, spec: Device, settings: SensorSettings) -> None:
         """Take a changed declaration or changed settings; what was learnt stays."""
@@ -81,16 +111,24 @@ class SensorDevice:
         """Of what the device looks at, 0..1."""
         return self._settings.emissivity or EMISSIVITY
 
-    def inside(self, row: Row) -> bool:
-        """Whether a reading (without NaN) changes no level."""
-        (a, b), (c, d), (e, f), (g, h) = self.bands
-        return a <= row[0] < b and c <= row[1] < d and e <= row[2] < f and g <= row[3] < h
+    def single(self, smoke: float, flame: float, gas: float, digital: float, now_ns: int) -> bool:
+        """Take a reading that changes nothing; False where it may change something, and is not taken.
+
+        Nearly everything that a fleet sends goes through here, one packet at a time: it touches as little as it can.
+        """
+        a, b, c, d, e, f, g, h = self._edges
+        if self.attentive or not (a <= smoke < b and c <= flame < d and e <= gas < f and g <= digital < h):
+            return False
+        self._row = (smoke, flame, gas, digital)
+        self.singles += 1
+        self._single_ns = now_ns
+        return True
 
     def outside(self, row: Row) -> bool:
         """Whether a value that the reading gives may change a level."""
         return any(value < low or value >= high for value, (low, high) in zip(row, self.bands, strict=True))
 
-    def quiet(self, rows: int, last: list[float], now_ns: int) -> None:
+    def quiet(self, rows: int, last: Row, now_ns: int) -> None:
         """Book `rows` readings that change nothing; `last` is the last of them."""
         self.ledger.offered += rows
         self.ledger.analysed += rows
@@ -173,10 +211,35 @@ class SensorDevice:
             self._found = self._heat.observe_words(pixels, now_ns)
             self._picture, self._relative = pixels.view(np.int16).astype(np.float32), True
         else:
-            self._found = self._heat.observe_extreme(extreme, now_ns)
+            self._found = self._with_spot(self._heat.observe_extreme(extreme, now_ns), celsius, now_ns)
             if self._found.hottest is not None:
                 self._picture, self._relative = celsius, False
         return self._signs(HEAT, self._found, now_ns)
+
+    def _with_spot(self, found: HeatAssessment, celsius: NDArray[np.float32], now_ns: int) -> HeatAssessment:
+        """`found` with where the heat is and how it grows, once there is any."""
+        spot = hot_spot(celsius) if found.level > CLEAR else None
+        if spot is None:
+            self._spot.forget()
+            return found
+        growth = self._spot.growth(spot, now_ns)
+        terms = (("spot.row", spot.row), ("spot.column", spot.column), ("spot.pixels", float(spot.pixels)))
+        measured = (*found.measured, *((name, value, 0.0, "1") for name, value in terms))
+        return found._replace(measured=(*measured, ("spot.growth", growth, 0.0, "1/min")))
+
+    def look(self, now_ns: int) -> None:
+        """Look, once a second, whether its sensors work; while a sign is open they do."""
+        if now_ns - self.watch.heard_ns > 2 * SECOND:
+            return
+        faults = {} if self.attentive else self._health.look(self._row, now_ns)
+        if faults != self._faults:
+            self._faults = faults
+            if faults:
+                logger.warning("device %s: %s", self.spec.id, "; ".join(faults.values()))
+            self._see()
+
+    def _see(self) -> None:
+        self._watch.blind = "; ".join((*self._blind.values(), *self._faults.values()))
 
     def calibrate(self, words: bytes, now_ns: int) -> bool:
         """Take a calibration EEPROM, and book it; False where it is refused."""
@@ -277,6 +340,7 @@ class SensorDevice:
             NOWHERE if GAS in blind else limits.gas(self._level(GAS)),
             (0.5, math.inf) if self._digital else (-0.5, 0.5),
         )
+        self._edges = tuple(edge for band in self.bands for edge in band)
         self._table.set(self.slot, self.bands)
         self.attentive = any(kind != HEAT for kind in self._shown)
 
@@ -286,7 +350,7 @@ class SensorDevice:
                 self._blind[kind] = found.blind
             else:
                 self._blind.pop(kind, None)
-            self.watch.blind = "; ".join(self._blind.values())
+            self._see()
         if found.level == UNKNOWN:
             return []  # it cannot tell: that is neither a sign nor its end
         self._held[kind] = found.level

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.sensor.archive import Archive
 from embereye.sensor.bands import BandTable
 from embereye.sensor.device import COMPACTED, SensorDevice
 from embereye.shard.episodes import Sign
@@ -74,6 +75,7 @@ class Intake:
     """Queues sessions, ticks, and hands signs to `observe`."""
 
     def __init__(self, bands: BandTable, observe: Callable[[list[Sign], int], None]) -> None:
+        self.archive: Archive | None = None
         self._bands = bands
         self._observe = observe
         self._queue: deque[Source] = deque()
@@ -84,7 +86,6 @@ class Intake:
         self._frames: list[_Frame] = []
         self._frame_cost = FRAME_COST
         self.waiting = 0  # bytes
-        self.single = 0  # packets that needed no tick
         self.analysed = 0  # packets
         self.offered = 0  # packets
         self.ticks = 0
@@ -207,6 +208,8 @@ class Intake:
         """Analyse a batch of readings (n, 4) that a gRPC sender made."""
         self.offered += len(rows)
         self.analysed += len(rows)
+        if self.archive is not None:
+            self.archive.add(device.spec.id, rows, now_ns)
         self._observe(device.readings(rows, now_ns), now_ns)
 
     def add_frame(self, device: SensorDevice, words: bytes, at_ns: int) -> None:
@@ -239,6 +242,9 @@ class Intake:
         lasts = values[ends - 1].tolist()
         self.offered += len(values)
         self.analysed += len(values)
+        if self.archive is not None:
+            for device, block in zip(devices, blocks, strict=True):
+                self.archive.add(device.spec.id, block, now_ns)
         for device, block, quiet, last in zip(devices, blocks, calm, lasts, strict=True):
             if quiet and not device.attentive:
                 device.quiet(len(block), last, now_ns)

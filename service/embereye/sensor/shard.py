@@ -1,10 +1,12 @@
 """The sensor shard: declared devices in, evidence and coverage out."""
 
 import asyncio
+import gc
 import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from prometheus_client.core import Metric
@@ -12,6 +14,7 @@ from prometheus_client.core import Metric
 from embereye.process.grpc_server import Service
 from embereye.process.http_server import all_interfaces
 from embereye.process.lifecycle import UserError
+from embereye.sensor.archive import Archive
 from embereye.sensor.bands import BandTable
 from embereye.sensor.batches import take
 from embereye.sensor.device import SensorDevice
@@ -19,6 +22,7 @@ from embereye.sensor.ingest import Ingest
 from embereye.sensor.intake import Intake
 from embereye.sensor.metrics import device_metrics, shard_metrics
 from embereye.sensor.text import Sessions
+from embereye.sensor.words import Words
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
@@ -31,20 +35,23 @@ logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
 UNDECLARED_SECONDS = 60  # that they stay after their last word
 TICK_SECONDS = 0.25  # between looks at silence and coverage
+COLLECT_AFTER = 20_000  # objects made and not yet freed, until the garbage collector looks at the new ones
 HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams are closed
 
 
 class SensorShard:
     """Implements `embereye.shard.service.ShardCore` for sensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, telemetry: Path | None = None) -> None:
+        """`telemetry` is the folder for raw readings; None: they are not kept."""
+        self._telemetry = telemetry
         self.commands = Commands(start="PERIOD_ON", calibration="EEPROM1", request="REQUEST1")
         self.garbage: Counter[str] = Counter()
         self.relayed = 0
         self.relay_dropped = 0
-        self.generation = 0
         self.bands = BandTable()
         self.intake = Intake(self.bands, self._observe)
+        self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
         self._fleet = ""
         self._devices: dict[str, SensorDevice] = {}
@@ -60,8 +67,8 @@ class SensorShard:
         self._covered: dict[str, bool] = {}
 
     def services(self) -> Iterable[Service]:
-        """Its own service: Ingest."""
-        return (self._ingest.service(),)
+        """Its own services: Ingest, and words to text devices."""
+        return (self._ingest.service(), Words(self).service())
 
     @property
     def ports(self) -> list[int]:
@@ -70,6 +77,11 @@ class SensorShard:
 
     async def start(self, context: ShardContext) -> None:
         """Open the text listeners; they serve every device of the fleet, owned here or not."""
+        # What is loaded by now stays: the collector need not look at it again and again while packets make garbage
+        # that is no cycle.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(COLLECT_AFTER, 20, 100)
         self._context = context
         options = context.options
         for port, shared in ((options.tcp_port, False), (options.shared_tcp_port, True)):
@@ -85,6 +97,9 @@ class SensorShard:
                 ) from error
             self._servers.append(server)
         context.tasks.start(self._tick(), name="sensor-tick")
+        if self._telemetry is not None:
+            self.intake.archive = Archive(self._telemetry, options.shard)
+            context.tasks.start(self.intake.archive.run(), name="sensor-archive")
 
     def apply(self, assignment: Assignment) -> None:
         """Own the assignment's devices; those that stay keep their state."""
@@ -92,7 +107,7 @@ class SensorShard:
         self._settings.CopyFrom(assignment.sensor)
         self.intake.flush()  # what waits was sent under the assignment before
         self.intake.configure(self._settings)
-        self.generation += 1
+        self._sessions.forget()
         if assignment.sensor.HasField("commands"):
             self.commands = assignment.sensor.commands
         if self._episodes.fleet != assignment.fleet:
@@ -101,6 +116,7 @@ class SensorShard:
         gone = set(self._devices) - set(wanted)
         self._episodes.forget(gone)
         for name in gone:
+            self._departed += self._devices[name].singles
             self._devices[name].release()
         self._devices = {
             name: self._configured(self._devices.get(name) or self._undeclared.pop(name, None), spec)
@@ -163,9 +179,9 @@ class SensorShard:
         return self._meter.load(queue_depth=self.intake.depth, oldest_age_ns=self.intake.oldest_age_ns())
 
     def _count(self) -> None:
-        intake = self.intake
-        self._meter.arrivals = intake.offered + intake.single
-        self._meter.analysed = intake.analysed + intake.single
+        singles = self._departed + sum(device.singles for device in self._devices.values())
+        self._meter.arrivals = self.intake.offered + singles
+        self._meter.analysed = self.intake.analysed + singles
 
     def metrics(self) -> Iterator[Metric]:
         """Counters over all devices and gauges of each, read from plain slots at scrape time."""
@@ -200,7 +216,9 @@ class SensorShard:
             if ticks % 4 == 0:
                 self._count()
                 self._meter.sample()
+                for device in self._devices.values():
+                    device.look(now)
                 stale = now - UNDECLARED_SECONDS * 1_000_000_000
                 for name in [name for name, device in self._undeclared.items() if device.watch.heard_ns < stale]:
                     self._undeclared.pop(name).release()
-                    self.generation += 1
+                    self._sessions.forget()

@@ -19,7 +19,7 @@ from embereye.v1.shard_pb2 import Commands, Peer
 from embereye.wire.device import (
     MAX_LINE,
     RAM_WORDS,
-    USUAL_READ,
+    WHOLE_READING,
     DeviceParser,
     Eeprom,
     FrameWords,
@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 20_000  # a process has 1,048,576 file descriptors at best; a building has fewer devices
 OUTGOING_LIMIT = 4096  # bytes a device may leave unread before it is sent no more words
 CALIBRATION_RETRY_NS = 5_000_000_000  # nanoseconds between two requests for the calibration
-SINGLE_BYTES = 192  # a read of one line has no more
 LOOK_BYTES = 16 * 1024  # waiting bytes up to which each line is looked at for what must not wait
 LOOK_LINES = 64  # in one read
 HURRY_SECONDS = 0.02  # between two early ticks for the same session
@@ -50,7 +49,13 @@ CROWDED_LIMIT = 2048
 SUPERSEDED = "a newer connection speaks for it"
 NAN = float("nan")
 
-_single = USUAL_READ.fullmatch
+NOTHING = b"\xff\xff"  # no line starts like this
+_whole = WHOLE_READING.fullmatch
+
+
+def _never(smoke: float, flame: float, gas: float, digital: float, now_ns: int) -> bool:
+    """Take no reading."""
+    return False
 
 
 class Owner(Protocol):
@@ -60,7 +65,6 @@ class Owner(Protocol):
     garbage: Counter[str]  # lines that were no message, by reason
     relayed: int  # messages passed on to the shard that owns their device
     relay_dropped: int
-    generation: int  # grows when what `owned` and `undeclared` answer may have changed
     intake: Intake
 
     def owned(self, device: str) -> SensorDevice | None:
@@ -105,6 +109,11 @@ class Sessions:
         """Count `session` out."""
         self._open.discard(session)
 
+    def forget(self) -> None:
+        """Look anew for whose lines come on which connection: the assignment has changed."""
+        for session in self._open:
+            session.forget()
+
     def close(self) -> None:
         """Close every connection: its device dials again and finds the shard that serves it now."""
         for session in list(self._open):
@@ -115,8 +124,24 @@ class TextSession(asyncio.Protocol):
     """One device's connection. Garbage is counted and skipped; only the device itself can end its session."""
 
     __slots__ = (
-        "_asked_ns", "_chunks", "_devices", "_generation", "_hurried_at", "_identity", "_left", "_location", "_owner",
-        "_parser", "_paused", "_relays", "_sessions", "_shape", "_speaks_for", "_transport", "number", "queued",
+        "_asked_ns",
+        "_chunks",
+        "_devices",
+        "_hurried_at",
+        "_identity",
+        "_left",
+        "_owner",
+        "_parser",
+        "_paused",
+        "_prefix",
+        "_relays",
+        "_sessions",
+        "_shape",
+        "_speaks_for",
+        "_take_single",
+        "_transport",
+        "number",
+        "queued",
         "waiting",
     )  # fmt: skip
 
@@ -137,9 +162,9 @@ class TextSession(asyncio.Protocol):
         self._hurried_at = 0.0  # event loop time
         self._devices: set[SensorDevice] | None = None  # that it has spoken for
         self._shape: Shape | None = None  # of its usual lines
-        self._location = b""  # in them
-        self._speaks_for: SensorDevice | None = None  # whose they are, as of _generation
-        self._generation = -1
+        self._prefix = NOTHING  # what they start with
+        self._speaks_for: SensorDevice | None = None  # whose they are
+        self._take_single = _never  # of that device
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the device with the word that makes it stream."""
@@ -168,14 +193,13 @@ class TextSession(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived; nothing a device sends may end the shard."""
-        if not self._chunks and not self._left and len(data) <= SINGLE_BYTES and self._generation >= 0:
-            match = _single(data)
-            if match is not None and match[1] == self._location and self._generation == self._owner.generation:
-                device = self._speaks_for
-                row = [float(match[2]), float(match[3]), float(match[4]), 1.0 if float(match[5]) else 0.0]
-                if device is not None and device.speaker is self and not device.attentive and device.inside(row):
-                    device.quiet(1, row, time.time_ns())
-                    self._owner.intake.single += 1
+        if data.startswith(self._prefix) and not self._chunks and not self._left:
+            match = _whole(data, len(self._prefix))
+            if match is not None:
+                smoke, flame, gas, digital = match.groups()
+                if self._take_single(
+                    float(smoke), float(flame), float(gas), 1.0 if float(digital) else 0.0, time.time_ns()
+                ):
                     return
         self._chunks.append(data)
         self.waiting += len(data)
@@ -224,9 +248,7 @@ class TextSession(asyncio.Protocol):
     def usual(self) -> tuple[SensorDevice, Shape] | None:
         """Whose usual lines it sends, where that is known."""
         device = self._speaks_for
-        if device is None or self._shape is None or self._generation != self._owner.generation:
-            return None
-        if device.speaker is not self or (self._parser is not None and self._parser.skipping):
+        if device is None or self._shape is None or (self._parser is not None and self._parser.skipping):
             return None
         return device, self._shape
 
@@ -254,14 +276,19 @@ class TextSession(asyncio.Protocol):
 
     def _learn(self, text: bytes) -> None:
         """Remember what the usual lines of this session look like, and whose they are."""
-        self._generation = -1
         shape = shape_of(text)
         if shape is None:
             return
+        self.forget()
         device = self._owner.owned(shape.location or self._identity)
         if device is not None and device.speaker is self:
-            self._shape, self._location, self._speaks_for = shape, shape.location.encode(), device
-            self._generation = self._owner.generation
+            self._shape, self._prefix, self._speaks_for = shape, shape.prefix, device
+            if self._owner.intake.archive is None:  # what is kept has to come with a tick
+                self._take_single = device.single
+
+    def forget(self) -> None:
+        """Forget whose lines come here: it may have changed."""
+        self._shape, self._prefix, self._speaks_for, self._take_single = None, NOTHING, None, _never
 
     def command(self, word: str) -> None:
         """Send a bare word, unless the device reads none."""
@@ -280,6 +307,7 @@ class TextSession(asyncio.Protocol):
         match message:
             case SerialNumber(device) | LocationId(device):
                 self._identity = device
+                self.forget()
             case Garbage(reason=reason):
                 self._owner.garbage[reason] += 1
                 if (sender := self._owner.owned(self._identity)) is not None:
@@ -323,7 +351,8 @@ class TextSession(asyncio.Protocol):
         if isinstance(other, TextSession) and other.number > self.number:
             device.refuse(SUPERSEDED)
             return False
-        if other is not None:
+        if isinstance(other, TextSession):
+            other.forget()
             device.takeovers += 1
             logger.warning("device %s: a newer connection speaks for it now", device.spec.id)
         device.speaker, device.request = self, self.command

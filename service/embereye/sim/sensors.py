@@ -2,16 +2,19 @@
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import random
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.client import Client, SpoolFullError
 from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks, UserError, first_of
@@ -36,6 +39,7 @@ logger = logging.getLogger(__name__)
 CONNECT_SECONDS = 5.0
 START_SECONDS = 1.0  # a device that is not told to start does so by itself
 STALLED_SECONDS = 10.0  # a server that takes nothing for so long is left
+FLUSH_SECONDS = 2.0  # at the end, for what is not acknowledged
 IDLE_SECONDS = 0.25  # how long a device sleeps at most, so that it notices a closed connection
 WRITE_LIMIT = 64 * 1024  # bytes waiting to be sent above which new ones are dropped: measurements do not keep
 CHIPS = 32  # different calibrations; device 33 has the first one again
@@ -190,6 +194,39 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
 
+class _Stream:
+    """What a device sends by gRPC, through a client that all devices share."""
+
+    def __init__(self, client: Client, device: str, stats: SensorStats) -> None:
+        self._client = client
+        self._device = device
+        self._stats = stats
+        self.started = asyncio.Event()
+        self.started.set()
+        self.closed = asyncio.Event()
+
+    def send(self, message: Message) -> bool:
+        """Hand `message` to the client, or drop it where nothing was taken for very long."""
+        try:
+            match message:
+                case SensorReading():
+                    self._client.send(
+                        self._device,
+                        smoke_adc=message.smoke_adc,
+                        flame_adc=message.flame_adc,
+                        gas_adc=message.gas_adc,
+                        flame_detected=message.flame_detected,
+                    )
+                case FrameWords(words=words):
+                    self._client.send_frame(self._device, words)
+                case Eeprom(words=words):
+                    self._client.calibrate(self._device, words)
+        except SpoolFullError:
+            self._stats.dropped += 1
+            return False
+        return True
+
+
 class _Device:
     """One simulated device: connects, sends, reconnects, until it is cancelled."""
 
@@ -204,16 +241,16 @@ class _Device:
         elapsed = asyncio.get_running_loop().time() - self.world.started
         return intensity(self.world.fires, self.spec.id, self.spec.zone, elapsed)
 
-    def send_frame(self, connection: _Connection) -> None:
+    def send_frame(self, connection: "_Connection | _Stream") -> None:
         self._frames += 1
         words = self.world.chip(self._index).frame(self._strength(), self._frames)
         self.world.stats.frames += connection.send(FrameWords(self.spec.id, words))
 
-    def send_calibration(self, connection: _Connection) -> None:
+    def send_calibration(self, connection: "_Connection | _Stream") -> None:
         chip = self.world.chip(self._index)
         self.world.stats.calibrations += connection.send(Eeprom(self.spec.id, chip.eeprom))
 
-    def _send_reading(self, connection: _Connection) -> None:
+    def _send_reading(self, connection: "_Connection | _Stream") -> None:
         self.world.stats.readings += connection.send(reading(self._dice, self._strength(), self.spec.id))
 
     async def run(self, first_wait: float) -> None:
@@ -239,13 +276,21 @@ class _Device:
                 stats.lost += 1
             await asyncio.sleep(backoff.next())
 
+    async def run_over(self, client: Client, first_wait: float) -> None:
+        """Speak by gRPC until cancelled."""
+        await asyncio.sleep(first_wait)
+        stream = _Stream(client, self.spec.id, self.world.stats)
+        self.world.stats.connections += 1
+        self.send_calibration(stream)
+        await self._talk(stream)
+
     async def _connect(self) -> _Connection:
         host, port = split_target(self.world.target(self.spec.id))
         async with asyncio.timeout(CONNECT_SECONDS):
             _, connection = await asyncio.get_running_loop().create_connection(lambda: _Connection(self), host, port)
         return connection
 
-    async def _talk(self, connection: _Connection) -> bool:
+    async def _talk(self, connection: "_Connection | _Stream") -> bool:
         """Speak until the connection closes; whether it held long enough to stream."""
         connection.send(SerialNumber(self.spec.id))
         await first_of(connection.started.wait(), connection.closed.wait(), timeout=START_SECONDS)
@@ -271,7 +316,7 @@ class _Schedule:
 
     rate: float
     at: float  # event loop time of the next one
-    send: Callable[[_Connection], None]
+    send: Callable[[_Connection | _Stream], None]
 
     def due(self, now: float) -> bool:
         if now < self.at:
@@ -291,10 +336,13 @@ async def run_sensors(
     seed: int = 0,
     fires: Sequence[Fire] = (),
     stats: SensorStats | None = None,
+    grpc: bool = False,
+    spool: Path | None = None,
 ) -> SensorStats:
     """Simulate `specs` against `target` ("host:port", or a function of the device's id) until `stop` is set.
 
-    `rate` readings and `frame_rate` frames a second and device; 0: none. `fires` count from the call.
+    `rate` readings and `frame_rate` frames a second and device; 0: none. `fires` count from the call. With
+    `grpc` the target is a shard's gRPC port, one for all devices, and what is not acknowledged is kept in `spool`.
     """
     world = _World(
         target=target if callable(target) else lambda _: target,
@@ -306,13 +354,20 @@ async def run_sensors(
         started=asyncio.get_running_loop().time(),
     )
     spread = min(1.0, len(specs) / 500)  # seconds over which the first connections are opened
-    async with Tasks() as tasks:
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(world.target(""), spool=spool)) if grpc else None
+        tasks = await stack.enter_async_context(Tasks())
         for index, spec in enumerate(specs):
             wait = spread * index / max(len(specs), 1)
-            tasks.start(_Device(spec, index, world).run(wait), name=f"sensor-{spec.id}")
+            device = _Device(spec, index, world)
+            life = device.run(wait) if client is None else device.run_over(client, wait)
+            tasks.start(life, name=f"sensor-{spec.id}")
         await first_of(stop.wait(), tasks.failed.wait())
         if tasks.failed.is_set():
             raise RuntimeError("a simulated sensor failed; its traceback is in the log")
+        if client is not None:
+            await tasks.stop()
+            await client.flush(FLUSH_SECONDS)
     return world.stats
 
 
@@ -358,6 +413,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same calibrations and noise")
     parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=ZONE",
                         help="a fire, seconds after the start; may be given more than once")  # fmt: skip
+    parser.add_argument("--grpc", action="store_true", help="send by gRPC: the target is a shard's gRPC port")
+    parser.add_argument("--spool", type=Path, metavar="FILE", help="with --grpc: keep there what is not acknowledged")
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0 (default): until stopped")
 
 
@@ -387,6 +444,8 @@ def run(arguments: argparse.Namespace) -> int:
             frame_rate=arguments.frame_rate,
             seed=arguments.seed,
             fires=fires,
+            grpc=arguments.grpc,
+            spool=arguments.spool,
         )
         print(
             f"{len(specs)} devices: {stats.readings} readings, {stats.frames} frames, "

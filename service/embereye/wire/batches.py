@@ -58,15 +58,24 @@ Request, Batch = _raw_messages()
 
 def columns_block(columns: ReadingColumns) -> Block:
     """What packed columns say; a column that is too short has no more values."""
+    rows = columns_rows(columns)
+    return np.arange(columns.first_sequence, columns.first_sequence + len(rows), dtype=np.int64), rows
+
+
+def columns_rows(columns: ReadingColumns) -> NDArray[np.float64]:
+    """The rows of `columns_block`."""
     count = len(columns.time_ns)
-    rows = np.full((count, 4), np.nan)
-    for number, name in enumerate(CHANNELS):
-        column = np.asarray(getattr(columns, name), np.float64)[:count]
-        rows[: len(column), number] = column
-    digital = rows[:, 3]
+    table = np.empty((4, count))
+    for number, column in enumerate((columns.smoke_adc, columns.flame_adc, columns.gas_adc, columns.flame_detected)):
+        if len(column) == count:
+            table[number] = column
+        else:
+            table[number] = np.nan
+            table[number, : len(column)] = column[:count]
+    digital = table[3]
     if ((digital != 0) & (digital != 1)).any():  # NaN, or a sender with its own idea of true
-        rows[:, 3] = np.where(np.isnan(digital), np.nan, digital != 0)
-    return np.arange(columns.first_sequence, columns.first_sequence + count, dtype=np.int64), rows
+        table[3] = np.where(np.isnan(digital), np.nan, digital != 0)
+    return table.T
 
 
 def readings_block(readings: Sequence[bytes]) -> Block:

@@ -88,13 +88,14 @@ REASONS = (TOO_LONG, NO_START, CUT_OFF, UNKNOWN_WORD, BAD_NAME, BAD_VALUE, NO_VA
 
 _NUMBER = rb"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
 # What nearly every line looks like; the general way costs five times as much.
-_USUAL_TEXT = (
+_USUAL = re.compile(
     rb"#Sensor:?([0-9A-Za-z_.-]*):ADC1:?=" + _NUMBER + rb",ADC2:?=" + _NUMBER + rb",ADC3:?=" + _NUMBER
     + rb",(?:DIO|MPY30):?=" + _NUMBER
 )  # fmt: skip
-_USUAL = re.compile(_USUAL_TEXT)
-# The same as a read of its own: groups location, ADC1, ADC2, ADC3, digital.
-USUAL_READ = re.compile(rb"\s*" + _USUAL_TEXT + rb"!\s*")
+# What follows the location in a read of one such line, in whole numbers: ADC1, ADC2, ADC3, digital.
+WHOLE_READING = re.compile(
+    rb"ADC1:?=(\d{1,6}),ADC2:?=(\d{1,6}),ADC3:?=(\d{1,6}),(?:DIO|MPY30):?=(\d{1,6})!\s*"
+)  # fmt: skip
 _VALUE = re.compile(_NUMBER)
 _NAME = re.compile(r"[^\x00-\x1f\x7f#!]+")
 

@@ -16,7 +16,7 @@ from embereye.process.grpc_server import GrpcServer
 from embereye.process.lifecycle import Tasks
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
-from embereye.sim.sensors import Chip
+from embereye.sim.sensors import Chip, SensorSpec, run_sensors
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
@@ -162,6 +162,23 @@ async def test_an_undeclared_device_keeps_its_readings_until_it_is_declared(
         assert await client.flush(20)
     assert running.ledger("a").analysed == 1
     assert not client.rejected
+
+
+async def test_simulated_devices_speak_by_grpc_too(start: Start) -> None:
+    running = await start()
+    running.own("a", "b")
+    stop = asyncio.Event()
+    simulation = asyncio.ensure_future(
+        run_sensors([SensorSpec("a"), SensorSpec("b")], running.target, stop, rate=50, frame_rate=10, grpc=True)
+    )
+    async with asyncio.timeout(30):
+        while running.ledger("a").analysed < 20 or running.ledger("b").analysed < 20:
+            await asyncio.sleep(0.02)
+    stop.set()
+    stats = await simulation
+    ledgers = [running.ledger(name) for name in ("a", "b")]
+    assert sum(ledger.analysed for ledger in ledgers) == stats.readings + stats.frames + stats.calibrations
+    assert all("calibrated" in status.state for status in running.shard.devices(time.time_ns()))
 
 
 async def kill_once(seconds: float, spool: Path) -> None:

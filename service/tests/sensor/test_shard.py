@@ -14,8 +14,8 @@ from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.thermal.mlx90640 import Calibration, words_of
 from embereye.v1.evidence_pb2 import DeviceStatus, EvidenceItem
-from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
-from embereye.v1.ingest_pb2_grpc import IngestStub
+from embereye.v1.ingest_pb2 import AskRequest, DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
+from embereye.v1.ingest_pb2_grpc import IngestStub, SensorsStub
 from embereye.v1.shard_pb2 import (
     Assignment,
     Commands,
@@ -69,18 +69,18 @@ class Running:
         )
 
 
-Start = Callable[[], "asyncio.Future[Running]"]
+Start = Callable[..., "asyncio.Future[Running]"]
 
 
 @pytest.fixture
 async def start() -> AsyncIterator[Callable[[], object]]:
     async with contextlib.AsyncExitStack() as stack:
 
-        async def begin() -> Running:
+        async def begin(host: str = "127.0.0.1") -> Running:
             shard = SensorShard()
             tasks = await stack.enter_async_context(Tasks())
             running = Running(shard, free_port(), 0)
-            options = ShardOptions("s", Path("none"), "", None, "127.0.0.1", 0, running.tcp, 0, 0, 0)
+            options = ShardOptions("s", Path("none"), "", None, host, 0, running.tcp, 0, 0, 0)
             await shard.start(ShardContext(options, tasks, running.evidence.append, lambda: None))
             server = GrpcServer(shard.services())
             running.grpc = server.listen("127.0.0.1:0")
@@ -297,3 +297,29 @@ async def test_a_draining_shard_tells_its_senders_and_still_acknowledges(start: 
         assert (await call.read()).ack.watermarks[0].sequence == 2
         await drain
         await call.done_writing()
+
+
+async def test_a_frame_can_be_asked_for_over_the_api(start: Start) -> None:
+    running = await start()
+    running.own("s-01", "s-02")
+    reader, writer = await connect(running)
+    writer.write(b"#serialno:s-01!#Sensor:ADC1=283,ADC2=1305,ADC3=2,DIO=0!")
+    assert await reader.readexactly(9) == b"PERIOD_ON"
+    await until(lambda: running.status("s-01").covered)
+    async with channel(f"127.0.0.1:{running.grpc}") as link:
+        ask = SensorsStub(link).Ask
+        assert (await ask(AskRequest(device="s-01", word=AskRequest.WORD_FRAME))).asked
+        assert await asyncio.wait_for(reader.readexactly(8), 10) == b"REQUEST1"
+        assert "no text connection" in (await ask(AskRequest(device="s-02", word=AskRequest.WORD_FRAME))).reason
+        assert "spec.sensors" in (await ask(AskRequest(device="nobody", word=AskRequest.WORD_FRAME))).reason
+        assert "no such word" in (await ask(AskRequest(device="s-01"))).reason
+    writer.close()
+
+
+async def test_devices_reach_a_shard_over_ipv6(start: Start) -> None:
+    running = await start(host="::1")
+    running.own("s-01")
+    _, writer = await asyncio.open_connection("::1", running.tcp)
+    writer.write(b"#Sensors-01:ADC1=283,ADC2=1305,ADC3=2,DIO=0!")
+    await until(lambda: running.status("s-01").covered)
+    writer.close()

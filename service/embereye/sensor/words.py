@@ -1,0 +1,54 @@
+"""Words sent to text devices on demand: a frame now, the calibration again."""
+
+from typing import Protocol
+
+from embereye.process.grpc_server import Service
+from embereye.sensor.device import SensorDevice
+from embereye.v1.ingest_pb2 import AskRequest, AskResponse
+from embereye.v1.ingest_pb2_grpc import SensorsServicer, add_SensorsServicer_to_server
+from embereye.v1.shard_pb2 import Commands, Peer
+
+
+class Owner(Protocol):
+    """What the servicer needs of the shard."""
+
+    commands: Commands
+
+    def owned(self, device: str) -> SensorDevice | None:
+        """The device's state where this shard owns it."""
+        ...
+
+    def peer_of(self, device: str) -> Peer | None:
+        """The shard that owns the device where it is another one."""
+        ...
+
+
+class Words(SensorsServicer):
+    """Serves `Sensors.Ask` for one shard."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def service(self) -> Service:
+        """How a server takes it."""
+        return Service(add_SensorsServicer_to_server, self, "embereye.v1.Sensors")
+
+    async def Ask(self, request: AskRequest, context: object) -> AskResponse:
+        """Send a word to a device."""
+        commands = self._owner.commands
+        word = {
+            AskRequest.WORD_FRAME: commands.request,
+            AskRequest.WORD_CALIBRATION: commands.calibration,
+            AskRequest.WORD_START: commands.start,
+        }.get(request.word, "")
+        device = self._owner.owned(request.device)
+        if device is None:
+            peer = self._owner.peer_of(request.device)
+            where = f"ask the shard at {peer.grpc}" if peer else "declare it in spec.sensors"
+            return AskResponse(reason=f"{request.device} is not owned by this shard: {where}")
+        if not word:
+            return AskResponse(reason="no such word, or the fleet's spec.commands leaves it empty")
+        if device.request is None:
+            return AskResponse(reason=f"{request.device} has no text connection now")
+        device.request(word)
+        return AskResponse(asked=True)
