@@ -257,6 +257,12 @@ class SensorDevice:
         self.wants_calibration = False
         return True
 
+    def covered(self, now_ns: int, deadline_ns: int) -> bool:
+        """Whether it was heard and analysed in time, and can see."""
+        if now_ns - self._single_ns <= deadline_ns and not self._watch.blind:
+            return True
+        return not self.watch.reason(now_ns, deadline_ns)
+
     def refuse(self, reason: str, count: int = 1) -> None:
         """Book what cannot be analysed."""
         self.ledger.offered += count

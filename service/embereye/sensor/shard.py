@@ -208,7 +208,7 @@ class SensorShard:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now, deadline = time.time_ns(), self._settings.deadline_ns
-            covered = {name: not device.watch.reason(now, deadline) for name, device in self._devices.items()}
+            covered = {name: device.covered(now, deadline) for name, device in self._devices.items()}
             if covered != self._covered and self._context is not None:
                 self._covered = covered
                 self._context.coverage_changed()
