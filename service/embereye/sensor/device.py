@@ -228,7 +228,7 @@ class SensorDevice:
         return found._replace(measured=(*measured, ("spot.growth", growth, 0.0, "1/min")))
 
     def look(self, now_ns: int) -> None:
-        """Look, once a second, whether its sensors work; while a sign is open they do."""
+        """Look, every few seconds, whether its sensors work; while a sign is open they do."""
         if now_ns - self.watch.heard_ns > 2 * SECOND:
             return
         faults = {} if self.attentive else self._health.look(self._row, now_ns)
