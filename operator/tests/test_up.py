@@ -29,10 +29,17 @@ spec:
 """
 
 
+GIVEN: set[int] = set()  # ports of these tests: the system may offer one again that was not listened on yet
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port not in GIVEN:
+            GIVEN.add(port)
+            return port
 
 
 @dataclass

@@ -1,13 +1,14 @@
 """Applies decisions to this machine: a Deployment is a process, a ConfigMap a folder, a Service an address."""
 
+import contextlib
 import json
 import logging
 import socket
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -35,20 +36,27 @@ def check_port(port: int, what: str, remedy: str) -> None:
             raise UserError(f"port {port} for {what} is taken ({error.strerror}): {remedy}") from error
 
 
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
 @dataclass(frozen=True)
 class ShardPorts:
     """Where one local shard listens, by the names of its container ports."""
 
-    grpc: int = field(default_factory=free_port)
-    tcp: int = field(default_factory=free_port)
-    metrics: int = field(default_factory=free_port)
+    grpc: int
+    tcp: int
+    metrics: int
+
+
+def free_ports(taken: Collection[int]) -> ShardPorts:
+    """Ports that nothing listens on now, different from each other and from those `taken` by who may listen later."""
+    with contextlib.ExitStack() as stack:
+        found: list[int] = []
+        while len(found) < 3:
+            # Held until all are found: the system gives a port that was let go to the next who asks.
+            probe = stack.enter_context(socket.socket())
+            probe.bind((HOST, 0))
+            port = int(probe.getsockname()[1])
+            if port not in taken:
+                found.append(port)
+    return ShardPorts(*found)
 
 
 class Objects:
@@ -275,7 +283,8 @@ class LocalRuntime:
 
     def _shard_ports(self, shard: str) -> ShardPorts:
         if shard not in self._ports:
-            self._ports[shard] = ShardPorts()
+            given = {port for ports in self._ports.values() for port in astuple(ports)}
+            self._ports[shard] = free_ports(given)
         return self._ports[shard]
 
     def _folder(self, kind: str, namespace: str, name: str) -> Path:

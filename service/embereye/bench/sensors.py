@@ -165,7 +165,7 @@ def text_flood(scale: Scale) -> Result:
 
 def thermal_flood(scale: Scale) -> Result:
     """A flood of calibrated thermal frames."""
-    lines = [frame_lines(number) for number in range(16)]
+    lines = [frame_lines(number) for number in range(8)]
     value, baseline = _flooded([frames for _, frames in lines], [first for first, _ in lines], scale)
     return Result("thermal-flood", value, "frames/CPU s", baseline, value / baseline, "≥ 25,000", value >= 25_000)
 
@@ -484,7 +484,7 @@ async def _send_until_drained(sender: _Sender, links: list[grpc.aio.Channel], ra
 
 def drain(scale: Scale) -> Result:
     """SIGTERM of a shard with 100 live gRPC streams."""
-    runs = [asyncio.run(_drain_once(100, 2.0)) for _ in range(scale.rounds)]
+    runs = [asyncio.run(_drain_once(100, 2.0)) for _ in range(max(1, scale.rounds // 2))]
     value, baseline = median([run[0] for run in runs]), median([run[3] for run in runs])
     lost, doubled = sum(run[1] for run in runs), sum(run[2] for run in runs)
     ok = value <= 100 and not lost and not doubled
@@ -543,10 +543,10 @@ def _measure(names: list[str], scale: Scale, *, quiet: bool) -> list[Result]:
 
 
 def _table(results: list[Result]) -> Table:
-    table = Table(title="sensor path")
+    table = Table(title="sensor path", box=None)
     for heading, justify in (("", "left"), ("value", "right"), ("unit", "left"), ("baseline", "right"),
                              ("ratio", "right"), ("reach", "left"), ("", "left")):  # fmt: skip
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for result in results:
         row = (f"{result.value:,.4g}" if result.value < 1000 else f"{result.value:,.0f}", result.unit)
         baseline = f"{result.baseline:,.4g}" if result.baseline < 1000 else f"{result.baseline:,.0f}"

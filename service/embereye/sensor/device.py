@@ -228,7 +228,7 @@ class SensorDevice:
         return found._replace(measured=(*measured, ("spot.growth", growth, 0.0, "1/min")))
 
     def look(self, now_ns: int) -> None:
-        """Look, once a second, whether its sensors work; while a sign is open they do."""
+        """Look, every few seconds, whether its sensors work; while a sign is open they do."""
         if now_ns - self.watch.heard_ns > 2 * SECOND:
             return
         faults = {} if self.attentive else self._health.look(self._row, now_ns)
@@ -256,6 +256,12 @@ class SensorDevice:
         self.watch.analysed_ns = now_ns
         self.wants_calibration = False
         return True
+
+    def covered(self, now_ns: int, deadline_ns: int) -> bool:
+        """Whether it was heard and analysed in time, and can see."""
+        if now_ns - self._single_ns <= deadline_ns and not self._watch.blind:
+            return True
+        return not self.watch.reason(now_ns, deadline_ns)
 
     def refuse(self, reason: str, count: int = 1) -> None:
         """Book what cannot be analysed."""

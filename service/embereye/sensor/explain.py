@@ -62,7 +62,7 @@ def balanced(ledger: dict[str, Any]) -> bool:
 
 def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
     """What is known of a device, for people."""
-    yield f"{entry['id']} in zone {entry['zone'] or 'none'} of {entry['namespace']}/{entry['fleet']}"
+    yield f"{entry['id']} in zone {entry['zone'] or 'none'} of {entry['fleet']}"
     yield "  covered" if entry["covered"] else f"  NOT covered: {entry['reason']}"
     if shards := entry.get("shards"):
         yield f"  owned by {', '.join(shards)}: {entry.get('state', 'unknown')}"

@@ -1,6 +1,6 @@
 """Whether a sensor's readings can be those of a working sensor: one that is stuck or noisy is a fault, not a reading.
 
-Pure: values and times go in. It looks once a second, so that it costs the path of the packets nothing.
+Pure: values and times go in. It looks every few seconds, so that it costs the path of the packets nothing.
 """
 
 import math
@@ -13,9 +13,9 @@ SECOND = 1_000_000_000  # nanoseconds
 STUCK_NS = 1800 * SECOND
 # Channels without a sensor read next to nothing, and may do so for ever.
 UNUSED_COUNTS = 16.0
-# Mean change from second to second, in counts, that no smoke or gas makes: these sensors take seconds to follow.
+# Mean change from look to look, in counts, that no smoke or gas goes on to make.
 NOISY_COUNTS = 250.0
-NOISE_SAMPLES = 30.0  # seconds over which it is averaged
+NOISE_SAMPLES = 30.0  # looks over which it is averaged
 CHANNELS = ("smoke", "flame", "gas")
 SLOW = ("smoke", "gas")  # a flame does flicker
 
@@ -46,5 +46,5 @@ class Health:
             if now_ns - changed >= STUCK_NS and value > UNUSED_COUNTS:
                 faults[name] = f"{name} is stuck at {value:g} counts for {(now_ns - changed) / SECOND / 60:.0f} min"
             elif name in SLOW and noise > NOISY_COUNTS:
-                faults[name] = f"{name} jumps by {noise:.0f} counts from second to second"
+                faults[name] = f"{name} jumps by {noise:.0f} counts up and down"
         return faults

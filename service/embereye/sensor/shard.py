@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
 UNDECLARED_SECONDS = 60  # that they stay after their last word
 TICK_SECONDS = 0.25  # between looks at silence and coverage
+LOOK_TICKS = 20  # ticks between two looks at whether the sensors work
 COLLECT_AFTER = 20_000  # objects made and not yet freed, until the garbage collector looks at the new ones
 HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams are closed
 
@@ -208,7 +209,7 @@ class SensorShard:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now, deadline = time.time_ns(), self._settings.deadline_ns
-            covered = {name: not device.watch.reason(now, deadline) for name, device in self._devices.items()}
+            covered = {name: device.covered(now, deadline) for name, device in self._devices.items()}
             if covered != self._covered and self._context is not None:
                 self._covered = covered
                 self._context.coverage_changed()
@@ -216,6 +217,7 @@ class SensorShard:
             if ticks % 4 == 0:
                 self._count()
                 self._meter.sample()
+            if ticks % LOOK_TICKS == 0:
                 for device in self._devices.values():
                     device.look(now)
                 stale = now - UNDECLARED_SECONDS * 1_000_000_000

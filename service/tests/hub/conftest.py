@@ -35,7 +35,9 @@ class HubProcess:
     def __init__(self, data: Path) -> None:
         self.data = data
         self.grpc = f"127.0.0.1:{free_port()}"
-        self.http_port = free_port()
+        while (port := free_port()) == int(self.grpc.rpartition(":")[2]):
+            pass
+        self.http_port = port
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
