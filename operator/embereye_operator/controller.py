@@ -273,8 +273,3 @@ class Controller:
 def _fleet_key(key: ObjectKey) -> str:
     resource, namespace, name = key
     return f"{namespace}/{FLEET_TYPES[resource].kind}/{name}"
-
-
-def fleet_key(fleet: Fleet) -> ObjectKey:
-    """The key under which a fleet is queued."""
-    return fleet.type.resource, fleet.namespace, fleet.name

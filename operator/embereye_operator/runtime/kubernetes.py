@@ -135,10 +135,6 @@ class Cache:
         keys = self.by_fleet.get((fleet.namespace, fleet_label(fleet)), set())
         return [self.objects[key] for key in sorted(keys)]
 
-    def of_kind(self, kind: str) -> Iterator[Manifest]:
-        """All objects of a kind."""
-        return (manifest for key, manifest in self.objects.items() if key[0] == kind)
-
     def _forget(self, key: ObjectKey) -> None:
         before = self.objects.pop(key, None)
         if before is not None and (label := _fleet_label(before)):
