@@ -59,6 +59,13 @@ def free_ports(taken: Collection[int]) -> ShardPorts:
     return ShardPorts(*found)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Replace what `path` holds by `text`, whole or not at all, whoever reads it meanwhile."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
 class Objects:
     """The objects that exist here, by kind and name, each kept as a JSON file so that placement survives a restart."""
 
@@ -83,9 +90,7 @@ class Objects:
     def put(self, manifest: Manifest) -> None:
         """Keep `manifest`; what stood under its name is replaced whole, or not at all."""
         path = self._path(self._put(manifest))
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(manifest, indent=1))
-        partial.replace(path)
+        write_whole(path, json.dumps(manifest, indent=1))
 
     def remove(self, manifest: Manifest) -> None:
         """Forget `manifest`."""
@@ -228,9 +233,7 @@ class LocalRuntime:
         self.statuses[fleet.key] = status
         path = self._data / "fleets" / f"{fleet.key.replace('/', '.')}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps({**fleet.manifest, "status": status}))
-        partial.replace(path)
+        write_whole(path, json.dumps({**fleet.manifest, "status": status}))
 
     async def set_roster(self, roster: FleetRoster) -> None:
         """Tell the hub."""
@@ -297,9 +300,7 @@ class LocalRuntime:
             if path.name not in manifest["data"]:
                 path.unlink()
         for key, value in manifest["data"].items():
-            partial = folder / f".{key}"
-            partial.write_text(value)
-            partial.replace(folder / key)
+            write_whole(folder / key, value)
 
     def _process(self, manifest: Manifest) -> ProcessSpec:
         """The process that a Deployment's only container is here: volumes are folders, ports are our own."""
