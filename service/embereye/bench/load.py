@@ -44,6 +44,16 @@ class Server:
         self._process.stdin.flush()
         return self._line()
 
+    def settled(self, pause: float = 0.1) -> dict[str, Any]:
+        """The counters once they have not moved for `pause` seconds."""
+        known = self.ask()
+        while True:
+            time.sleep(pause)
+            now = self.ask()
+            if now["offered"] == known["offered"]:
+                return now
+            known = now
+
     def kill(self) -> None:
         """End it as a machine that fails does."""
         self._process.kill()

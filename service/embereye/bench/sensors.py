@@ -126,22 +126,11 @@ def _flood(kind: str, payloads: list[bytes], first: list[bytes], scale: Scale, c
             one.sendall(line)
         flood(sockets, payloads, 0.3)
         while True:
-            before = _settled(server)
+            before = server.settled()
             flood(sockets, payloads, scale.seconds)
-            after = _settled(server)
+            after = server.settled()
             done = after[count] - before[count]
             yield done / (1 if kind == "shard" else per_item) / (after["cpu"] - before["cpu"])
-
-
-def _settled(server: Server) -> dict[str, Any]:
-    """The counters once they move no more."""
-    known = server.ask()
-    while True:
-        time.sleep(0.1)
-        now = server.ask()
-        if now["offered"] == known["offered"]:
-            return now
-        known = now
 
 
 def _flooded(payloads: list[bytes], first: list[bytes], scale: Scale) -> tuple[float, float]:

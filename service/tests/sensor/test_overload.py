@@ -43,7 +43,7 @@ async def overload(seconds: float) -> None:
             await asyncio.sleep(seconds / 40)
             memory.append((await asyncio.to_thread(server.ask))["memory_kb"])
         await asyncio.to_thread(flooding.join)
-        numbers = await asyncio.to_thread(settled, server)
+        numbers = await asyncio.to_thread(server.settled, 0.2)
         async with asyncio.timeout(30):
             while len(hub.seen) < quiet - 12:
                 await asyncio.sleep(0.05)
@@ -58,16 +58,6 @@ async def overload(seconds: float) -> None:
     assert numbers["offered"] == lines + len(frames) + 2 * (quiet - 12)
     assert all(times)  # nobody was starved
     assert memory[-1] < memory[len(memory) // 3] * 1.25 + 8 * 1024
-
-
-def settled(server: Server) -> dict[str, int]:
-    known = server.ask()
-    while True:
-        time.sleep(0.2)
-        now = server.ask()
-        if now["offered"] == known["offered"]:
-            return now
-        known = now
 
 
 async def test_overload_loses_no_alarm_and_the_ledger_is_exact() -> None:
