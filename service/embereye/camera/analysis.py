@@ -52,7 +52,7 @@ class Analyst:
         """Decode and look at `frame`; UndecodableError where it cannot be decoded."""
         began = time.thread_time()
         picture = decode(frame.data, working_scale(frame.header.width, frame.header.height))
-        observation = self.detector.detect(picture, frame.time_ns)
+        observation = self.detector.detect(picture, frame.time_ns, frame.lost)
         still = b""
         if self._still_due(observation, frame):
             self.still_ns, self.still_level = frame.received_ns, observation.level

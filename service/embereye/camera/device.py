@@ -14,7 +14,7 @@ from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device, Level, Term
 from embereye.vision.detector import Detector
-from embereye.vision.observation import Observation
+from embereye.vision.observation import Box, Observation
 from embereye.vision.thresholds import FlameThresholds
 
 logger = logging.getLogger(__name__)
@@ -106,25 +106,27 @@ class CameraDevice:
             limits = FlameThresholds(score_min=self._setup.flame_threshold)
         self._analyst = Analyst(Detector(limits, self.device.masks))
 
-    def offer(self, data: bytes) -> None:
-        """Take a frame from a pulled source, captured now."""
+    def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+        """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""
         now = self._clock()
-        self._take(data, now, now, None)
+        self._take(data, self._believed(time_ns, now), now, None, lost)
 
     def push(self, data: bytes, time_ns: int, tally: Tally) -> Verdict:
         """Take a frame from a sender."""
         now = self._clock()
         self.state = "streaming"
-        # A clock that stands still or is far off must not blind a detector that works with time.
-        usable = self._time_ns < time_ns and abs(time_ns - now) < CLOCK_SKEW_NS
-        return Verdict(taken=True, reason=self._take(data, time_ns if usable else now, now, tally))
+        return Verdict(taken=True, reason=self._take(data, self._believed(time_ns, now), now, tally))
 
-    def _take(self, data: bytes, time_ns: int, now: int, tally: Tally | None) -> str:
+    def _believed(self, time_ns: int, now: int) -> int:
+        # A clock that stands still or is far off must not blind a detector that works with time.
+        return time_ns if self._time_ns < time_ns and abs(time_ns - now) < CLOCK_SKEW_NS else now
+
+    def _take(self, data: bytes, time_ns: int, now: int, tally: Tally | None, lost: tuple[Box, ...] = ()) -> str:
         self.watch.heard_ns = now
         self._arrivals.append(now)
         self._time_ns = max(time_ns, self._time_ns)
         boosted = self.observation is not None and self.observation.suspected
-        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=boosted)
+        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=boosted, lost=lost)
         if self.mailbox.waiting:
             self._submit(self)
         return reason

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from embereye.shard.ledger import Ledger
+from embereye.vision.observation import Box
 from embereye.wire.jpeg import JpegError, JpegHeader, read_header
 
 MAX_BYTES = 8 * 1024 * 1024  # of one compressed frame
@@ -26,6 +27,7 @@ class Frame:
     time_ns: int  # of capture, as far as it is known
     received_ns: int
     tally: Tally | None = None
+    lost: tuple[Box, ...] = ()  # parts of the picture that did not arrive
 
 
 @dataclass
@@ -46,7 +48,14 @@ class Mailbox:
         return self._frame
 
     def offer(
-        self, data: bytes, time_ns: int, received_ns: int, *, tally: Tally | None = None, boosted: bool = False
+        self,
+        data: bytes,
+        time_ns: int,
+        received_ns: int,
+        *,
+        tally: Tally | None = None,
+        boosted: bool = False,
+        lost: tuple[Box, ...] = (),
     ) -> str:
         """Take a frame in place of the one that waits; returns why it was rejected, or ''.
 
@@ -73,7 +82,7 @@ class Mailbox:
         self._accepted_ns = received_ns
         if self._frame:
             self.shed(self._frame.tally, "superseded")
-        self._frame = Frame(data, header, time_ns, received_ns, tally)
+        self._frame = Frame(data, header, time_ns, received_ns, tally, lost)
         return ""
 
     def take(self) -> Frame | None:

@@ -1,5 +1,6 @@
 """Everything that is seen in one camera's pictures, in one object."""
 
+import math
 from collections.abc import Iterable
 
 import cv2
@@ -9,7 +10,7 @@ import numpy.typing as npt
 from embereye.v1.types_pb2 import Level, Mask
 from embereye.vision.flame import FlameDetector
 from embereye.vision.motion import MotionGate
-from embereye.vision.observation import Observation
+from embereye.vision.observation import Box, Observation
 from embereye.vision.thresholds import FlameThresholds
 
 WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
@@ -32,15 +33,18 @@ class Detector:
         self._ignored: npt.NDArray[np.bool_] | None = None
         self._shape: tuple[int, int] = (0, 0)
 
-    def detect(self, frame: npt.NDArray[np.uint8], time_ns: int) -> Observation:
-        """What `frame` (BGR, reduced by `working_scale`) taken at `time_ns` shows, given all frames before it."""
+    def detect(self, frame: npt.NDArray[np.uint8], time_ns: int, lost: Iterable[Box] = ()) -> Observation:
+        """What `frame` (BGR, reduced by `working_scale`) taken at `time_ns` shows, given all frames before it.
+
+        Inside the boxes `lost` the picture did not arrive: nothing is concluded from what stands there.
+        """
         frame = to_working_size(frame)
         height, width = frame.shape[:2]
         if (height, width) != self._shape:
             self._shape = (height, width)
             self._ignored = rasterize(self._masks, width, height)
         motion = self._motion.observe(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), time_ns, frozen=self._flame.suspect_mask)  # type: ignore[arg-type]
-        flame = self._flame.observe(frame, time_ns, self._ignored)
+        flame = self._flame.observe(frame, time_ns, without(self._ignored, lost, width, height))
         limits = self._flame.limits
         level: Level.ValueType = Level.LEVEL_CLEAR
         if flame.held_ns >= (limits.alarm_large_ns if flame.large else limits.alarm_ns):
@@ -72,6 +76,19 @@ def to_working_size(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         return frame
     size = (max(1, round(width * factor)), max(1, round(height * factor)))
     return cv2.resize(frame, size, interpolation=cv2.INTER_AREA)  # type: ignore[return-value]
+
+
+def without(
+    ignored: npt.NDArray[np.bool_] | None, lost: Iterable[Box], width: int, height: int
+) -> npt.NDArray[np.bool_] | None:
+    """`ignored` and the pixels that any box of `lost` touches; None where there are none."""
+    together = None
+    for x, y, w, h in lost:
+        if together is None:
+            together = np.zeros((height, width), bool) if ignored is None else ignored.copy()
+        rows = slice(int(y * height), math.ceil((y + h) * height))
+        together[rows, int(x * width) : math.ceil((x + w) * width)] = True
+    return ignored if together is None else together
 
 
 def rasterize(masks: Iterable[Mask], width: int, height: int) -> npt.NDArray[np.bool_] | None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from embereye.v1.types_pb2 import Level, Term
 
+Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -12,7 +14,7 @@ class Observation:
     time_ns: int  # of the frame, nanoseconds since the Unix epoch
     level: Level.ValueType  # after persistence; LEVEL_CLEAR: nothing suspicious
     score: float = 0.0  # 0..1; at 0.5 every term is just at its limit
-    box: tuple[float, float, float, float] | None = None  # x, y, width, height, each 0..1 of the picture
+    box: Box | None = None
     terms: tuple[Term, ...] = ()
     motion: float = 0.0  # 0..1 of the picture differs from the background
     suspected: bool = False  # worth a higher frame rate and resolution

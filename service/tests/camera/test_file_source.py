@@ -45,7 +45,9 @@ async def test_cancelling_ends_the_player_process(clip):
 
 async def test_a_player_that_is_killed_is_started_again(clip):
     source, frames, states = FileSource(str(clip), asyncio.Semaphore(1)), [], []
-    player = asyncio.ensure_future(keep_playing("c", source, frames.append, states.append, Backoff(0.01, 0.02)))
+    player = asyncio.ensure_future(
+        keep_playing("c", source, lambda data, *_: frames.append(data), states.append, Backoff(0.01, 0.02))
+    )
     await eventually(lambda: frames)
     killed = source.process
     killed.kill()

@@ -129,7 +129,7 @@ async def test_a_source_is_played_again_after_every_end_and_its_state_tells_why(
     frames, states = [], []
     async with camera(OK, b"--x\r\n\r\n" + A) as address:
         player = asyncio.ensure_future(
-            keep_playing("c", source(address), frames.append, states.append, Backoff(floor=0.01, cap=0.02))
+            keep_playing("c", source(address), lambda data, *_: frames.append(data), states.append, Backoff(0.01, 0.02))
         )
         await eventually(lambda: len(frames) >= 3)
         player.cancel()

@@ -127,6 +127,13 @@ def test_a_fire_behind_a_mask_is_not_looked_at(fire):
     assert highest(watch(fire, detector=Detector(masks=[everything]))) == Level.LEVEL_CLEAR
 
 
+def test_nothing_is_concluded_from_what_did_not_arrive(fire):
+    detector = Detector()
+    everything = ((0.0, 0.0, 1.0, 1.0),)
+    seen = [detector.detect(picture, START + int(n / 15 * SECOND), everything) for n, picture in enumerate(fire)]
+    assert highest(seen) == Level.LEVEL_CLEAR
+
+
 def test_a_mask_covers_its_polygon_and_nothing_else():
     pixels = rasterize([Mask(x=[0, 0.5, 0.5, 0], y=[0, 0, 1, 1])], 100, 50)
     assert pixels[:, :49].all()

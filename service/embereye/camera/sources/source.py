@@ -7,10 +7,18 @@ from typing import Protocol
 
 from embereye.camera.sources.declared import SourceError
 from embereye.process.backoff import Backoff
+from embereye.vision.observation import Box
 
 logger = logging.getLogger(__name__)
-Offer = Callable[[bytes], None]  # one compressed frame, captured now
 Tell = Callable[[str], None]  # the source's state, for people
+
+
+class Offer(Protocol):
+    """Takes one compressed frame; `device.CameraDevice.offer` is the one that counts."""
+
+    def __call__(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+        """Take `data`, captured at `time_ns` (Unix epoch; 0: now); the boxes `lost` of it did not arrive."""
+        ...
 
 
 class Source(Protocol):
@@ -26,13 +34,13 @@ async def keep_playing(camera: str, source: Source, offer: Offer, tell: Tell, ba
     backoff = backoff or Backoff(floor=0.2, cap=10.0)
     failing = ""
 
-    def streamed(data: bytes) -> None:
+    def streamed(data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         nonlocal failing
         if failing or backoff.failures:
             logger.info("camera %s: streaming again", camera)
         failing = ""
         backoff.reset()
-        offer(data)
+        offer(data, time_ns, lost)
 
     while True:
         tell("connecting" if not failing else f"connecting; before that: {failing}")
