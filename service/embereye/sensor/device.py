@@ -97,6 +97,10 @@ class SensorDevice:
         self._booked = self.singles
         self._watch.heard_ns = self._watch.analysed_ns = self._single_ns
 
+    def resume(self, epoch: int, sequence: int) -> None:
+        """Go on after what another shard has taken of a gRPC sender."""
+        self.epoch, self.sequence = max((self.epoch, self.sequence), (epoch, sequence))
+
     def configure(self, spec: Device, settings: SensorSettings) -> None:
         """Take a changed declaration or changed settings; what was learnt stays."""
         self.spec = spec
@@ -412,5 +416,5 @@ def _explained(sign: Sign, found: Summary) -> Sign:
     ]
     terms.append(Term(name=f"{name}.slope", value=found.slope[column], unit="counts/reading"))
     terms = [term for term in terms if not math.isnan(term.value)]
-    note = f"{found.count} readings came faster than they could be analysed one by one: compacted"
+    note = f"{found.readings} readings came faster than they could be analysed one by one: compacted"
     return replace(sign, why=(*sign.why, *terms), note="; ".join(filter(None, (sign.note, note))))

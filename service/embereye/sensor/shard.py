@@ -116,7 +116,11 @@ class SensorShard:
         wanted = {device.id: device for device in assignment.devices}
         gone = set(self._devices) - set(wanted)
         self._episodes.forget(gone)
+        left = {}
         for name in gone:
+            device = self._devices[name]
+            if device.epoch:
+                left[name] = Watermark(device=name, epoch=device.epoch, sequence=device.sequence)
             self._departed += self._devices[name].singles
             self._devices[name].release()
         self._devices = {
@@ -127,7 +131,7 @@ class SensorShard:
         self._peers = {peer.shard: peer for peer in assignment.peers}
         for name in [name for name in self._undeclared if name in self._elsewhere]:
             self._undeclared.pop(name).release()
-        self._ingest.moved()
+        self._ingest.moved(self._devices.keys() & self._elsewhere.keys(), left)
 
     def _configured(self, device: SensorDevice | None, spec: Device) -> SensorDevice:
         if device is None:
@@ -143,6 +147,10 @@ class SensorShard:
         """The shard that owns the device where it is another one."""
         owner = self._elsewhere.get(device)
         return self._peers.get(owner) if owner else None
+
+    def peers(self) -> Iterable[Peer]:
+        """The fleet's other shards."""
+        return self._peers.values()
 
     def undeclared(self, device: str, now_ns: int) -> SensorDevice | None:
         """State of a device that no fleet declares: people see it, but it raises no alarm."""
@@ -199,6 +207,7 @@ class SensorShard:
 
     async def stop(self) -> None:
         """Close what is still open."""
+        await self._ingest.close()
         self._sessions.close()
         for server in self._servers:
             server.close()

@@ -14,7 +14,7 @@ from embereye.sensor.thresholds import FULL_SCALE
 class Summary(NamedTuple):
     """Each array has a value for smoke, flame, gas (ADC counts) and digital flame (0 or 1); NaN: never said."""
 
-    count: int
+    readings: int
     lowest: NDArray[np.float64]
     highest: NDArray[np.float64]
     last: NDArray[np.float64]

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import grpc
 
 from embereye.process.backoff import Backoff
-from embereye.process.grpc_server import channel
+from embereye.process.grpc_server import channel, converse
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
@@ -53,7 +53,9 @@ class Reporter:
         while True:
             link = channel(self._hub)
             try:
-                async for _ in self._converse(link):
+                async for response in converse(EvidenceStub(link).Report(), self._send):
+                    self._spool.acknowledge(list(response.acknowledged))
+                    self.delivered += len(response.acknowledged)
                     if not self.connected:
                         self.connected = True
                         backoff.reset()
@@ -70,44 +72,22 @@ class Reporter:
                 failing = reason
             await asyncio.sleep(backoff.next())
 
-    async def _converse(self, link: grpc.aio.Channel) -> AsyncIterator[ReportResponse]:
-        call = EvidenceStub(link).Report()
-        sender = asyncio.get_running_loop().create_task(self._send(call), name="report-send")
-        try:
-            async for response in call:
-                self._spool.acknowledge(list(response.acknowledged))
-                self.delivered += len(response.acknowledged)
-                yield response
-        finally:
-            sender.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await sender
-            call.cancel()
-
     async def _send(self, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]") -> None:
-        try:
-            await call.write(ReportRequest(hello=self._hello()))
-            self._coverage_due = 0.0
-            sent = 0
-            while True:
-                self._wake.clear()
-                while batch := self._spool.after(sent):
-                    for number, evidence in batch:
-                        await call.write(ReportRequest(evidence=evidence))
-                        sent = number
-                now = time.monotonic()
-                if now >= self._coverage_due:
-                    self._coverage_due = now + COVERAGE_PERIOD
-                    await call.write(ReportRequest(coverage=self._coverage()))
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            call.cancel()  # the reading side tells why
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            logger.exception("the report stream failed")
-            call.cancel()
+        await call.write(ReportRequest(hello=self._hello()))
+        self._coverage_due = 0.0
+        sent = 0
+        while True:
+            self._wake.clear()
+            while batch := self._spool.after(sent):
+                for number, evidence in batch:
+                    await call.write(ReportRequest(evidence=evidence))
+                    sent = number
+            now = time.monotonic()
+            if now >= self._coverage_due:
+                self._coverage_due = now + COVERAGE_PERIOD
+                await call.write(ReportRequest(coverage=self._coverage()))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
 
     async def flush(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until everything spooled is acknowledged; True if it is."""

@@ -16,7 +16,7 @@ NAN = math.nan
 def test_a_summary_tells_extremes_last_slope_and_count_of_each_channel() -> None:
     rows = np.array([[100.0, 5, NAN, 0], [300, 5, NAN, 1], [200, 5, NAN, 0]])
     found = summarize(rows)
-    assert found.count == 3
+    assert found.readings == 3
     assert found.lowest.tolist()[:2] == [100, 5]
     assert found.highest.tolist()[:2] == [300, 5]
     assert found.last.tolist()[:2] == [200, 5]
