@@ -137,6 +137,11 @@ class CameraShard:
         # A frame in work is finished, but nobody counts it any more.
         self._retired.shed["handed over"] += max(0, ledger.waiting)
         self._retired.rejected += ledger.rejected
+        if self._context is not None:
+            closed = ledger.message()
+            closed.shed["handed over"] += closed.waiting
+            closed.waiting = 0
+            self._context.closed(name, closed)
         self._retired_cpu += camera.cpu_seconds
         self._retired_failures += camera.failures
 

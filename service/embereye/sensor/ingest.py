@@ -72,6 +72,7 @@ class Ingest:
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = False
+        self._over = False
         self._moving: set[asyncio.Task[None]] = set()
         self._left: dict[str, Watermark] = {}  # of devices that are another shard's now
         self._departures = Departures(self._mark, self._tell_moved)
@@ -93,6 +94,8 @@ class Ingest:
             if self._draining:
                 await self._tell(stream)
             while (request := await context.read()) is not grpc.aio.EOF:
+                if self._over:
+                    break  # its sender goes elsewhere with what is not acknowledged
                 if len(departures):
                     await departures.settle([batch.device for batch in request.devices])
                 await stream.send(self._answer(request, stream))
@@ -118,6 +121,7 @@ class Ingest:
             async with asyncio.timeout(timeout):
                 await asyncio.gather(*(self._tell(stream) for stream in list(self._streams)), return_exceptions=True)
                 await self._idle.wait()
+        self._over = True
         await self.close()
 
     async def close(self) -> None:

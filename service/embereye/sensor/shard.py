@@ -121,8 +121,10 @@ class SensorShard:
             device = self._devices[name]
             if device.epoch:
                 left[name] = Watermark(device=name, epoch=device.epoch, sequence=device.sequence)
-            self._departed += self._devices[name].singles
-            self._devices[name].release()
+            if self._context is not None:
+                self._context.closed(name, device.ledger.message())
+            self._departed += device.singles
+            device.release()
         self._devices = {
             name: self._configured(self._devices.get(name) or self._undeclared.pop(name, None), spec)
             for name, spec in wanted.items()

@@ -21,17 +21,26 @@ COVERAGE_PERIOD = 1.0  # seconds between coverage reports
 class Reporter:
     """Keeps one stream to the hub open; evidence that could not be delivered waits in the spool.
 
-    `hello` and `coverage` are asked whenever the stream needs them, so they always tell what is true now.
+    `hello` and `coverage` are asked whenever the stream needs them, so they always tell what is true now. `told` hears
+    up to which coverage report the closed ledgers are durable in the hub.
     """
 
     def __init__(
-        self, hub: str, spool: Spool, *, hello: Callable[[], ShardHello], coverage: Callable[[], Coverage]
+        self,
+        hub: str,
+        spool: Spool,
+        *,
+        hello: Callable[[], ShardHello],
+        coverage: Callable[[], Coverage],
+        told: Callable[[int], None] = lambda time_ns: None,
     ) -> None:
         self._hub = hub
         self._spool = spool
         self._hello = hello
         self._coverage = coverage
         self._wake = asyncio.Event()
+        self._told = told
+        self._told_ns = 0
         self._coverage_due = 0.0
         self.connected = False
         self.delivered = 0  # reports acknowledged since the start
@@ -56,6 +65,9 @@ class Reporter:
                 async for response in converse(EvidenceStub(link).Report(), self._send):
                     self._spool.acknowledge(list(response.acknowledged))
                     self.delivered += len(response.acknowledged)
+                    if response.ledgers_ns:
+                        self._told_ns = response.ledgers_ns
+                        self._told(response.ledgers_ns)
                     if not self.connected:
                         self.connected = True
                         backoff.reset()
@@ -90,8 +102,12 @@ class Reporter:
                 await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
 
     async def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until everything spooled is acknowledged; True if it is."""
-        deadline = time.monotonic() + timeout
-        while len(self._spool) and time.monotonic() < deadline:
+        """Wait up to `timeout` seconds until everything spooled is acknowledged; True if it is.
+
+        The last word on ledgers is waited for, too, where the hub is there: nobody else will tell it.
+        """
+        now_ns, deadline = time.time_ns(), time.monotonic() + timeout
+        self.coverage_changed()
+        while time.monotonic() < deadline and (len(self._spool) or (self.connected and self._told_ns < now_ns)):
             await asyncio.sleep(0.01)
         return not len(self._spool)
