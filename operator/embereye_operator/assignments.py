@@ -17,13 +17,15 @@ from embereye.v1.shard_pb2 import (
     PercentThresholds,
     SensorSettings,
 )
-from embereye.v1.types_pb2 import Device, Mask
+from embereye.v1.types_pb2 import Device, DigitalFlame, Mask
+from embereye.v1.types_pb2 import SensorCalibration as Calibration
 from embereye_operator.model import (
     Camera,
     CameraFleetSpec,
     FlamePercent,
     Fleet,
     Sensor,
+    SensorCalibration,
     SensorFleetSpec,
     SmokePercent,
 )
@@ -31,6 +33,11 @@ from embereye_operator.model import (
 OVERFLOW = {
     "compact": SensorSettings.OVERFLOW_COMPACT,
     "dropOldest": SensorSettings.OVERFLOW_DROP_OLDEST,
+}
+DIGITAL_FLAME = {
+    None: DigitalFlame.DIGITAL_FLAME_UNSPECIFIED,
+    "activeHigh": DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH,
+    "activeLow": DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW,
 }
 
 
@@ -48,7 +55,20 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
             for mask in device.masks
         )
         out.credentials = device.credentials_ref.name if device.credentials_ref else ""
+    if isinstance(device, Sensor) and device.calibration is not None:
+        out.calibration.CopyFrom(_calibration(device.calibration))
     return out
+
+
+def _calibration(own: SensorCalibration) -> Calibration:
+    return Calibration(
+        emissivity=own.emissivity or 0,
+        converter_bits=own.converter_bits or 0,
+        load_kohm=own.load_kilohm or 0,
+        r0_kohm=own.clean_air_kilohm or 0,
+        supply_ratio=own.supply_ratio or 0,
+        digital_flame=DIGITAL_FLAME[own.digital_flame],
+    )
 
 
 def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | CameraSettings:
@@ -81,10 +101,15 @@ def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | 
             alarm_ppm=spec.gas.alarm_ppm,
             load_kohm=spec.gas.load_kilohm,
             r0_kohm=spec.gas.clean_air_kilohm,
+            supply_ratio=spec.gas.supply_ratio,
+            curve_scale=spec.gas.curve.scale,
+            curve_exponent=spec.gas.curve.exponent,
         ),
         smoke=_percent(spec.smoke),
         flame=_percent(spec.flame),
         emissivity=spec.thermal.emissivity,
+        converter_bits=spec.converter.bits,
+        digital_flame=DIGITAL_FLAME[spec.flame.digital],
         commands=Commands(
             start=spec.commands.start, calibration=spec.commands.calibration, request=spec.commands.request
         ),
