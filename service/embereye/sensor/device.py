@@ -305,9 +305,10 @@ class SensorDevice:
 
     def _replace_pixels(self, deviating: frozenset[int]) -> None:
         logger.warning(
-            "device %s: thermal pixels that are stuck or noisy: %s; their neighbours stand for them",
+            "device %s: %d thermal pixels are stuck or noisy and are replaced by their neighbours: %s",
             self.spec.id,
-            ", ".join(f"row {pixel // COLUMNS} column {pixel % COLUMNS}" for pixel in sorted(deviating)) or "none",
+            len(deviating),
+            ", ".join(f"row {pixel // COLUMNS} column {pixel % COLUMNS}" for pixel in sorted(deviating)[:8]) or "none",
         )
         if self.calibration is not None:
             self.calibration = self.calibration.replacing(deviating)

@@ -3,8 +3,6 @@
 Pure. It is asked every few seconds, not for each frame, so that it costs the path of the frames nothing.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,13 +16,16 @@ CHIP_RANGE = (-40.0, 85.0)  # °C
 # the same in so many looks in a row.
 STUCK_LOOKS = 60
 LIVELY_SHARE = 0.2  # of the looks in which the usual pixel changes, or nothing is said of the others
+LIVELY_LOOKS = STUCK_LOOKS / 4  # over which that is averaged
 # A real device's noise is 1 to 2 counts. A noisy pixel strays from what is usual for it by this much, to both sides:
 # a flame that flickers in one pixel makes it hotter than usual, never colder.
 NOISY_COUNTS = 20.0  # some 2 K
 NOISY_SPREADS = 8.0  # of the usual pixel's
 NOISY_SHARE = 0.15  # of the looks, on each side
 WINDOW_LOOKS = 120  # after which noise is judged
-# Optics blur: a source that makes one pixel hot warms those around it by some per cent of that at least.
+# A source too hot for the converter reads the same for minutes. But optics blur: it warms the pixels around it by some
+# per cent of that at least.
+SATURATED_COUNTS = 32_000.0
 BLUR_SHARE = 0.02
 LIMIT = PIXELS // 10  # pixels that may be replaced; with more of them broken a picture is an invention
 
@@ -57,6 +58,7 @@ class PixelWatch:
         self._over = np.zeros(PIXELS, np.uint16)  # looks in which it strayed upwards
         self._under = np.zeros(PIXELS, np.uint16)
         self._noisy: frozenset[int] = frozenset()
+        self._stuck: frozenset[int] = frozenset()
 
     def look(self, pixels: NDArray[np.uint16], *, calm: bool) -> None:
         """Take the 768 raw words of the latest frame. Noise is judged only while it is `calm`: nothing is hot."""
@@ -65,7 +67,7 @@ class PixelWatch:
         if self._words is not None:
             same = pixels == self._words
             self._same = np.where(same, np.minimum(self._same + 1, STUCK_LOOKS), 0).astype(np.uint16)
-            self._lively += (float(np.median(~same)) - self._lively) / STUCK_LOOKS
+            self._lively += (float(np.median(~same)) - self._lively) / LIVELY_LOOKS
         self._words = pixels
         counts = pixels.view(np.int16).astype(np.float32).reshape(ROWS, COLUMNS)
         above = counts - _around(counts)
@@ -73,13 +75,11 @@ class PixelWatch:
             self._stray(above)
         else:
             self._restart()
-        self.deviating = self._noisy | self._stuck(counts)
-
-    def _stuck(self, counts: Counts) -> frozenset[int]:
+        found = set(np.flatnonzero(self._same >= STUCK_LOOKS).tolist())
         if self._lively < LIVELY_SHARE:
-            return frozenset()
-        found = np.flatnonzero(self._same >= STUCK_LOOKS).tolist()
-        return frozenset(pixel for pixel in found if not _blurred(counts, pixel))
+            found &= self._stuck
+        self._stuck = frozenset(pixel for pixel in found if pixel in self._stuck or not _blazes(counts, pixel))
+        self.deviating = self._noisy | self._stuck
 
     def _stray(self, above: Counts) -> None:
         if self._usual is None:
@@ -113,12 +113,10 @@ def _around(picture: Counts) -> Counts:
     return mean
 
 
-def _blurred(counts: Counts, pixel: int) -> bool:
-    """Whether a pixel stands above the rest of the picture as a real source does, with its neighbours."""
+def _blazes(counts: Counts, pixel: int) -> bool:
+    """Whether a pixel is saturated as by a real source, with its neighbours."""
     row, column = divmod(pixel, COLUMNS)
-    usual = float(np.median(counts))
-    above = float(counts[row, column]) - usual
-    if above < NOISY_COUNTS:
-        return False
-    near: NDArray[Any] = counts[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
-    return (float(near.sum()) - float(counts[row, column])) / (near.size - 1) - usual > BLUR_SHARE * above
+    value, usual = float(counts[row, column]), float(np.median(counts))
+    near = counts[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
+    around = (float(near.sum()) - value) / (near.size - 1)
+    return value >= SATURATED_COUNTS and around - usual > BLUR_SHARE * (value - usual)
