@@ -16,6 +16,7 @@ from embereye.v1.types_pb2 import Device, Level, Term
 from embereye.vision.detector import Detector
 from embereye.vision.observation import Box, Observation
 from embereye.vision.thresholds import FlameThresholds
+from embereye.zone.sentences import kind_word
 
 logger = logging.getLogger(__name__)
 
@@ -101,10 +102,8 @@ class CameraDevice:
 
     def _renew(self) -> None:
         assert self._setup
-        limits = FlameThresholds()
-        if self._setup.flame_threshold > 0:
-            limits = FlameThresholds(score_min=self._setup.flame_threshold)
-        self._analyst = Analyst(Detector(limits, self.device.masks))
+        flame = FlameThresholds(score_min=self._setup.flame_threshold or FlameThresholds.score_min)
+        self._analyst = Analyst(Detector(flame if "flame" in self._setup.detectors else None, self.device.masks))
 
     def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""
@@ -235,9 +234,9 @@ class CameraDevice:
         if seen := self.observation:
             terms += [
                 Term(name="age", value=(now - seen.time_ns) / 1e6, unit="ms"),
-                Term(name="flame.score", value=seen.score, unit="1"),
                 Term(name="motion", value=100 * seen.motion, unit="%"),
             ]
+            terms += [Term(name=f"{kind_word(of.kind)}.score", value=of.score, unit="1") for of in seen.findings]
         return terms
 
     def frame_rate(self, now: int) -> float:

@@ -25,7 +25,7 @@ from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
-from embereye.v1.types_pb2 import Device, Kind, Level, Sense
+from embereye.v1.types_pb2 import Device, Level, Sense
 from embereye.vision.observation import Observation
 
 logger = logging.getLogger(__name__)
@@ -158,19 +158,21 @@ class CameraShard:
         device = camera.device
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
-        sign = Sign(
-            device=device.id,
-            zone=device.zone,
-            kind=Kind.KIND_FLAME,
-            sense=Sense.SENSE_CAMERA,
-            level=seen.level,
-            score=seen.score,
-            why=seen.terms,
-            snapshot=camera.still if seen.level >= Level.LEVEL_ALARM else b"",
-        )
-        report = self._episodes.observe(sign, time.time_ns())
-        if report and self._context:
-            self._context.report(report)
+        now = time.time_ns()
+        for finding in seen.findings:
+            sign = Sign(
+                device=device.id,
+                zone=device.zone,
+                kind=finding.kind,
+                sense=Sense.SENSE_CAMERA,
+                level=finding.level,
+                score=finding.score,
+                why=finding.terms,
+                snapshot=camera.still if finding.level >= Level.LEVEL_ALARM else b"",
+            )
+            report = self._episodes.observe(sign, now)
+            if report and self._context:
+                self._context.report(report)
 
     async def _tick(self) -> None:
         ticks = 0
