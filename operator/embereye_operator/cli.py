@@ -21,6 +21,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("bench", "sensors"): ("embereye.bench.sensors", "measure the sensor path against baselines"),
     ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
+    ("detect",): ("embereye.camera.detect", "look for fire in recordings, and say why it is or is not one"),
     ("explain", "fleet"): ("embereye_operator.explain", "say why a fleet has as many shards as it has"),
     ("explain", "replay"): ("embereye_operator.replay", "decide once more on a recorded scaling trace"),
     ("bench", "operator"): ("embereye_operator.bench", "measure the operator against a real API server"),

@@ -13,19 +13,20 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from embereye.camera.device import CameraDevice
 from embereye.camera.mailbox import Tally
 from embereye.camera.measure import LoadMeter
+from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.workers import Workers, thread_count
 from embereye.process.grpc_server import Service
-from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
 from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
-from embereye.v1.types_pb2 import Device, Level, Sense
+from embereye.v1.types_pb2 import Device, Level
 from embereye.vision.observation import Observation
 
 logger = logging.getLogger(__name__)
@@ -159,17 +160,7 @@ class CameraShard:
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
         now = time.time_ns()
-        for finding in seen.findings:
-            sign = Sign(
-                device=device.id,
-                zone=device.zone,
-                kind=finding.kind,
-                sense=Sense.SENSE_CAMERA,
-                level=finding.level,
-                score=finding.score,
-                why=finding.terms,
-                snapshot=camera.still if finding.level >= Level.LEVEL_ALARM else b"",
-            )
+        for sign in signs(camera, seen):
             report = self._episodes.observe(sign, now)
             if report and self._context:
                 self._context.report(report)
