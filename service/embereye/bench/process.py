@@ -1,6 +1,5 @@
 """The processes of a benchmark: the shard that is measured, whoever sends to it, and what both cost."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -21,6 +20,15 @@ from embereye.v1.shard_pb2 import Assignment
 
 TICKS = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 20.0
+# The command `embereye shard camera` without the operator's package around it.
+SHARD = """
+import argparse, os, sys
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+from embereye.camera import main
+parser = argparse.ArgumentParser()
+main.add_arguments(parser)
+sys.exit(main.run(parser.parse_args()))
+"""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -68,7 +76,7 @@ class CameraShardProcess:
         self._metrics = f"http://{HOST}:{metrics}/metrics"
         self._process = subprocess.Popen(
             [
-                sys.executable, "-m", "embereye.bench.process", "--shard", assignment.shard,
+                sys.executable, "-c", SHARD, "--shard", assignment.shard,
                 "--assignment", str(path), "--hub", hub, "--host", HOST,
                 "--grpc-port", str(grpc), "--tcp-port", str(tcp), "--metrics-port", str(metrics), *options,
             ],
@@ -145,16 +153,3 @@ class Sender:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-def serve_camera_shard() -> int:
-    """A camera shard as it always runs."""
-    from embereye.camera import main
-
-    parser = argparse.ArgumentParser()
-    main.add_arguments(parser)
-    return main.run(parser.parse_args())
-
-
-if __name__ == "__main__":
-    sys.exit(serve_camera_shard())
