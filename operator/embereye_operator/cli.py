@@ -19,6 +19,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("simulate", "sensors"): ("embereye.sim.sensors", "simulate thermal/gas sensors over the real protocol"),
     ("simulate", "cameras"): ("embereye.sim.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("bench", "sensors"): ("embereye.bench.sensors", "measure the sensor path against baselines"),
+    ("bench", "cameras"): ("embereye.bench.cameras", "measure the camera path against baselines"),
     ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
     ("detect",): ("embereye.camera.detect", "look for fire in recordings, and say why it is or is not one"),

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
 from embereye.camera.mailbox import Tally
 from embereye.camera.measure import LoadMeter
@@ -50,6 +51,7 @@ class CameraShard:
         self._meter = LoadMeter()
         self._context: ShardContext | None = None
         self._dials = asyncio.Semaphore(DIALS)
+        self._delays = Delays()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
         self._retired_cpu = 0.0
         self._retired_failures = 0
@@ -87,7 +89,7 @@ class CameraShard:
             known = self._cameras.get(camera)
             if known is None:
                 self._cameras[camera] = CameraDevice(
-                    device, settings, submit=self._workers.submit, report=self._observe
+                    device, settings, submit=self._workers.submit, report=self._observe, delays=self._delays
                 )
                 self._open(device)
                 continue
@@ -236,6 +238,12 @@ class CameraShard:
             "embereye_camera_analysis_failures",
             "Frames on which a detector failed.",
             value=self._retired_failures + sum(camera.failures for camera in cameras),
+        )
+        yield HistogramMetricFamily(
+            "embereye_camera_frame_delay_seconds",
+            "From a frame's arrival to the end of its analysis.",
+            buckets=self._delays.buckets(),
+            sum_value=self._delays.sum,
         )
         sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
         states = Counter(camera.state.partition(":")[0].partition(";")[0] for camera in cameras)
