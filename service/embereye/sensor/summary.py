@@ -26,12 +26,12 @@ class Summary(NamedTuple):
         return np.stack([self.lowest, self.highest, self.last])
 
 
-def summarize(rows: NDArray[np.float64]) -> Summary:
+def summarize(rows: NDArray[np.float64], full_scale: float = FULL_SCALE) -> Summary:
     """The summary of readings (n, 4), at least one, in order.
 
     Values that no converter gives count for the last alone: as the highest they would hide the highest that is real.
     """
-    usable = np.where((rows >= 0) & (rows <= FULL_SCALE), rows, np.nan)
+    usable = np.where((rows >= 0) & (rows <= full_scale), rows, np.nan)
     said = ~np.isnan(usable)
     numbers = said.sum(axis=0)
     values = np.where(said, usable, 0.0)
