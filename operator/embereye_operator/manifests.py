@@ -40,6 +40,7 @@ ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
 DATA_FOLDER = "/var/lib/embereye"
+TELEMETRY_FOLDER = f"{DATA_FOLDER}/telemetry"
 PLACEMENT_KEY = "placement.json"
 PLAIN_PLACEMENT = 250_000  # characters; more is packed, for a ConfigMap holds a million bytes
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
@@ -318,6 +319,8 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
         {"name": "data", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
     ]
+    if claim := _telemetry_claim(fleet):
+        volumes.append({"name": "telemetry", "persistentVolumeClaim": {"claimName": claim}})
     # What is said here although it is the default: server-side apply leaves what we do not say as somebody else set it.
     pod: Manifest = {
         "hostNetwork": False,
@@ -359,6 +362,13 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
     return pod
 
 
+def _telemetry_claim(fleet: Fleet) -> str:
+    """The PersistentVolumeClaim that raw readings are kept in; empty: none."""
+    if isinstance(fleet.spec, SensorFleetSpec) and fleet.spec.telemetry.archive:
+        return fleet.spec.telemetry.claim
+    return ""
+
+
 def _volume(secret: str) -> str:
     return f"credentials-{secret.replace('.', '-')}"[:63].rstrip("-")
 
@@ -385,12 +395,17 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
         ports.insert(1, ("tcp", fleet.spec.listen.tcp))
         del environment["EMBEREYE_CREDENTIALS"]
+        if fleet.spec.telemetry.archive:
+            environment["EMBEREYE_TELEMETRY"] = TELEMETRY_FOLDER
+            environment["EMBEREYE_TELEMETRY_BYTES"] = str(int(quantity(fleet.spec.telemetry.size) or 0))
     probe = {"grpc": {"port": GRPC_PORT, "service": ""}, "timeoutSeconds": 2}
     mounts: list[Manifest] = [
         {"name": "placement", "mountPath": PLACEMENT_FOLDER, "readOnly": True},
         {"name": "data", "mountPath": DATA_FOLDER},
         {"name": "tmp", "mountPath": "/tmp"},
     ]
+    if _telemetry_claim(fleet):
+        mounts.append({"name": "telemetry", "mountPath": TELEMETRY_FOLDER})
     mounts.extend(
         {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True} for name in secrets
     )

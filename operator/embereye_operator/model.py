@@ -334,6 +334,21 @@ class DeviceCommands(Resource):
 
 
 @dataclass(frozen=True)
+class Telemetry(Resource):
+    """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
+
+    archive: bool = described("Keep them.", default=False)
+    size: Quantity = described("Of the files of one shard; the oldest go beyond it.", default=Quantity("10Gi"))
+    claim: str = described(
+        "Name of a PersistentVolumeClaim, ReadWriteMany, that they are kept in; empty: gone with the shard's pod.",
+        default="",
+        pattern="^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+        hint="is not the name of a PersistentVolumeClaim",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True)
 class ScaleDown(Resource):
     """How shards are taken away."""
 
@@ -466,6 +481,7 @@ class SensorFleetSpec(Resource):
     flame: FlamePercent = described("Thresholds for flame.", default=FlamePercent)
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
+    telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
     shards: int = _shards()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

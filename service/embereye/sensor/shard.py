@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from prometheus_client.core import Metric
@@ -14,7 +13,7 @@ from prometheus_client.core import Metric
 from embereye.process.grpc_server import Service
 from embereye.process.http_server import all_interfaces
 from embereye.process.lifecycle import UserError
-from embereye.sensor.archive import Archive
+from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.bands import BandTable
 from embereye.sensor.batches import take
 from embereye.sensor.device import SensorDevice
@@ -43,8 +42,8 @@ HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams
 class SensorShard:
     """Implements `embereye.shard.service.ShardCore` for sensors."""
 
-    def __init__(self, telemetry: Path | None = None) -> None:
-        """`telemetry` is the folder for raw readings; None: they are not kept."""
+    def __init__(self, telemetry: Telemetry | None = None) -> None:
+        """`telemetry` is where raw readings are kept; None: they are not."""
         self._telemetry = telemetry
         self.commands = Commands(start="PERIOD_ON", calibration="EEPROM1", request="REQUEST1")
         self.garbage: Counter[str] = Counter()
@@ -99,8 +98,16 @@ class SensorShard:
             self._servers.append(server)
         context.tasks.start(self._tick(), name="sensor-tick")
         if self._telemetry is not None:
-            self.intake.archive = Archive(self._telemetry, options.shard)
-            context.tasks.start(self.intake.archive.run(), name="sensor-archive")
+            self._keep(self._telemetry, context)
+
+    def _keep(self, telemetry: Telemetry, context: ShardContext) -> None:
+        try:
+            archive = Archive(telemetry.folder, context.options.shard, retention_bytes=telemetry.size)
+        except UserError as error:
+            logger.error("raw readings are not kept: %s", error)  # noqa: TRY400 - watching goes on without
+            return
+        self.intake.archive = archive
+        context.tasks.start(archive.run(), name="sensor-archive")
 
     def apply(self, assignment: Assignment) -> None:
         """Own the assignment's devices; those that stay keep their state."""
