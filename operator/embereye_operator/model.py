@@ -72,7 +72,7 @@ def _ordered(low: str, high: str) -> Rule:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sensor(Resource):
     """A thermal, gas, smoke or flame sensor."""
 
@@ -124,7 +124,7 @@ class SecretReference(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Camera(Resource):
     """A camera."""
 
@@ -485,7 +485,7 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_DARK = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Condition(Resource):
     """The answer to one question about the fleet."""
 
@@ -497,7 +497,7 @@ class Condition(Resource):
     observed_generation: int = described("Of the spec that was judged.", default=0, minimum=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DarkDevice(Resource):
     """A declared device that is not covered."""
 
@@ -506,7 +506,7 @@ class DarkDevice(Resource):
     reason: str = described("Why it is dark.", default="")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceSummary(Resource):
     """How many devices are watched."""
 
@@ -516,7 +516,7 @@ class DeviceSummary(Resource):
     dark: tuple[DarkDevice, ...] = described("The others, the first 20.", default=(), max_items=MAX_DARK)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LoadSummary(Resource):
     """Measured by the shards, rounded."""
 
