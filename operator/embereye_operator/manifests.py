@@ -3,7 +3,9 @@
 import base64
 import contextlib
 import gzip
+import hashlib
 import json
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +39,8 @@ LABEL_FLEET = "embereye.dev/fleet"  # value: see fleet_label
 LABEL_SHARD = "embereye.dev/shard"
 ANNOTATION_DRAIN = "embereye.dev/drain"  # of a fleet: shards, with commas, that others are to take the place of
 ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it was made to replace
+ANNOTATION_DEVICE = "embereye.dev/device"  # of a Service: the camera that pushes to it
+PUSHED = r"rtp://:(\d{1,5})(?:[/?#]|$)"  # sources that wait for the camera; with an address it is a multicast group
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
 DATA_FOLDER = "/var/lib/embereye"
@@ -140,22 +144,26 @@ def build_children(
     that nodes can be emptied, so that evictions must not be refused.
     """
     secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
+    pushing = push_ports(assignments)
     return [
         build_placement(fleet, assignments=assignments, record=record),
         *(build_service(fleet, shard) for shard in shards),
         build_fleet_service(fleet),
+        *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
         build_disruption_budget(fleet, evictable=evictable),
         *(build_deployment(fleet, shard, settings, secrets, (replaces or {}).get(shard, "")) for shard in shards),
-        *build_additions(fleet, settings, offers),
+        *build_additions(fleet, settings, offers, sorted(set(pushing.values()))),
     ]
 
 
-def build_additions(fleet: Fleet, settings: Settings, offers: Callable[[str], bool]) -> list[Manifest]:
-    """Children of kinds that not every cluster knows, or that not every fleet wants."""
+def build_additions(
+    fleet: Fleet, settings: Settings, offers: Callable[[str], bool], udp: Sequence[int] = ()
+) -> list[Manifest]:
+    """Children of kinds that not every cluster knows, or that not every fleet wants; `udp` ports are let in."""
     built = []
     metadata = _metadata(fleet, fleet_name(fleet))
     if offers("NetworkPolicy"):
-        built.append(build_network_policy(fleet, metadata, selector(fleet)))
+        built.append(build_network_policy(fleet, metadata, selector(fleet), udp))
     match fleet.spec.autoscaling:
         case Autoscaling(mode="hpa", observe=False) if offers("HorizontalPodAutoscaler"):
             built.append(build_autoscaler(fleet, metadata))
@@ -264,6 +272,38 @@ def build_fleet_service(fleet: Fleet) -> Manifest:
         "kind": "Service",
         "metadata": _metadata(fleet, fleet_name(fleet)),
         "spec": {"type": "ClusterIP", "selector": selector(fleet), "ports": _ports(fleet)},
+    }
+
+
+def push_ports(assignments: Mapping[str, Assignment]) -> dict[str, int]:
+    """The UDP port of each camera that sends RTP to whoever owns it (`rtp://:5004`), by id."""
+    found = {}
+    for assignment in assignments.values():
+        for device in assignment.devices:
+            if match := re.match(PUSHED, device.source):
+                found[device.id] = int(match[1])
+    return dict(sorted(found.items()))
+
+
+def push_name(fleet: Fleet, device: str) -> str:
+    """Name of the Service of a camera that pushes: its id, as far as a DNS label can say it, made unique."""
+    unique = hashlib.blake2b(device.encode(), digest_size=4).hexdigest()
+    name = re.sub("[^a-z0-9]+", "-", device.lower()).strip("-")
+    return f"{fleet_name(fleet)}-{name[: 62 - len(fleet_name(fleet)) - len(unique) - 1].rstrip('-')}-{unique}"
+
+
+def build_push_service(fleet: Fleet, device: str, port: int, owner: str) -> Manifest:
+    """The address that a camera pushes RTP to, whichever shard owns it: it stays when the owner changes."""
+    metadata = _metadata(fleet, push_name(fleet, device))
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {**metadata, "annotations": {ANNOTATION_DEVICE: device}},
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {**selector(fleet), LABEL_SHARD: owner},
+            "ports": [{"name": "rtp", "port": port, "targetPort": port, "protocol": "UDP"}],
+        },
     }
 
 

@@ -75,7 +75,7 @@ def _ordered(low: str, high: str) -> Rule:
 DigitalFlameOutput = Literal["activeHigh", "activeLow"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SensorCalibration(Resource):
     """How a sensor's raw values are to be read; what is not given is as in the fleet."""
 
@@ -95,7 +95,7 @@ class SensorCalibration(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sensor(Resource):
     """A thermal, gas, smoke or flame sensor."""
 
@@ -105,7 +105,7 @@ class Sensor(Resource):
     calibration: SensorCalibration | None = described("What is its own.", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Point(Resource):
     """A point of a picture. Not x and y: YAML 1.1 reads a bare y as true."""
 
@@ -113,14 +113,14 @@ class Point(Resource):
     top: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PictureMask(Resource):
     """A region that is not looked at."""
 
     points: tuple[Point, ...] = described("The corners of the polygon, in order.", min_items=3, max_items=32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CameraRate(Resource):
     """A camera's own frame rate."""
 
@@ -136,7 +136,7 @@ class CameraRate(Resource):
     min: float | None = described("Frames per second kept under overload.", default=None, minimum=1, maximum=60)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SecretReference(Resource):
     """A Secret in the fleet's namespace."""
 
@@ -148,7 +148,7 @@ class SecretReference(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Camera(Resource):
     """A camera."""
 
@@ -167,7 +167,7 @@ class Camera(Resource):
     credentials_ref: SecretReference | None = described("The camera's user name and password.", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ConfigMapKey(Resource):
     """A ConfigMap in the fleet's namespace."""
 
@@ -179,7 +179,7 @@ class ConfigMapKey(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DevicesFrom(Resource):
     """Where more devices are declared."""
 
@@ -200,7 +200,7 @@ NOT_METRICS = Rule(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SensorListen(Resource):
     """The ports that devices connect to."""
 
@@ -219,7 +219,7 @@ class SensorListen(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CameraListen(Resource):
     """The port that cameras push to."""
 
@@ -228,7 +228,7 @@ class CameraListen(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Batching(Resource):
     """When what arrived is analysed together."""
 
@@ -238,7 +238,7 @@ class Batching(Resource):
     max_items: int = described("Packets that make a tick early.", default=2000, minimum=1, maximum=100_000)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Queue(Resource):
     """What happens to a backlog."""
 
@@ -249,7 +249,7 @@ class Queue(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Thermal(Resource):
     """Heat, from thermal frames. Informed by EN 54-5; no compliance is claimed."""
 
@@ -267,7 +267,7 @@ class Thermal(Resource):
     emissivity: float = described("Of what is looked at.", default=0.95, minimum=0.1, maximum=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GasCurve(Resource):
     """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
 
@@ -275,7 +275,7 @@ class GasCurve(Resource):
     exponent: float = described("Slope of the line.", default=-2.769034857, minimum=-10, maximum=-0.1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gas(Resource):
     """Gas, from an MQ-135 on ADC3."""
 
@@ -298,7 +298,7 @@ class Gas(Resource):
     curve: GasCurve = described("From resistance to ppm; by default CO2's.", default=GasCurve)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SmokePercent(Resource):
     """Smoke, from the analog channel ADC1."""
 
@@ -307,7 +307,7 @@ class SmokePercent(Resource):
     alarm_percent: float = described("% of the converter's range.", default=25.0, minimum=0, maximum=100)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FlamePercent(Resource):
     """Flame, from the analog channel ADC2."""
 
@@ -317,14 +317,14 @@ class FlamePercent(Resource):
     digital: DigitalFlameOutput = described("What the digital output is while there is a flame.", default="activeHigh")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Converter(Resource):
     """The devices' analog-to-digital converters."""
 
     bits: int = described("Resolution; 10 bits give 0 to 1023.", default=12, minimum=8, maximum=16)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceCommands(Resource):
     """The bare words sent to text devices."""
 
@@ -333,7 +333,7 @@ class DeviceCommands(Resource):
     request: str = described("Send one frame now.", default="REQUEST1", pattern="^[!-~]*$", max_length=32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Telemetry(Resource):
     """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
 
@@ -348,7 +348,7 @@ class Telemetry(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ScaleDown(Resource):
     """How shards are taken away."""
 
@@ -360,7 +360,7 @@ class ScaleDown(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Autoscaling(Resource):
     """Who decides how many shards there are."""
 
@@ -382,7 +382,7 @@ class Autoscaling(Resource):
     scale_down: ScaleDown = described("How shards are taken away.", default=ScaleDown)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Toleration(Resource):
     """A toleration, as Kubernetes has it."""
 
@@ -393,7 +393,7 @@ class Toleration(Resource):
     toleration_seconds: int | None = described("How long a NoExecute taint is borne.", default=None, minimum=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TopologySpread(Resource):
     """How the fleet's shards are spread; the label selector is ours."""
 
@@ -404,7 +404,7 @@ class TopologySpread(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Resources(Resource):
     """Resource requests and limits of a shard."""
 
@@ -412,7 +412,7 @@ class Resources(Resource):
     limits: Mapping[str, Quantity] = described("For example memory: 1Gi.", default=dict, max_items=8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Template(Resource):
     """What goes into every shard's pod."""
 
@@ -426,7 +426,7 @@ class Template(Resource):
     image_pull_secrets: tuple[SecretReference, ...] = described("For the image.", default=(), max_items=8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Alerts(Resource):
     """Alert rules for Prometheus."""
 
@@ -465,7 +465,7 @@ def _devices_from(what: str) -> Any:
     return described(f"More {what}, from ConfigMaps in the fleet's namespace.", default=(), max_items=32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SensorFleetSpec(Resource):
     """Sensors that are watched together."""
 
@@ -489,7 +489,7 @@ class SensorFleetSpec(Resource):
     paused: bool = described("Leave everything as it is.", default=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FleetRate(Resource):
     """Frame rates."""
 
@@ -498,7 +498,7 @@ class FleetRate(Resource):
     min: float = described("Frames per second kept under overload.", default=5.0, minimum=1, maximum=60)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ScoreThreshold(Resource):
     """A detector's threshold."""
 
@@ -506,7 +506,7 @@ class ScoreThreshold(Resource):
     threshold: float = described("Score from 0 to 1 that is reported as an alarm.", default=0.5, minimum=0, maximum=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Detection(Resource):
     """What is looked for in pictures."""
 
@@ -517,7 +517,7 @@ class Detection(Resource):
     smoke: ScoreThreshold = described("Smoke.", default=ScoreThreshold)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Evidence(Resource):
     """Pictures kept around an alarm."""
 
@@ -530,7 +530,7 @@ class Evidence(Resource):
     retention: Duration = described("How long they are kept.", default=Duration(7 * DAY), long=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CameraFleetSpec(Resource):
     """Cameras that are watched together."""
 
@@ -554,7 +554,7 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_DARK = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Condition(Resource):
     """The answer to one question about the fleet."""
 
@@ -566,7 +566,7 @@ class Condition(Resource):
     observed_generation: int = described("Of the spec that was judged.", default=0, minimum=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DarkDevice(Resource):
     """A declared device that is not covered."""
 
@@ -575,7 +575,7 @@ class DarkDevice(Resource):
     reason: str = described("Why it is dark.", default="")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceSummary(Resource):
     """How many devices are watched."""
 
@@ -585,7 +585,7 @@ class DeviceSummary(Resource):
     dark: tuple[DarkDevice, ...] = described("The others, the first 20.", default=(), max_items=MAX_DARK)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LoadSummary(Resource):
     """Measured by the shards, rounded."""
 
@@ -597,7 +597,7 @@ class LoadSummary(Resource):
     lead: float = described("Seconds until a new shard is ready.", default=0.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LastScale(Resource):
     """The latest change of the number of shards."""
 
@@ -608,7 +608,7 @@ class LastScale(Resource):
     inputs: Mapping[str, float] = described("What it was decided on.", default=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FleetStatus(Resource):
     """What the operator says about a fleet."""
 
@@ -631,7 +631,7 @@ class FleetStatus(Resource):
 # --- fleets ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FleetType:
     """Names of a fleet resource."""
 
@@ -670,7 +670,7 @@ class FleetError(UserError):
         self.problems = problems
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """A fleet as it is declared."""
 
@@ -748,7 +748,7 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceList(Resource):
     """What a ConfigMap's key holds, wrapped so that it is validated as a fleet's own list is."""
 
