@@ -193,7 +193,7 @@ class CaptureClock:
     grow by DRIFT, which is more than two crystals differ. A jump of more than JUMP_NS is a new clock.
     """
 
-    DRIFT = 0.001
+    DRIFT = 0.0005
     JUMP_NS = 1_000_000_000
 
     def __init__(self) -> None:
