@@ -72,6 +72,29 @@ def _ordered(low: str, high: str) -> Rule:
     )
 
 
+DigitalFlameOutput = Literal["activeHigh", "activeLow"]
+
+
+@dataclass(frozen=True)
+class SensorCalibration(Resource):
+    """How a sensor's raw values are to be read; what is not given is as in the fleet."""
+
+    emissivity: float | None = described("Of what it looks at.", default=None, minimum=0.1, maximum=1)
+    converter_bits: int | None = described(
+        "Resolution of its analog-to-digital converter.", default=None, minimum=8, maximum=16
+    )
+    load_kilohm: float | None = described("kΩ; load resistor of its MQ-135.", default=None, minimum=0.1, maximum=1000)
+    clean_air_kilohm: float | None = described(
+        "kΩ; R0 of its MQ-135. embereye calibrate gas measures it.", default=None, minimum=0.1, maximum=10_000
+    )
+    supply_ratio: float | None = described(
+        "Supply of its MQ-135 over the converter's reference.", default=None, minimum=0.1, maximum=10
+    )
+    digital_flame: DigitalFlameOutput | None = described(
+        "What its digital flame output is while there is a flame.", default=None
+    )
+
+
 @dataclass(frozen=True)
 class Sensor(Resource):
     """A thermal, gas, smoke or flame sensor."""
@@ -79,6 +102,7 @@ class Sensor(Resource):
     id: str = _device_id("sensor")
     zone: str = _zone()
     location: str = described("Where it is, for people.", default="", max_length=200)
+    calibration: SensorCalibration | None = described("What is its own.", default=None)
 
 
 @dataclass(frozen=True)
@@ -244,6 +268,14 @@ class Thermal(Resource):
 
 
 @dataclass(frozen=True)
+class GasCurve(Resource):
+    """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
+
+    scale: float = described("ppm where Rs is R0.", default=116.6020682, minimum=0.001, maximum=1_000_000)
+    exponent: float = described("Slope of the line.", default=-2.769034857, minimum=-10, maximum=-0.1)
+
+
+@dataclass(frozen=True)
 class Gas(Resource):
     """Gas, from an MQ-135 on ADC3."""
 
@@ -251,7 +283,19 @@ class Gas(Resource):
     pre_alarm_ppm: float = described("ppm CO2-equivalent.", default=2000.0, minimum=1, maximum=1_000_000)
     alarm_ppm: float = described("ppm CO2-equivalent.", default=5000.0, minimum=1, maximum=1_000_000)
     load_kilohm: float = described("kΩ; the load resistor.", default=10.0, minimum=0.1, maximum=1000)
-    clean_air_kilohm: float = described("kΩ; the sensor in clean air, R0.", default=76.63, minimum=0.1, maximum=10_000)
+    clean_air_kilohm: float = described(
+        "kΩ; R0 of the curve. embereye calibrate gas measures it in clean air.",
+        default=76.63,
+        minimum=0.1,
+        maximum=10_000,
+    )
+    supply_ratio: float = described(
+        "Supply of the sensor over the converter's reference: 1.52 for 5 V at a converter of 3.3 V.",
+        default=1.0,
+        minimum=0.1,
+        maximum=10,
+    )
+    curve: GasCurve = described("From resistance to ppm; by default CO2's.", default=GasCurve)
 
 
 @dataclass(frozen=True)
@@ -270,6 +314,14 @@ class FlamePercent(Resource):
     RULES = (_ordered("preAlarmPercent", "alarmPercent"),)
     pre_alarm_percent: float = described("% of the converter's range.", default=55.0, minimum=0, maximum=100)
     alarm_percent: float = described("% of the converter's range.", default=75.0, minimum=0, maximum=100)
+    digital: DigitalFlameOutput = described("What the digital output is while there is a flame.", default="activeHigh")
+
+
+@dataclass(frozen=True)
+class Converter(Resource):
+    """The devices' analog-to-digital converters."""
+
+    bits: int = described("Resolution; 10 bits give 0 to 1023.", default=12, minimum=8, maximum=16)
 
 
 @dataclass(frozen=True)
@@ -412,6 +464,7 @@ class SensorFleetSpec(Resource):
     gas: Gas = described("Thresholds for gas.", default=Gas)
     smoke: SmokePercent = described("Thresholds for smoke.", default=SmokePercent)
     flame: FlamePercent = described("Thresholds for flame.", default=FlamePercent)
+    converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
     shards: int = _shards()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)

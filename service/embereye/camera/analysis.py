@@ -85,10 +85,11 @@ def make_still(frame: Frame, observation: Observation) -> bytes:
         size = (max(1, round(width * factor)), max(1, round(height * factor)))
         picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
         height, width = picture.shape[:2]
-    if observation.box and observation.level > Level.LEVEL_CLEAR:
-        x, y, w, h = observation.box
-        corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
-        cv2.rectangle(picture, *corners, (0, 0, 255), 1)
+    for finding in observation.findings:
+        if finding.box and finding.level > Level.LEVEL_CLEAR:
+            x, y, w, h = finding.box
+            corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
+            cv2.rectangle(picture, *corners, (0, 0, 255), 1)
     for quality in (75, 55, 35, 15):
         data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
         if len(data) <= STILL_BYTES:

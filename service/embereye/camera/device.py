@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from embereye.camera.analysis import Analysis, Analyst, UndecodableError
+from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
 from embereye.camera.sources.push import Verdict
 from embereye.shard.coverage import SECOND, Watch
@@ -16,6 +17,7 @@ from embereye.v1.types_pb2 import Device, Level, Term
 from embereye.vision.detector import Detector
 from embereye.vision.observation import Box, Observation
 from embereye.vision.thresholds import FlameThresholds
+from embereye.zone.sentences import kind_word
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class CameraDevice:
         *,
         submit: Callable[["CameraDevice"], None],
         report: Callable[["CameraDevice", Observation], None],
+        delays: Delays | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.device = device
@@ -68,6 +71,7 @@ class CameraDevice:
         self.pushed = False
         self._submit = submit
         self._report = report
+        self._delays = delays or Delays()
         self._clock = clock
         self._still_ns = 0
         self._time_ns = 0  # of the latest frame
@@ -101,10 +105,8 @@ class CameraDevice:
 
     def _renew(self) -> None:
         assert self._setup
-        limits = FlameThresholds()
-        if self._setup.flame_threshold > 0:
-            limits = FlameThresholds(score_min=self._setup.flame_threshold)
-        self._analyst = Analyst(Detector(limits, self.device.masks))
+        flame = FlameThresholds(score_min=self._setup.flame_threshold or FlameThresholds.score_min)
+        self._analyst = Analyst(Detector(flame if "flame" in self._setup.detectors else None, self.device.masks))
 
     def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""
@@ -164,6 +166,7 @@ class CameraDevice:
         seen = result.observation
         self.cpu_seconds += result.cpu_seconds
         self.watch.analysed_ns = now
+        self._delays.observe((now - frame.received_ns) / SECOND)
         if not seen.unchanged or not self._changed_ns:
             self._changed_ns = now
         if not seen.blind:
@@ -235,9 +238,9 @@ class CameraDevice:
         if seen := self.observation:
             terms += [
                 Term(name="age", value=(now - seen.time_ns) / 1e6, unit="ms"),
-                Term(name="flame.score", value=seen.score, unit="1"),
                 Term(name="motion", value=100 * seen.motion, unit="%"),
             ]
+            terms += [Term(name=f"{kind_word(of.kind)}.score", value=of.score, unit="1") for of in seen.findings]
         return terms
 
     def frame_rate(self, now: int) -> float:

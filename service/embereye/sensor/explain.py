@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print what the hub knows of the device; 1 where it is not covered."""
-    entries = [entry for entry in _devices(arguments.console) if entry["id"] == arguments.device]
+    entries = [entry for entry in known_devices(arguments.console) if entry["id"] == arguments.device]
     if not entries:
         raise UserError(f"no fleet declares a device {arguments.device}, and none of that name talks to a shard")
     for entry in entries:
@@ -37,7 +37,8 @@ def run(arguments: Namespace) -> int:
     return 0 if all(entry["covered"] for entry in entries) else 1
 
 
-def _devices(console: str) -> list[dict[str, Any]]:
+def known_devices(console: str) -> list[dict[str, Any]]:
+    """What the hub at `console` knows of every device; UserError where it does not answer."""
     url = console.rstrip("/") + "/v1/devices"
     if not url.startswith(("http://", "https://")):
         raise UserError(f'--console "{console}" is not a URL such as http://127.0.0.1:8080')

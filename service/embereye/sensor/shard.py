@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
 UNDECLARED_SECONDS = 60  # that they stay after their last word
 TICK_SECONDS = 0.25  # between looks at silence and coverage
-LOOK_TICKS = 20  # ticks between two looks at whether the sensors work
+LOOK_TICKS = 20  # ticks between two looks at whether a sensor works
 COLLECT_AFTER = 20_000  # objects made and not yet freed, until the garbage collector looks at the new ones
 HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams are closed
 
@@ -217,9 +217,10 @@ class SensorShard:
             if ticks % 4 == 0:
                 self._count()
                 self._meter.sample()
+            # A share of them at a time: none of the others waits for long.
+            for device in list(self._devices.values())[ticks % LOOK_TICKS :: LOOK_TICKS]:
+                device.look(now)
             if ticks % LOOK_TICKS == 0:
-                for device in self._devices.values():
-                    device.look(now)
                 stale = now - UNDECLARED_SECONDS * 1_000_000_000
                 for name in [name for name, device in self._undeclared.items() if device.watch.heard_ns < stale]:
                     self._undeclared.pop(name).release()

@@ -12,6 +12,7 @@ from embereye.sim.fire import Fire
 from embereye.sim.scene import render
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Kind, Level, Mask, Sense
+from embereye.vision.observation import Finding, Observation
 
 from .conftest import SECOND, assignment, device, eventually, noisy_jpeg, status_of
 
@@ -211,6 +212,19 @@ async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(
     assert len({report.episode for report in running.reports}) == 1
     picture = status_of(shard, "c1").picture
     assert picture.startswith(b"\xff\xd8")
+
+
+async def test_each_kind_that_is_seen_is_evidence_of_its_own(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1", zone="hall")))
+    flame, smoke = (Finding(kind, Level.LEVEL_PRE_ALARM, 0.6) for kind in (Kind.KIND_FLAME, Kind.KIND_SMOKE))
+    heat = Finding(Kind.KIND_HEAT, Level.LEVEL_CLEAR)
+    shard._observe(shard._cameras["c1"], Observation(time.time_ns(), (flame, smoke, heat)))
+    assert [(report.kind, report.level) for report in running.reports] == [
+        (Kind.KIND_FLAME, Level.LEVEL_PRE_ALARM),
+        (Kind.KIND_SMOKE, Level.LEVEL_PRE_ALARM),
+    ]
+    assert len({report.episode for report in running.reports}) == 2
 
 
 async def test_a_quiet_room_and_somebody_walking_through_raise_nothing(running):
