@@ -47,6 +47,7 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
             Mask(x=[point.left for point in mask.points], y=[point.top for point in mask.points])
             for mask in device.masks
         )
+        out.view = device.view
         out.credentials = device.credentials_ref.name if device.credentials_ref else ""
     return out
 
