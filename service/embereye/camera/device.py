@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from embereye.camera.analysis import Analysis, Analyst, UndecodableError
 from embereye.camera.mailbox import Frame, Mailbox, Tally
 from embereye.camera.reception import Reception
+from embereye.camera.ring import Budget, Kept, Ring
 from embereye.camera.sources.push import Verdict
 from embereye.shard.coverage import SECOND, Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
@@ -23,6 +24,7 @@ from embereye.zone.sentences import kind_word
 logger = logging.getLogger(__name__)
 
 DEADLINE_NS = 2 * SECOND  # where the assignment names none
+EVIDENCE_NS = (5 * SECOND, 10 * SECOND)  # before and after an alarm, where the assignment names none
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
 RATE_FRAMES = 32  # over which the frame rate is measured
@@ -53,12 +55,15 @@ class CameraDevice:
         device: Device,
         settings: CameraSettings,
         *,
+        budget: Budget,
         submit: Callable[["CameraDevice"], None],
         report: Callable[["CameraDevice", Observation], None],
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.device = device
         self.mailbox = Mailbox()
+        self.ring = Ring(budget)
+        self.latest: Kept | None = None  # the frame that was analysed last
         self.watch = Watch()
         self.state = "waiting for a sender"
         self.unopened = ""  # why the source cannot be opened at all
@@ -82,12 +87,15 @@ class CameraDevice:
         self._setup: Setup | None = None
         self._analyst: Analyst
         self.deadline_ns = DEADLINE_NS
+        self.evidence_ns = EVIDENCE_NS
         self.configure(device, settings)
 
     def configure(self, device: Device, settings: CameraSettings) -> None:
         """Take new settings; the detector forgets what it saw only if what it depends on changed."""
         self.device = device
         self.deadline_ns = settings.deadline_ns or DEADLINE_NS
+        before, after = EVIDENCE_NS
+        self.evidence_ns = settings.evidence_before_ns or before, settings.evidence_after_ns or after
         self.mailbox.fps_target = device.fps_target
         setup, view = Setup.of(device, settings), (device.source, device.view)
         if view != self._view or not self._setup:
@@ -178,6 +186,8 @@ class CameraDevice:
         self.watch.analysed_ns = now
         self._fault = result.fault
         self.observation = seen
+        self.latest = Kept(frame.time_ns, frame.data, frame.header.width, frame.header.height)
+        self.ring.add(self.latest, self.evidence_ns[0], suspected=seen.suspected)
         if result.still:
             self.still, self._still_ns = result.still, now
         if self.blindness(now):
