@@ -165,6 +165,11 @@ class Camera(Resource):
     detectors: tuple[Detector, ...] = described("Instead of the fleet's.", default=(), unique=True, max_items=4)
     masks: tuple[PictureMask, ...] = described("Regions that are not looked at.", default=(), max_items=8)
     credentials_ref: SecretReference | None = described("The camera's user name and password.", default=None)
+    view: str = described(
+        "Any text, a date for example. Change it after aiming the camera anew: what it shows then is its reference.",
+        default="",
+        max_length=63,
+    )
 
 
 @dataclass(frozen=True, slots=True)

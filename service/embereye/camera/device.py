@@ -4,17 +4,20 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from embereye.camera.analysis import Analysis, Analyst, UndecodableError
 from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
+from embereye.camera.reception import Reception
+from embereye.camera.ring import Budget, Kept, Ring
 from embereye.camera.sources.push import Verdict
 from embereye.shard.coverage import SECOND, Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device, Level, Term
 from embereye.vision.detector import Detector
+from embereye.vision.health import PictureHealth
 from embereye.vision.observation import Box, Observation
 from embereye.vision.thresholds import FlameThresholds
 from embereye.zone.sentences import kind_word
@@ -22,8 +25,7 @@ from embereye.zone.sentences import kind_word
 logger = logging.getLogger(__name__)
 
 DEADLINE_NS = 2 * SECOND  # where the assignment names none
-FROZEN_NS = 5 * SECOND  # a still scene has noise; a picture that is the same to the last bit is a stuck camera
-BLIND_NS = SECOND  # of a black or blank picture before it counts: a cut or a flash is no blindness
+EVIDENCE_NS = (5 * SECOND, 10 * SECOND)  # before and after an alarm, where the assignment names none
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
 RATE_FRAMES = 32  # over which the frame rate is measured
@@ -54,6 +56,7 @@ class CameraDevice:
         device: Device,
         settings: CameraSettings,
         *,
+        budget: Budget,
         submit: Callable[["CameraDevice"], None],
         report: Callable[["CameraDevice", Observation], None],
         delays: Delays | None = None,
@@ -61,6 +64,8 @@ class CameraDevice:
     ) -> None:
         self.device = device
         self.mailbox = Mailbox()
+        self.ring = Ring(budget)
+        self.latest: Kept | None = None  # the frame that was analysed last
         self.watch = Watch()
         self.state = "waiting for a sender"
         self.unopened = ""  # why the source cannot be opened at all
@@ -75,25 +80,34 @@ class CameraDevice:
         self._clock = clock
         self._still_ns = 0
         self._time_ns = 0  # of the latest frame
-        self._changed_ns = 0  # when the picture last differed from the one before
-        self._sighted_ns = 0  # when the picture last showed anything
+        self._fault = ""  # what is wrong with the picture
+        self._health: PictureHealth
+        self._view = ("", "")
+        self._reception = Reception()
         self._failing = ""
         self._hanging = ""
         self._arrivals: deque[int] = deque(maxlen=RATE_FRAMES)
         self._setup: Setup | None = None
         self._analyst: Analyst
         self.deadline_ns = DEADLINE_NS
+        self.evidence_ns = EVIDENCE_NS
         self.configure(device, settings)
 
     def configure(self, device: Device, settings: CameraSettings) -> None:
         """Take new settings; the detector forgets what it saw only if what it depends on changed."""
         self.device = device
         self.deadline_ns = settings.deadline_ns or DEADLINE_NS
+        before, after = EVIDENCE_NS
+        self.evidence_ns = settings.evidence_before_ns or before, settings.evidence_after_ns or after
         self.mailbox.fps_target = device.fps_target
-        setup = Setup.of(device, settings)
-        if setup != self._setup:
-            self._setup = setup
-            self._renew()
+        setup, view = Setup.of(device, settings), (device.source, device.view)
+        if view != self._view or not self._setup:
+            self._health, self._view = PictureHealth(), view
+        elif setup == self._setup:
+            self._health.patience_ns = self.deadline_ns
+            return
+        self._setup = setup
+        self._renew()
 
     @property
     def idle_detectors(self) -> str:
@@ -106,7 +120,9 @@ class CameraDevice:
     def _renew(self) -> None:
         assert self._setup
         flame = FlameThresholds(score_min=self._setup.flame_threshold or FlameThresholds.score_min)
-        self._analyst = Analyst(Detector(flame if "flame" in self._setup.detectors else None, self.device.masks))
+        self._health.patience_ns = self.deadline_ns
+        detector = Detector(flame if "flame" in self._setup.detectors else None, self.device.masks)
+        self._analyst = Analyst(detector, self._health)
 
     def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""
@@ -120,6 +136,8 @@ class CameraDevice:
         return Verdict(taken=True, reason=self._take(data, self._believed(time_ns, now), now, tally))
 
     def _believed(self, time_ns: int, now: int) -> int:
+        if time_ns:
+            self._reception.stamp(time_ns, now)
         # A clock that stands still or is far off must not blind a detector that works with time.
         return time_ns if self._time_ns < time_ns and abs(time_ns - now) < CLOCK_SKEW_NS else now
 
@@ -129,6 +147,7 @@ class CameraDevice:
         self._time_ns = max(time_ns, self._time_ns)
         boosted = self.observation is not None and self.observation.suspected
         reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=boosted, lost=lost)
+        self._reception.frame(1.0 if reason else min(1.0, sum(w * h for _, _, w, h in lost)), now)
         if self.mailbox.waiting:
             self._submit(self)
         return reason
@@ -149,6 +168,7 @@ class CameraDevice:
             self._analysed(frame, result, now)
         elif isinstance(result, UndecodableError):
             self.mailbox.failed(frame, "undecodable", str(result), now)
+            self._reception.spoilt()
         else:
             self.failures += 1
             self.mailbox.failed(frame, "analysis failed", f"{type(result).__name__}: {result}", now)
@@ -156,6 +176,7 @@ class CameraDevice:
             if reason != self._failing and isinstance(result, BaseException):
                 logger.error("camera %s: %s", self.device.id, reason, exc_info=result)
             self._failing = reason
+            self._health = PictureHealth()
             self._renew()  # its memory may be what it fails on
         if self.mailbox.waiting:
             self._submit(self)
@@ -167,17 +188,16 @@ class CameraDevice:
         self.cpu_seconds += result.cpu_seconds
         self.watch.analysed_ns = now
         self._delays.observe((now - frame.received_ns) / SECOND)
-        if not seen.unchanged or not self._changed_ns:
-            self._changed_ns = now
-        if not seen.blind:
-            self._sighted_ns = now
-        elif not self._sighted_ns:
-            self._sighted_ns = now - BLIND_NS
+        self._fault = result.fault
         self.observation = seen
+        self.latest = Kept(frame.time_ns, frame.data, frame.header.width, frame.header.height)
+        self.ring.add(self.latest, self.evidence_ns[0], suspected=seen.suspected)
         if result.still:
             self.still, self._still_ns = result.still, now
-        if not self.blindness(now):
-            self._report(self, seen)
+        if self.blindness(now):
+            # Whoever cannot see may still raise an alarm, but must not say that a fire is out.
+            seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.LEVEL_CLEAR))
+        self._report(self, seen)
 
     def hangs(self, seconds: float) -> None:
         """Learn that the analysis of one frame does not end."""
@@ -189,12 +209,12 @@ class CameraDevice:
             return self.idle_detectors
         if self._failing or self._hanging:
             return self._failing or self._hanging
-        frozen = now - self._changed_ns
-        if self._changed_ns and frozen > max(self.deadline_ns, FROZEN_NS):
-            return f"picture frozen: exactly the same for {frozen / SECOND:.0f} s"
-        if self.observation and self.observation.blind and now - self._sighted_ns >= BLIND_NS:
-            return self.observation.blind
-        return ""
+        if self._fault:
+            return self._fault
+        fault = self._reception.fault(now)
+        if fault and now - self.mailbox.rejected_ns <= self.deadline_ns:
+            return f"{fault}; at last: {self.mailbox.rejected_reason}"
+        return fault
 
     def reason(self, now: int) -> str:
         """One sentence why this camera is not covered, or ''."""
@@ -204,9 +224,10 @@ class CameraDevice:
         reason = self.watch.reason(now, self.deadline_ns)
         if not reason or reason == self.watch.blind:
             return reason
-        if self.watch.blind:
+        silent = now - self.watch.heard_ns > self.deadline_ns
+        if self.watch.blind and (self.idle_detectors or not silent):
             return self.watch.blind
-        if now - self.watch.heard_ns > self.deadline_ns:
+        if silent:
             return f"{reason}; source: {self.state}"
         if now - self.mailbox.rejected_ns <= self.deadline_ns:
             return f"{reason}; frames are rejected: {self.mailbox.rejected_reason}"
