@@ -4,10 +4,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from embereye.camera.analysis import Analysis, Analyst, UndecodableError
 from embereye.camera.mailbox import Frame, Mailbox, Tally
+from embereye.camera.model import CameraModel, ModelHost
 from embereye.camera.sources.push import Verdict
 from embereye.shard.coverage import SECOND, Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
@@ -15,6 +16,7 @@ from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device, Level, Term
 from embereye.vision.detector import Detector
 from embereye.vision.observation import Box, Observation
+from embereye.vision.persistence import merged
 from embereye.vision.thresholds import FlameThresholds
 from embereye.zone.sentences import kind_word
 
@@ -26,7 +28,8 @@ BLIND_NS = SECOND  # of a black or blank picture before it counts: a cut or a fl
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
 RATE_FRAMES = 32  # over which the frame rate is measured
-AVAILABLE = ("flame", "motion")  # detectors of this version
+AVAILABLE = ("flame", "motion")  # built-in detectors of this version
+MODEL = "model"  # the fleet's own
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,15 @@ class Setup:
     detectors: tuple[str, ...]
     masks: bytes  # serialised, to compare
     flame_threshold: float
+    model: bytes  # serialised, to compare; empty: none
 
     @classmethod
     def of(cls, device: Device, settings: CameraSettings) -> "Setup":
         """The setup of `device` under `settings`; the device's own detectors come first, none at all means all."""
         masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
-        detectors = tuple(sorted(device.detectors or settings.detectors or AVAILABLE))
-        return cls(detectors, masks, settings.flame_threshold)
+        detectors = tuple(sorted(device.detectors or {*(settings.detectors or AVAILABLE), MODEL}))
+        model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
+        return cls(detectors, masks, settings.flame_threshold, model)
 
 
 class CameraDevice:
@@ -55,9 +60,12 @@ class CameraDevice:
         *,
         submit: Callable[["CameraDevice"], None],
         report: Callable[["CameraDevice", Observation], None],
+        host: ModelHost | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.device = device
+        self.model: CameraModel | None = None
+        self._host = host
         self.mailbox = Mailbox()
         self.watch = Watch()
         self.state = "waiting for a sender"
@@ -91,12 +99,13 @@ class CameraDevice:
         if setup != self._setup:
             self._setup = setup
             self._renew()
+            self._choose_model(settings)
 
     @property
     def idle_detectors(self) -> str:
         """Why nothing can be detected here at all, or ''."""
         assert self._setup
-        if any(name in AVAILABLE for name in self._setup.detectors):
+        if self.model or self._builtin:
             return ""
         return f"this version has none of its detectors: {', '.join(self._setup.detectors)}"
 
@@ -104,6 +113,15 @@ class CameraDevice:
         assert self._setup
         flame = FlameThresholds(score_min=self._setup.flame_threshold or FlameThresholds.score_min)
         self._analyst = Analyst(Detector(flame if "flame" in self._setup.detectors else None, self.device.masks))
+
+    def _choose_model(self, settings: CameraSettings) -> None:
+        assert self._setup
+        if self.model and self._host:
+            self._host.workers.withdraw(self.model)
+        self.model = None
+        if self._setup.model and self._host:
+            model = settings.model
+            self.model = CameraModel(self.device.id, self._host, model, tuple(self.device.masks), self._clock)
 
     def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""
@@ -161,6 +179,9 @@ class CameraDevice:
         self.mailbox.analysed(frame)
         self._failing = ""
         seen = result.observation
+        if self.model:
+            self.model.offer(frame, seen)
+            seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
         self.cpu_seconds += result.cpu_seconds
         self.watch.analysed_ns = now
         if not seen.unchanged or not self._changed_ns:
@@ -190,7 +211,16 @@ class CameraDevice:
             return f"picture frozen: exactly the same for {frozen / SECOND:.0f} s"
         if self.observation and self.observation.blind and now - self._sighted_ns >= BLIND_NS:
             return self.observation.blind
-        return ""
+        return self.degraded(now) if not self._builtin else ""
+
+    @property
+    def _builtin(self) -> bool:
+        assert self._setup
+        return any(name in AVAILABLE for name in self._setup.detectors)
+
+    def degraded(self, now: int) -> str:
+        """Why less is detected here than was asked for, or ''."""
+        return self.model.degraded(now) if self.model else ""
 
     def reason(self, now: int) -> str:
         """One sentence why this camera is not covered, or ''."""
@@ -222,6 +252,7 @@ class CameraDevice:
             latest=self._latest(now),
             picture=self.still if now - self._still_ns < STILL_TOLD_NS else b"",
             state=self._state(now),
+            degraded=self.degraded(now),
         )
 
     def _state(self, now: int) -> str:
