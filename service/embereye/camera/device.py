@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from embereye.camera.analysis import Analysis, Analyst, UndecodableError
+from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
 from embereye.camera.model import CameraModel, ModelHost
 from embereye.camera.sources.push import Verdict
@@ -61,6 +62,7 @@ class CameraDevice:
         submit: Callable[["CameraDevice"], None],
         report: Callable[["CameraDevice", Observation], None],
         host: ModelHost | None = None,
+        delays: Delays | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.device = device
@@ -77,6 +79,7 @@ class CameraDevice:
         self.pushed = False
         self._submit = submit
         self._report = report
+        self._delays = delays or Delays()
         self._clock = clock
         self._still_ns = 0
         self._time_ns = 0  # of the latest frame
@@ -184,6 +187,7 @@ class CameraDevice:
             seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
         self.cpu_seconds += result.cpu_seconds
         self.watch.analysed_ns = now
+        self._delays.observe((now - frame.received_ns) / SECOND)
         if not seen.unchanged or not self._changed_ns:
             self._changed_ns = now
         if not seen.blind:

@@ -8,24 +8,26 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
 from embereye.camera.mailbox import Tally
 from embereye.camera.measure import LoadMeter
+from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.workers import Workers, thread_count
 from embereye.process.grpc_server import Service
-from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
 from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
-from embereye.v1.types_pb2 import Device, Level, Sense
+from embereye.v1.types_pb2 import Device, Level
 from embereye.vision.observation import Observation
 
 logger = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class CameraShard:
         self._meter = LoadMeter()
         self._context: ShardContext | None = None
         self._dials = asyncio.Semaphore(DIALS)
+        self._delays = Delays()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
         self._retired_cpu = 0.0
         self._retired_failures = 0
@@ -86,7 +89,7 @@ class CameraShard:
             known = self._cameras.get(camera)
             if known is None:
                 self._cameras[camera] = CameraDevice(
-                    device, settings, submit=self._workers.submit, report=self._observe
+                    device, settings, submit=self._workers.submit, report=self._observe, delays=self._delays
                 )
                 self._open(device)
                 continue
@@ -159,17 +162,7 @@ class CameraShard:
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
         now = time.time_ns()
-        for finding in seen.findings:
-            sign = Sign(
-                device=device.id,
-                zone=device.zone,
-                kind=finding.kind,
-                sense=Sense.SENSE_CAMERA,
-                level=finding.level,
-                score=finding.score,
-                why=finding.terms,
-                snapshot=camera.still if finding.level >= Level.LEVEL_ALARM else b"",
-            )
+        for sign in signs(camera, seen):
             report = self._episodes.observe(sign, now)
             if report and self._context:
                 self._context.report(report)
@@ -245,6 +238,12 @@ class CameraShard:
             "embereye_camera_analysis_failures",
             "Frames on which a detector failed.",
             value=self._retired_failures + sum(camera.failures for camera in cameras),
+        )
+        yield HistogramMetricFamily(
+            "embereye_camera_frame_delay_seconds",
+            "From a frame's arrival to the end of its analysis.",
+            buckets=self._delays.buckets(),
+            sum_value=self._delays.sum,
         )
         sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
         states = Counter(camera.state.partition(":")[0].partition(";")[0] for camera in cameras)
