@@ -20,6 +20,7 @@ from embereye_operator.model import (
     GRPC_PORT,
     METRICS_PORT,
     Autoscaling,
+    CameraFleetSpec,
     Fleet,
     SensorFleetSpec,
     TopologySpread,
@@ -34,6 +35,7 @@ ANNOTATION_DRAIN = "embereye.dev/drain"  # of a fleet: shards, with commas, that
 ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it was made to replace
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
+MODEL_FOLDER = "/etc/embereye/model"
 DATA_FOLDER = "/var/lib/embereye"
 PLACEMENT_KEY = "placement.json"
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
@@ -314,7 +316,11 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
             for spread in template.topology_spread or SPREAD
         ],
         "containers": [_container(fleet, shard, settings, secrets)],
-        "volumes": [*volumes, *({"name": _volume(name), "secret": _secret(name)} for name in secrets)],
+        "volumes": [
+            *volumes,
+            *({"name": _volume(name), "secret": _secret(name)} for name in secrets),
+            *_model_volume(fleet),
+        ],
     }
     if template.node_selector:
         pod["nodeSelector"] = dict(template.node_selector)
@@ -328,6 +334,18 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
     if template.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret.name} for secret in template.image_pull_secrets]
     return pod
+
+
+def _model_volume(fleet: Fleet) -> list[Manifest]:
+    """The volume with the fleet's own model, where it has one that is not in the image."""
+    model = fleet.spec.detection.model if isinstance(fleet.spec, CameraFleetSpec) else None
+    if model is not None and model.config_map_ref:
+        source = {"name": model.config_map_ref.name, "optional": True}  # as a Secret
+        return [{"name": "model", "configMap": source}]
+    if model is not None and model.volume_ref:
+        claim = {"claimName": model.volume_ref.claim_name, "readOnly": True}
+        return [{"name": "model", "persistentVolumeClaim": claim}]
+    return []
 
 
 def _volume(secret: str) -> str:
@@ -351,6 +369,8 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
     }
+    if model := _model_volume(fleet):
+        environment["EMBEREYE_MODEL"] = MODEL_FOLDER
     ports = [("grpc", GRPC_PORT), ("metrics", METRICS_PORT)]
     if isinstance(fleet.spec, SensorFleetSpec):
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
@@ -365,6 +385,7 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
     mounts.extend(
         {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True} for name in secrets
     )
+    mounts.extend({"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model)
     container: Manifest = {
         "name": "shard",
         "image": settings.image,

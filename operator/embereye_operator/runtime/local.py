@@ -345,6 +345,8 @@ class LocalRuntime:
             volume = volumes[mount["name"]]
             if "configMap" in volume:
                 folder = self._folder("config", namespace, volume["configMap"]["name"])
+            elif "persistentVolumeClaim" in volume:
+                folder = self._folder("volumes", namespace, volume["persistentVolumeClaim"]["claimName"])
             else:
                 folder = self._folder("shards", namespace, metadata["name"])
             if mount["mountPath"] != "/tmp":

@@ -99,9 +99,10 @@ class CameraDevice:
         self.deadline_ns = settings.deadline_ns or DEADLINE_NS
         self.mailbox.fps_target = device.fps_target
         setup = Setup.of(device, settings)
-        if setup != self._setup:
-            self._setup = setup
+        before, self._setup = self._setup, setup
+        if before is None or replace(setup, model=before.model) != before:
             self._renew()
+        if before is None or (setup.model, setup.masks) != (before.model, before.masks):
             self._choose_model(settings)
 
     @property
@@ -110,6 +111,8 @@ class CameraDevice:
         assert self._setup
         if self.model or self._builtin:
             return ""
+        if self._setup.detectors == (MODEL,):
+            return "model is its only detector, and its fleet declares no detection.model"
         return f"this version has none of its detectors: {', '.join(self._setup.detectors)}"
 
     def _renew(self) -> None:
@@ -272,6 +275,8 @@ class CameraDevice:
                 Term(name="motion", value=100 * seen.motion, unit="%"),
             ]
             terms += [Term(name=f"{kind_word(of.kind)}.score", value=of.score, unit="1") for of in seen.findings]
+        if self.model and self.model.runs:
+            terms.append(Term(name="model.run", value=self.model.seconds * 1e3, unit="ms"))
         return terms
 
     def frame_rate(self, now: int) -> float:

@@ -1,4 +1,4 @@
-"""A fleet's own model in a camera shard: loaded and reloaded from its file, run for each camera at a rate of its own."""
+"""A fleet's own model in a camera shard: loaded, again when its file changes, and run for each camera at a rate."""
 
 import asyncio
 import logging
@@ -72,10 +72,14 @@ class ModelHost:
 
     async def run(self) -> None:
         """Load the model, and again whenever its file changes."""
-        self.workers.start()
+        started = False
         while True:
             if self.settings is not None:
+                if not started:
+                    started = True
+                    self.workers.start()
                 await self._refresh(self.settings)
+                self.workers.watch()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _refresh(self, settings: Model) -> None:

@@ -14,6 +14,7 @@ from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
 from embereye.camera.mailbox import Tally
 from embereye.camera.measure import LoadMeter
+from embereye.camera.model import ModelHost
 from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
@@ -52,6 +53,7 @@ class CameraShard:
         self._context: ShardContext | None = None
         self._dials = asyncio.Semaphore(DIALS)
         self._delays = Delays()
+        self._host = ModelHost()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
         self._retired_cpu = 0.0
         self._retired_failures = 0
@@ -67,10 +69,12 @@ class CameraShard:
         self._context = context
         self._workers.start()
         context.tasks.start(self._tick(), name="camera-tick")
+        context.tasks.start(self._host.run(), name="camera-model")
 
     def apply(self, assignment: Assignment) -> None:
         """Own exactly these cameras; only the sources of cameras that are new or changed are (re)started."""
         settings = assignment.camera
+        self._host.configure(settings.model if settings.HasField("model") else None)
         peers = {peer.shard: peer.grpc for peer in assignment.peers}
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
@@ -89,7 +93,12 @@ class CameraShard:
             known = self._cameras.get(camera)
             if known is None:
                 self._cameras[camera] = CameraDevice(
-                    device, settings, submit=self._workers.submit, report=self._observe, delays=self._delays
+                    device,
+                    settings,
+                    submit=self._workers.submit,
+                    report=self._observe,
+                    host=self._host,
+                    delays=self._delays,
                 )
                 self._open(device)
                 continue
@@ -132,6 +141,8 @@ class CameraShard:
         self._close(name)
         camera = self._cameras.pop(name)
         self._workers.withdraw(camera)
+        if camera.model:
+            self._host.workers.withdraw(camera.model)
         camera.mailbox.discard("handed over")
         ledger = camera.mailbox.ledger
         self._retired.offered += ledger.offered
@@ -256,6 +267,22 @@ class CameraShard:
             "Cameras that suspect fire.",
             value=sum(camera.level > Level.LEVEL_CLEAR for camera in cameras),
         )
+        models = [camera.model for camera in cameras if camera.model]
+        if models:
+            yield CounterMetricFamily(
+                "embereye_camera_model_runs", "Pictures that the model looked at.", value=sum(of.runs for of in models)
+            )
+            yield CounterMetricFamily(
+                "embereye_camera_model_cpu_seconds",
+                "CPU time of the model.",
+                value=sum(of.cpu_seconds for of in models),
+            )
+        now = time.time_ns()
+        yield GaugeMetricFamily(
+            "embereye_camera_degraded",
+            "Cameras in which less is detected than was asked for.",
+            value=sum(bool(camera.degraded(now)) for camera in cameras),
+        )
         yield GaugeMetricFamily("embereye_camera_workers_hung", "Worker threads that hang.", value=self._workers.hung)
 
     async def drain(self) -> None:
@@ -273,3 +300,4 @@ class CameraShard:
         for camera in list(self._cameras):
             self._close(camera)
         self._workers.stop()
+        self._host.workers.stop()

@@ -194,7 +194,7 @@ def _scores(values: npt.NDArray[Any], settings: Model) -> Floats:
     elif settings.activation == Model.ACTIVATION_SOFTMAX:
         powers = np.exp(scores - scores.max(axis=1, keepdims=True))
         scores = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
-    if scores.size and not (-1e-3 <= scores.min() and scores.max() <= 1 + 1e-3):
+    if scores.size and (scores.min() < -1e-3 or scores.max() > 1 + 1e-3):
         raise ModelError(
             f"its scores go from {scores.min():.3g} to {scores.max():.3g}, not from 0 to 1: "
             "does it need activation sigmoid or softmax?"
