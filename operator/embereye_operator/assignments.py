@@ -1,8 +1,8 @@
 """What each shard is told: its devices, its peers, its settings; and when the epoch grows."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from google.protobuf import json_format
 
@@ -182,24 +182,35 @@ def build_assignments(
     `members` are the shards that may own devices, with their addresses; `others` exist but own nothing: they are on
     their way in or out, and only learn where each device is. `holders` names, for devices that are being handed over,
     the shard that goes on watching until the new owner does: it has the device among its own *and* elsewhere.
+    Where others' devices are is the same for all, and much: `located` adds it for the one who is told.
     """
     holders = holders or {}
     settings = build_settings(fleet.spec)
+    held: dict[str | None, list[Device]] = defaultdict(list)
+    for device in devices:
+        for holder in {placement.get(device.id), holders.get(device.id)}:
+            held[holder].append(device)
     out = {}
     for shard in sorted({*members, *others}):
         assignment = Assignment(
             fleet=fleet.key,
             shard=shard,
             epoch=epoch,
-            devices=[device for device in devices if shard in {placement.get(device.id), holders.get(device.id)}],
+            devices=held[shard],
             peers=[peer for name, peer in sorted(members.items()) if name != shard],
-            elsewhere={device: owner for device, owner in placement.items() if owner != shard},
         )
         if isinstance(settings, SensorSettings):
             assignment.sensor.CopyFrom(settings)
         else:
             assignment.camera.CopyFrom(settings)
         out[shard] = assignment
+    return out
+
+
+def located(assignment: Assignment, placement: Mapping[str, str]) -> Assignment:
+    """`assignment` with the owners of all devices that are not the shard's own."""
+    out = Assignment(elsewhere={device: owner for device, owner in placement.items() if owner != assignment.shard})
+    out.MergeFrom(assignment)
     return out
 
 
@@ -221,30 +232,30 @@ def encode(assignment: Assignment) -> str:
 def decode(text: str) -> Assignment | None:
     """The inverse; None where `text` is no assignment (somebody edited it)."""
     try:
-        return json_format.Parse(text, Assignment(), ignore_unknown_fields=True)
+        assignment = json_format.Parse(text, Assignment(), ignore_unknown_fields=True)
     except json_format.ParseError:
         return None
+    assignment.ClearField("elsewhere")  # v0.1.0 wrote it here
+    return assignment
 
 
-def next_epoch(wanted: Mapping[str, Assignment], stored: Mapping[str, Assignment | None], floor: int) -> int:
+def next_epoch(
+    wanted: Mapping[str, Assignment], stored: Mapping[str, Assignment | None], floor: int, *, moved: bool = False
+) -> int:
     """The epoch of `wanted`: the stored one where nothing changed, one more than any known where something did.
 
     `floor` is the highest epoch known from elsewhere (status, shards): the store may have been lost or edited.
+    `moved`: a device has another owner, which an assignment does not say of two shards that both have it.
     A shard that is no longer wanted, or is new and owns nothing, is no change to the others: their epoch stays.
     """
     epochs = {kept.epoch for shard in wanted if (kept := stored.get(shard))}
     latest = max(epochs, default=0)
-    same = len(epochs) == 1 and latest >= floor
+    same = len(epochs) == 1 and latest >= floor and not moved
     for shard, assignment in wanted.items():
         kept = stored.get(shard)
         if kept is None:
             same = same and shard not in stored and not assignment.devices
-        elif _content(kept) != _content(assignment):
-            same = False
+        else:
+            assignment.epoch = kept.epoch
+            same = same and kept == assignment
     return latest if same else max(latest, floor) + 1
-
-
-def _content(assignment: Assignment) -> dict[str, Any]:
-    content = json_format.MessageToDict(assignment)
-    content.pop("epoch", None)
-    return content

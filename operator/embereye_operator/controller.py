@@ -13,7 +13,8 @@ from embereye_operator.memory import Memory
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus, parse_fleet
 from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime import NotLeadingError, UnavailableError
-from embereye_operator.runtime.kubernetes import KubernetesRuntime, ObjectKey
+from embereye_operator.runtime.cache import ObjectKey, Stored
+from embereye_operator.runtime.kubernetes import KubernetesRuntime
 from embereye_operator.schema import Manifest
 from embereye_operator.workqueue import WorkQueue
 
@@ -37,6 +38,7 @@ class FleetRecord:
     status: FleetStatus = field(default_factory=FleetStatus)
     memory: Memory = field(default_factory=Memory)
     fleet: Fleet | None = None
+    version: int = 0  # of the object that `fleet` was read from
     at_rest: int = 0  # passes since anything was on its way
     passes: int = 0
     failures: int = 0
@@ -45,19 +47,20 @@ class FleetRecord:
     failing: str = ""  # why the latest pass failed
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=15.0))
 
-    def parsed(self, manifest: Manifest) -> Fleet:
-        """The fleet that `manifest` declares; what did not change is not validated again."""
+    def read(self, stored: Stored) -> Fleet | None:
+        """The fleet that was stored, None where it is being deleted; what did not change is not validated again."""
+        if self.fleet is not None and self.version == stored.version:
+            return self.fleet
+        manifest = stored.manifest()
         known, metadata = self.fleet, manifest["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return None
         annotations = metadata.get("annotations") or {}
-        if (
-            known is None
-            or known.uid != metadata.get("uid")
-            or known.generation != metadata.get("generation")
-            or known.annotations != annotations
-        ):
-            self.fleet = parse_fleet(manifest, strict=False)
-        else:
-            self.fleet = replace(known, manifest={**manifest, "spec": known.manifest["spec"]})
+        told = metadata.get("uid"), metadata.get("generation"), annotations
+        if known is None or (known.uid, known.generation, known.annotations) != told:
+            known = parse_fleet(manifest, strict=False)
+        # Of a manifest that has been read only the status is looked at again.
+        self.fleet, self.version = replace(known, manifest={"status": manifest.get("status")}), stored.version
         return self.fleet
 
 
@@ -157,7 +160,7 @@ class Controller:
             # Lists of many objects cost more than what watches may have missed is worth.
             await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))
 
-    def _judge_watches(self, missed: list[Manifest]) -> None:
+    def _judge_watches(self, missed: list[ObjectKey]) -> None:
         # One object may be listed before its event arrives; a watch that is dead misses more every time.
         if not missed:
             self._lagging_since = 0.0
@@ -206,18 +209,18 @@ class Controller:
     # --- one pass ---
 
     async def _pass(self, key: ObjectKey) -> None:
-        manifest = self._runtime.cache.objects.get(key)
-        if manifest is None or manifest["metadata"].get("deletionTimestamp"):
-            # Owner references make the children go; the hub has none.
-            if self.records.pop(key, None) is not None:
-                logger.info("%s %s/%s is gone", *key)
-                await self._retain()
+        stored = self._runtime.cache.objects.get(key)
+        if stored is None:
+            await self._forget(key)
             return
         record = self.records.setdefault(key, FleetRecord())
         started = time.monotonic()
         record.passes += 1
         try:
-            fleet = record.parsed(manifest)
+            fleet = record.read(stored)
+            if fleet is None:
+                await self._forget(key)
+                return
             async with asyncio.timeout(PASS_LIMIT):
                 outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, record.memory)
         except NotLeadingError:
@@ -236,6 +239,12 @@ class Controller:
         record.at_rest = record.at_rest + 1 if outcome.at_rest else 0
         if outcome.actions:
             logger.info("%s: %s", fleet.key, ", ".join(outcome.actions))
+
+    async def _forget(self, key: ObjectKey) -> None:
+        # Owner references make the children go; the hub has none.
+        if self.records.pop(key, None) is not None:
+            logger.info("%s %s/%s is gone", *key)
+            await self._retain()
 
     def _failed(self, key: ObjectKey, record: FleetRecord, error: Exception) -> None:
         reason = str(error) or type(error).__name__

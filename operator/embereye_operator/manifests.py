@@ -1,8 +1,13 @@
 """Spec in, Kubernetes manifests out, nothing else: the children of a fleet."""
 
+import base64
+import contextlib
+import gzip
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye_operator.additions import (
@@ -38,6 +43,7 @@ CREDENTIALS_FOLDER = "/etc/embereye/credentials"
 MODEL_FOLDER = "/etc/embereye/model"
 DATA_FOLDER = "/var/lib/embereye"
 PLACEMENT_KEY = "placement.json"
+PLAIN_PLACEMENT = 250_000  # characters; more is packed, for a ConfigMap holds a million bytes
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
 GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what gRPC and the spool need after it
 READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
@@ -193,15 +199,38 @@ def _metadata(fleet: Fleet, name: str, shard: str = "") -> Manifest:
 
 
 def build_placement(fleet: Fleet, *, assignments: Mapping[str, Assignment], record: Manifest) -> Manifest:
-    """The ConfigMap that shards follow as files and that a new leader reads before it decides anything."""
-    data = {f"{shard}.json": encode(assignment) for shard, assignment in assignments.items()}
-    data[PLACEMENT_KEY] = json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return {
+    """The ConfigMap that shards follow as files and that a new leader reads before it decides anything.
+
+    People can read it, but for a large one, whose files are packed with gzip.
+    """
+    files = {f"{shard}.json": encode(assignment) for shard, assignment in assignments.items()}
+    files[PLACEMENT_KEY] = json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    manifest: Manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _metadata(fleet, placement_name(fleet)),
-        "data": dict(sorted(data.items())),
     }
+    if sum(map(len, files.values())) > PLAIN_PLACEMENT:
+        packed = {f"{name}.gz": gzip.compress(text.encode(), mtime=0) for name, text in sorted(files.items())}
+        manifest["binaryData"] = {name: base64.b64encode(content).decode() for name, content in packed.items()}
+    else:
+        manifest["data"] = dict(sorted(files.items()))
+    return manifest
+
+
+def placement_files(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """The files that `build_placement` put in, by name; those that somebody made unreadable are left out."""
+    files = dict(manifest.get("data") or {})
+    for name, content in (manifest.get("binaryData") or {}).items():
+        with contextlib.suppress(ValueError, OSError, EOFError, zlib.error):
+            files[name.removesuffix(".gz")] = gzip.decompress(base64.b64decode(content)).decode()
+    return files
+
+
+def placement_size(manifest: Mapping[str, Any]) -> int:
+    """Bytes, as the API server counts them."""
+    packed = sum(len(content) * 3 // 4 for content in (manifest.get("binaryData") or {}).values())
+    return packed + sum(len(text.encode()) for text in (manifest.get("data") or {}).values())
 
 
 def _ports(fleet: Fleet) -> list[Manifest]:

@@ -4,10 +4,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.autoscale import DEFAULT_LEAD, Scaler
 from embereye_operator.model import FleetStatus
+from embereye_operator.record import Record
 from embereye_operator.schema import Manifest
 
 SECOND = 1_000_000_000  # nanoseconds
@@ -42,6 +44,8 @@ class Memory:
     declared: tuple[Any, list[Device]] = ((), [])  # from what, devices
     applied: Any = None  # under what everything was as it should be
     status: tuple[Manifest, FleetStatus] | None = None  # as it was written
+    found: tuple[Mapping[tuple[str, str], str], Record, list[str]] | None = None  # versions, record, existing shards
+    roster: tuple[Any, FleetRoster] = field(default_factory=lambda: ((), FleetRoster()))  # from what, as it was told
     uneven: int = 0  # since when loads have differed too much; 0: they do not
     _rates: dict[str, _Rate] = field(default_factory=dict)
 

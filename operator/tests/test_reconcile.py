@@ -1,6 +1,7 @@
 """One pass after another against a runtime in memory."""
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -385,9 +386,10 @@ class TestDeviceLists:
 
 
 async def test_a_placement_that_no_config_map_can_hold_is_reported_and_not_applied() -> None:
-    location = "x" * 200
-    sensors = [{"id": f"sensor-{n:04}-{'y' * 50}", "zone": "z" * 60, "location": location} for n in range(3000)]
-    world = World(manifest(spec={"sensors": sensors}, uid="u"))
+    chance = random.Random(1)
+    sensors = [{"id": f"s-{n}", "zone": "z", "location": f"{chance.getrandbits(800):0200x}"} for n in range(9000)]
+    world = World(fleet_of(count=1, sensorsFrom=[{"configMapRef": {"name": name}} for name in "ab"]))
+    world.runtime.maps = {"a": {"list": json.dumps(sensors[:5000])}, "b": {"list": json.dumps(sensors[5000:])}}
     outcome = await world.step()
     assert condition(outcome.status, "Degraded")[:2] == ("True", "PlacementTooLarge")
     assert PLACEMENT not in world.runtime.objects

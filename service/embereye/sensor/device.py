@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from embereye.sensor.bands import NOWHERE, BandTable, Limits
 from embereye.sensor.calibration import active_low, emissivity_of, full_scale_of, settings_of
 from embereye.sensor.health import Health
+from embereye.sensor.summary import Summary, summarize
 from embereye.sensor.thresholds import (
     Assessment,
     assess_flame,
@@ -46,6 +48,7 @@ COMPACTED = "compacted"
 FRAMES_LOST_NS = 30 * SECOND
 FRAMES_LOST_INTERVALS = 10
 FRAMES_KNOWN = 20  # sent, before anything is expected of those to come
+CHANNELS = {SMOKE: (0, "smoke"), FLAME: (1, "flame"), GAS: (2, "gas")}  # kind → its column in a row, its name
 STARTLE_COUNTS = 40  # a pixel that rose by so many raw counts, some 4 K, is looked at without waiting for the tick
 
 
@@ -163,7 +166,7 @@ class SensorDevice:
         """Analyse readings (n, 4) in order, and book them; the signs they show, the clear ones of open signs too.
 
         Levels are those that one reading after the other would have led to, as long as they change no more often than
-        TRANSITIONS; what is left then is replaced by its extremes and its last reading.
+        TRANSITIONS; what is left then is compacted.
         """
         count = len(rows)
         self.ledger.offered += count
@@ -179,15 +182,31 @@ class SensorDevice:
             start += 1
         else:
             rest = rows[start:]
-            if len(rest) > 2:
-                self.ledger.shed[COMPACTED] += len(rest) - 2
-                count -= len(rest) - 2
-                signs += self._reading(np.fmax.reduce(rest, axis=0).tolist(), now_ns)
+            if len(rest) > 3:  # a summary has as many rows
+                self.ledger.shed[COMPACTED] += len(rest)
+                count -= len(rest)
+                signs += self._summary(rest, now_ns)
+            else:
+                signs += [sign for row in rest.tolist() for sign in self._reading(row, now_ns)]
+            looked = len(rows) - 1
         if self.attentive and looked != len(rows) - 1:
             signs += self._reading(rows[-1].tolist(), now_ns)
         self.ledger.analysed += count
         self._remember(rows, now_ns)
         return signs
+
+    def compact(self, rows: NDArray[np.float64], now_ns: int) -> list[Sign]:
+        """Analyse what stands for readings (n, 4) that are given up, and book them as shed; the signs it shows."""
+        self.shed(COMPACTED, len(rows))
+        self.watch.heard_ns = now_ns
+        signs = self._summary(rows, now_ns)
+        self._remember(rows, now_ns)
+        return signs
+
+    def _summary(self, rows: NDArray[np.float64], now_ns: int) -> list[Sign]:
+        found = summarize(rows, self._full_scale)
+        signs = [sign for row in found.rows.tolist() for sign in self._reading(row, now_ns)]
+        return [_explained(sign, found) for sign in signs]
 
     def _next_outside(self, rows: NDArray[np.float64], start: int) -> int:
         """The first row from `start` on that may change a level."""
@@ -463,3 +482,16 @@ class SensorDevice:
 
     def _level(self, kind: Kind.ValueType) -> Level.ValueType:
         return self._held.get(kind, CLEAR)
+
+
+def _explained(sign: Sign, found: Summary) -> Sign:
+    """`sign` with what it was made from: one look at what stands for many readings."""
+    column, name = CHANNELS[sign.kind]
+    terms = [
+        Term(name=f"{name}.{what}", value=values[column], unit="counts")
+        for what, values in (("lowest", found.lowest), ("highest", found.highest), ("last", found.last))
+    ]
+    terms.append(Term(name=f"{name}.slope", value=found.slope[column], unit="counts/reading"))
+    terms = [term for term in terms if not math.isnan(term.value)]
+    note = f"{found.readings} readings came faster than they could be analysed one by one: compacted"
+    return replace(sign, why=(*sign.why, *terms), note="; ".join(filter(None, (sign.note, note))))
