@@ -27,6 +27,7 @@ from embereye_operator.model import (
     GRPC_PORT,
     METRICS_PORT,
     Autoscaling,
+    CameraFleetSpec,
     Fleet,
     SensorFleetSpec,
     TopologySpread,
@@ -43,6 +44,7 @@ ANNOTATION_DEVICE = "embereye.dev/device"  # of a Service: the camera that pushe
 PUSHED = r"rtp://:(\d{1,5})(?:[/?#]|$)"  # sources that wait for the camera; with an address it is a multicast group
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
+MODEL_FOLDER = "/etc/embereye/model"
 DATA_FOLDER = "/var/lib/embereye"
 TELEMETRY_FOLDER = f"{DATA_FOLDER}/telemetry"
 PLACEMENT_KEY = "placement.json"
@@ -386,7 +388,11 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
             for spread in template.topology_spread or SPREAD
         ],
         "containers": [_container(fleet, shard, settings, secrets)],
-        "volumes": [*volumes, *({"name": _volume(name), "secret": _secret(name)} for name in secrets)],
+        "volumes": [
+            *volumes,
+            *({"name": _volume(name), "secret": _secret(name)} for name in secrets),
+            *_model_volume(fleet),
+        ],
     }
     if template.node_selector:
         pod["nodeSelector"] = dict(template.node_selector)
@@ -407,6 +413,18 @@ def _telemetry_claim(fleet: Fleet) -> str:
     if isinstance(fleet.spec, SensorFleetSpec) and fleet.spec.telemetry.archive:
         return fleet.spec.telemetry.claim
     return ""
+
+
+def _model_volume(fleet: Fleet) -> list[Manifest]:
+    """The volume with the fleet's own model, where it has one that is not in the image."""
+    model = fleet.spec.detection.model if isinstance(fleet.spec, CameraFleetSpec) else None
+    if model is not None and model.config_map_ref:
+        source = {"name": model.config_map_ref.name, "optional": True}  # as a Secret
+        return [{"name": "model", "configMap": source}]
+    if model is not None and model.volume_ref:
+        claim = {"claimName": model.volume_ref.claim_name, "readOnly": True}
+        return [{"name": "model", "persistentVolumeClaim": claim}]
+    return []
 
 
 def _volume(secret: str) -> str:
@@ -430,6 +448,8 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
     }
+    if model := _model_volume(fleet):
+        environment["EMBEREYE_MODEL"] = MODEL_FOLDER
     ports = [("grpc", GRPC_PORT), ("metrics", METRICS_PORT)]
     if isinstance(fleet.spec, SensorFleetSpec):
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
@@ -449,6 +469,7 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
     mounts.extend(
         {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True} for name in secrets
     )
+    mounts.extend({"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model)
     container: Manifest = {
         "name": "shard",
         "image": settings.image,

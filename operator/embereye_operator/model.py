@@ -32,7 +32,7 @@ MAX_DEVICES = 5000  # declared in a fleet; etcd refuses objects of more than 1.5
 MAX_SHARDS = 64
 
 FleetKind = Literal["sensors", "cameras"]
-Detector = Literal["motion", "flame", "smoke", "heat"]
+Detector = Literal["motion", "flame", "smoke", "heat", "model"]
 
 MILLISECOND = 1_000_000  # nanoseconds
 SECOND = 1_000_000_000  # nanoseconds
@@ -162,7 +162,12 @@ class Camera(Resource):
     )
     location: str = described("Where it is, for people.", default="", max_length=200)
     fps: CameraRate | None = described("Instead of the fleet's frame rate.", default=None)
-    detectors: tuple[Detector, ...] = described("Instead of the fleet's.", default=(), unique=True, max_items=4)
+    detectors: tuple[Detector, ...] = described(
+        "Instead of the fleet's; with a model of your own only where model is among them.",
+        default=(),
+        unique=True,
+        max_items=5,
+    )
     masks: tuple[PictureMask, ...] = described("Regions that are not looked at.", default=(), max_items=8)
     credentials_ref: SecretReference | None = described("The camera's user name and password.", default=None)
     view: str = described(
@@ -512,12 +517,130 @@ class ScoreThreshold(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelInput(Resource):
+    """How a picture becomes the model's input: per channel (pixel x scale - mean) / std, pixels 0 to 255."""
+
+    width: int = described("Pixels.", default=640, minimum=16, maximum=2048)
+    height: int = described("Pixels.", default=640, minimum=16, maximum=2048)
+    fit: Literal["letterbox", "stretch"] = described(
+        "letterbox keeps the picture's proportions, with grey bars.", default="letterbox"
+    )
+    color: Literal["RGB", "BGR"] = described("Order of the channels.", default="RGB")
+    scale: float = described("0.00392157 makes 0 to 1.", default=0.00392157, minimum=0.0001, maximum=1000)
+    mean: tuple[float, ...] = described("Per channel, in their order.", default=(), min_items=3, max_items=3)
+    std: tuple[float, ...] = described(
+        "Per channel, in their order.", default=(), min_items=3, max_items=3, item=Limit(minimum=0.0001)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelClass(Resource):
+    """A class of the model's that is a sign of fire; the others are not listed."""
+
+    index: int = described("Number of the class, from 0.", minimum=0, maximum=9999)
+    kind: Literal["flame", "smoke"] = described("What it is a sign of.")
+    threshold: float = described("Score from which on it counts.", default=0.5, minimum=0.01, maximum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFile(Resource):
+    """A file in a PersistentVolumeClaim of the fleet's namespace, mounted read-only in every shard."""
+
+    claim_name: str = described(
+        "Name of the claim.", pattern=OBJECT_NAME, hint="is not the name of a claim", max_length=253
+    )
+    path: str = described(
+        "Of the file in the volume.",
+        pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*$",
+        hint="is not a path inside the volume, such as models/fire.onnx",
+        max_length=1024,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MapFile(Resource):
+    """A file in a ConfigMap of the fleet's namespace (binaryData, at most 1 MiB), mounted in every shard."""
+
+    name: str = described(
+        "Name of the ConfigMap.", pattern=OBJECT_NAME, hint="is not the name of a ConfigMap", max_length=253
+    )
+    key: str = described(
+        "The key that holds the file.", pattern=r"^[-._A-Za-z0-9]+$", hint="is not a key of a ConfigMap", max_length=253
+    )
+
+
+MODEL_PLACES = ("path", "configMapRef", "volumeRef")
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionModel(Resource):
+    """An ONNX model of your own, besides the built-in detectors."""
+
+    RULES = (
+        Rule(
+            "[has(self.path), has(self.configMapRef), has(self.volumeRef)].filter(given, given).size() == 1",
+            f"needs exactly one of {', '.join(MODEL_PLACES)}",
+            lambda value, _: sum(name in value for name in MODEL_PLACES) == 1,
+        ),
+    )
+    decoder: Literal["yolov5", "yolov8", "classification"] = described("What its output means; see docs/models.md.")
+    classes: tuple[ModelClass, ...] = described("Its classes that are signs of fire.", min_items=1, max_items=32)
+    path: str | None = described(
+        "Of the file, where the shard sees it: in its image, or on this machine.",
+        default=None,
+        min_length=1,
+        max_length=1024,
+    )
+    config_map_ref: MapFile | None = described("The file in a ConfigMap.", default=None)
+    volume_ref: VolumeFile | None = described("The file in a PersistentVolumeClaim.", default=None)
+    activation: Literal["none", "sigmoid", "softmax"] = described(
+        "What its scores still need to be 0 to 1.", default="none"
+    )
+    input: ModelInput = described("How a picture becomes its input.", default=ModelInput)
+    overlap: float = described(
+        "Two boxes of a class that share more of their union are one thing.", default=0.45, minimum=0.05, maximum=0.95
+    )
+    runtime: Literal["opencv", "onnxruntime"] = described(
+        "onnxruntime is often faster; the image needs the extra embereye[onnx].", default="opencv"
+    )
+    every: Duration = described(
+        "Between two looks at a camera in which something moves or is suspected.",
+        default=Duration(SECOND),
+        minimum=50 * MILLISECOND,
+        maximum=MINUTE,
+    )
+    idle: Duration = described(
+        "Between two looks at a camera in which nothing does.",
+        default=Duration(10 * SECOND),
+        minimum=50 * MILLISECOND,
+        maximum=HOUR,
+    )
+    budget: Duration = described(
+        "That one look may take; a slower model degrades its cameras.",
+        default=Duration(SECOND),
+        minimum=MILLISECOND,
+        maximum=MINUTE,
+    )
+    alarm_after: Duration = described(
+        "That a sign must last to be an alarm.",
+        default=Duration(4 * SECOND),
+        minimum=100 * MILLISECOND,
+        maximum=10 * MINUTE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Detection(Resource):
     """What is looked for in pictures."""
 
     detectors: tuple[Detector, ...] = described(
-        "Which detectors run.", default=("motion", "flame", "smoke"), unique=True, min_items=1, max_items=4
+        "Which built-in detectors run; a model runs wherever it is declared.",
+        default=("motion", "flame", "smoke"),
+        unique=True,
+        min_items=1,
+        max_items=5,
     )
+    model: DetectionModel | None = described("An ONNX model of your own.", default=None)
     flame: ScoreThreshold = described("Flame.", default=ScoreThreshold)
     smoke: ScoreThreshold = described("Smoke.", default=ScoreThreshold)
 

@@ -15,6 +15,7 @@ from embereye.camera.device import CameraDevice
 from embereye.camera.evidence import Evidence
 from embereye.camera.mailbox import Tally
 from embereye.camera.measure import LoadMeter
+from embereye.camera.model import ModelHost
 from embereye.camera.ring import Budget
 from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
@@ -56,6 +57,7 @@ class CameraShard:
         self._context: ShardContext | None = None
         self._dials = asyncio.Semaphore(DIALS)
         self._delays = Delays()
+        self._host = ModelHost()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
         self._retired_cpu = 0.0
         self._retired_failures = 0
@@ -73,10 +75,12 @@ class CameraShard:
         if context.options.data:
             self._evidence = await Evidence.start(context)
         context.tasks.start(self._tick(), name="camera-tick")
+        context.tasks.start(self._host.run(), name="camera-model")
 
     def apply(self, assignment: Assignment) -> None:
         """Own exactly these cameras; only the sources of cameras that are new or changed are (re)started."""
         settings = assignment.camera
+        self._host.configure(settings.model if settings.HasField("model") else None)
         peers = {peer.shard: peer.grpc for peer in assignment.peers}
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
@@ -100,6 +104,7 @@ class CameraShard:
                     budget=self._budget,
                     submit=self._workers.submit,
                     report=self._observe,
+                    host=self._host,
                     delays=self._delays,
                 )
                 self._open(device)
@@ -146,6 +151,8 @@ class CameraShard:
         camera.ring.close()
         if self._evidence:
             self._evidence.forget(name)
+        if camera.model:
+            self._host.workers.withdraw(camera.model)
         camera.mailbox.discard("handed over")
         ledger = camera.mailbox.ledger
         self._retired.offered += ledger.offered
@@ -287,6 +294,22 @@ class CameraShard:
         )
         if self._evidence:
             yield from self._evidence.metrics()
+        models = [camera.model for camera in cameras if camera.model]
+        if models:
+            yield CounterMetricFamily(
+                "embereye_camera_model_runs", "Pictures that the model looked at.", value=sum(of.runs for of in models)
+            )
+            yield CounterMetricFamily(
+                "embereye_camera_model_cpu_seconds",
+                "CPU time of the model.",
+                value=sum(of.cpu_seconds for of in models),
+            )
+        now = time.time_ns()
+        yield GaugeMetricFamily(
+            "embereye_camera_degraded",
+            "Cameras in which less is detected than was asked for.",
+            value=sum(bool(camera.degraded(now)) for camera in cameras),
+        )
         yield GaugeMetricFamily("embereye_camera_workers_hung", "Worker threads that hang.", value=self._workers.hung)
 
     async def drain(self) -> None:
@@ -308,3 +331,4 @@ class CameraShard:
         self._workers.stop()
         if self._evidence:
             self._evidence.close()
+        self._host.workers.stop()
