@@ -9,6 +9,7 @@ import logging
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -20,6 +21,7 @@ from embereye.wire.device import (
     MAX_LINE,
     RAM_WORDS,
     WHOLE_READING,
+    CommandParser,
     DeviceParser,
     Eeprom,
     FrameWords,
@@ -365,18 +367,26 @@ class TextSession(asyncio.Protocol):
         relays = self._relays = self._relays or {}
         relay = relays.get(peer.tcp)
         if relay is None or relay.closed:
-            relay = relays[peer.tcp] = Relay(peer.tcp, self._pass_back)
+            relay = relays[peer.tcp] = Relay(peer.tcp, self._pass_back())
         if relay.send(encode(_named(name, message))):
             self._owner.relayed += 1
             return True
         self._owner.relay_dropped += 1
         return False
 
-    def _pass_back(self, words: bytes) -> None:
-        # The owner greets the relay as if it were the device, which is streaming already.
-        for word in (self._owner.commands.calibration, self._owner.commands.request):
-            if word and word.encode() in words:
-                self.command(word)
+    def _pass_back(self) -> Callable[[bytes], None]:
+        """Passes the words of another shard on to the device."""
+        commands = self._owner.commands
+        # That one greets the relay as if it were the device, which is streaming already.
+        words = {commands.calibration, commands.request} - {"", commands.start}
+        parser = CommandParser({commands.start, *words} - {""})
+
+        def take(data: bytes) -> None:
+            for word in parser.feed(data):
+                if word in words:
+                    self.command(word)
+
+        return take
 
 
 def _row(reading: SensorReading) -> tuple[float, float, float, float]:
