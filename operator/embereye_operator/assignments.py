@@ -13,15 +13,18 @@ from embereye.v1.shard_pb2 import (
     Commands,
     GasThresholds,
     HeatThresholds,
+    Model,
+    ModelClass,
     Peer,
     PercentThresholds,
     SensorSettings,
 )
-from embereye.v1.types_pb2 import Device, DigitalFlame, Mask
+from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Mask
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
 from embereye_operator.model import (
     Camera,
     CameraFleetSpec,
+    DetectionModel,
     FlamePercent,
     Fleet,
     Sensor,
@@ -34,6 +37,18 @@ OVERFLOW = {
     "compact": SensorSettings.OVERFLOW_COMPACT,
     "dropOldest": SensorSettings.OVERFLOW_DROP_OLDEST,
 }
+RUNTIME = {"opencv": Model.RUNTIME_OPENCV, "onnxruntime": Model.RUNTIME_ONNXRUNTIME}
+DECODER = {
+    "yolov5": Model.DECODER_YOLOV5,
+    "yolov8": Model.DECODER_YOLOV8,
+    "classification": Model.DECODER_CLASSIFICATION,
+}
+ACTIVATION = {
+    "none": Model.ACTIVATION_UNSPECIFIED,
+    "sigmoid": Model.ACTIVATION_SIGMOID,
+    "softmax": Model.ACTIVATION_SOFTMAX,
+}
+KIND = {"flame": Kind.KIND_FLAME, "smoke": Kind.KIND_SMOKE}
 DIGITAL_FLAME = {
     None: DigitalFlame.DIGITAL_FLAME_UNSPECIFIED,
     "activeHigh": DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH,
@@ -54,6 +69,7 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
             Mask(x=[point.left for point in mask.points], y=[point.top for point in mask.points])
             for mask in device.masks
         )
+        out.view = device.view
         out.credentials = device.credentials_ref.name if device.credentials_ref else ""
     if isinstance(device, Sensor) and device.calibration is not None:
         out.calibration.CopyFrom(_calibration(device.calibration))
@@ -74,7 +90,7 @@ def _calibration(own: SensorCalibration) -> Calibration:
 def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | CameraSettings:
     """The fleet's settings, as its shards need them."""
     if isinstance(spec, CameraFleetSpec):
-        return CameraSettings(
+        settings = CameraSettings(
             deadline_ns=spec.deadline,
             flame_threshold=spec.detection.flame.threshold,
             smoke_threshold=spec.detection.smoke.threshold,
@@ -83,6 +99,9 @@ def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | 
             evidence_after_ns=spec.evidence.after,
             evidence_retention_ns=spec.evidence.retention,
         )
+        if spec.detection.model is not None:
+            settings.model.CopyFrom(_model(spec.detection.model))
+        return settings
     return SensorSettings(
         deadline_ns=spec.deadline,
         window_ns=spec.batching.window,
@@ -113,6 +132,35 @@ def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | 
         commands=Commands(
             start=spec.commands.start, calibration=spec.commands.calibration, request=spec.commands.request
         ),
+    )
+
+
+def _model(declared: DetectionModel) -> Model:
+    place = declared.config_map_ref.key if declared.config_map_ref else ""
+    if declared.volume_ref:
+        place = declared.volume_ref.path
+    return Model(
+        path=declared.path or "",
+        mounted=place,
+        runtime=RUNTIME[declared.runtime],
+        width=declared.input.width,
+        height=declared.input.height,
+        stretch=declared.input.fit == "stretch",
+        bgr=declared.input.color == "BGR",
+        scale=declared.input.scale,
+        mean=declared.input.mean,
+        std=declared.input.std,
+        decoder=DECODER[declared.decoder],
+        activation=ACTIVATION[declared.activation],
+        classes=[
+            ModelClass(index=entry.index, kind=KIND[entry.kind], threshold=entry.threshold)
+            for entry in declared.classes
+        ],
+        overlap=declared.overlap,
+        every_ns=declared.every,
+        idle_ns=declared.idle,
+        budget_ns=declared.budget,
+        alarm_ns=declared.alarm_after,
     )
 
 

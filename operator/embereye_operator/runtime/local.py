@@ -354,6 +354,8 @@ class LocalRuntime:
                 continue  # a folder inside another one here, too
             if "configMap" in volume:
                 folder = self._folder("config", namespace, volume["configMap"]["name"])
+            elif "persistentVolumeClaim" in volume:
+                folder = self._folder("volumes", namespace, volume["persistentVolumeClaim"]["claimName"])
             else:
                 folder = self._folder("shards", namespace, metadata["name"])
             if mount["mountPath"] != "/tmp":

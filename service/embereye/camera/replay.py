@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from embereye.camera.device import CameraDevice
+from embereye.camera.ring import Budget
 from embereye.camera.signs import signs
 from embereye.shard.episodes import Episodes
 from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
@@ -62,7 +63,12 @@ class Replay:
     def __post_init__(self) -> None:
         device = Device(id="camera", zone="recording", fps_target=self.fps_target)
         self.camera = CameraDevice(
-            device, self.settings, submit=self._work, report=self._observe, clock=lambda: self._now_ns
+            device,
+            self.settings,
+            budget=Budget(),
+            submit=self._work,
+            report=self._observe,
+            clock=lambda: self._now_ns,
         )
         self._episodes = Episodes(FLEET)
         self._zone = ZoneMachine("default", "recording")

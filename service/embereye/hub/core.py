@@ -291,6 +291,10 @@ class Hub:
         """What `device` saw when its sign joined `alarm`: a JPEG."""
         return await self._store.read(lambda store: store.picture(alarm, device, kind))
 
+    async def episodes(self, alarm: str) -> list[str]:
+        """The signs that contributed to `alarm`."""
+        return await self._store.read(lambda store: store.episodes(alarm))
+
     def darkness(self, fleet: Fleet, watched: Watched) -> str:
         """Why a device is not covered right now; '' where it is."""
         return self.coverage.reason(fleet, watched, self._steady())
@@ -346,6 +350,8 @@ class Hub:
         self._add_events(draft, machine.evidence(item, draft.now_ns))
         draft.known.add(item.id)
         draft.transaction.evidence.append((item.id, draft.now_ns))
+        if machine.alarm and item.episode:
+            draft.transaction.episodes[machine.alarm, item.episode] = draft.now_ns
         if item.snapshot and machine.alarm and machine.told.get((item.fleet, item.device, item.kind), 0) > announced:
             picture = Picture(machine.alarm, item.device, item.kind, item.until_ns, item.snapshot)
             draft.transaction.pictures.append(picture)

@@ -41,6 +41,8 @@ CREATE TABLE IF NOT EXISTS forgotten (fleet TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pictures (number INTEGER PRIMARY KEY AUTOINCREMENT, alarm TEXT NOT NULL,
     device TEXT NOT NULL, kind INTEGER NOT NULL, time_ns INTEGER NOT NULL, jpeg BLOB NOT NULL,
     UNIQUE (alarm, device, kind));
+CREATE TABLE IF NOT EXISTS episodes (alarm TEXT NOT NULL, episode TEXT NOT NULL, time_ns INTEGER NOT NULL,
+    PRIMARY KEY (alarm, episode)) WITHOUT ROWID;
 """
 
 
@@ -66,6 +68,7 @@ class Transaction:
     forgotten: dict[str, bool] = field(default_factory=dict)  # fleet → forgotten from now on, or no longer
     pictures: list[Picture] = field(default_factory=list)
     ledgers: dict[LedgerKey, Part | None] = field(default_factory=dict)  # None: removed
+    episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
@@ -182,6 +185,10 @@ class Store:
                     if part is not None
                 ],
             )
+            db.executemany(
+                "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?)",
+                [(alarm, episode, time_ns) for (alarm, episode), time_ns in transaction.episodes.items()],
+            )
             db.execute("COMMIT")
         except BaseException:
             # A full disk rolls back by itself, and then there is nothing left to roll back.
@@ -204,6 +211,7 @@ class Store:
                     AND cursor IN (SELECT cursor FROM events ORDER BY cursor LIMIT ?)""",
                 (before_ns, PRUNE_ROWS),
             ).rowcount
+            gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,)).rowcount
             gone += db.execute(
                 "DELETE FROM pictures WHERE time_ns < ? OR number <= (SELECT MAX(number) FROM pictures) - ?",
                 (before_ns, KEPT_PICTURES),
@@ -239,6 +247,10 @@ class Store:
             "SELECT jpeg FROM pictures WHERE alarm = ? AND device = ? AND kind = ?", (alarm, device, kind)
         ).fetchone()
         return row[0] if row else None
+
+    def episodes(self, alarm: str) -> list[str]:
+        """The signs that contributed to `alarm`."""
+        return [row[0] for row in self._db.execute("SELECT episode FROM episodes WHERE alarm = ?", (alarm,))]
 
     def close(self) -> None:
         """Close the file."""
