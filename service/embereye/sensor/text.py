@@ -356,7 +356,7 @@ class TextSession(asyncio.Protocol):
             return False
         if isinstance(other, TextSession):
             other.forget()
-            device.takeovers += 1
+            device.ledger.takeovers += 1
             logger.warning("device %s: a newer connection speaks for it now", device.spec.id)
         device.speaker, device.request = self, self.command
         self._devices = self._devices or set()
