@@ -73,6 +73,7 @@ class Bench:
         found: list[Any] = [sorted(self.shard.garbage.items())]
         for device in self.shard._devices.values():
             ledger = device.ledger.message()
+            ledger.since_ns = 0
             assert not ledger.waiting
             assert device.ledger.waiting == 0
             latest = [(name, round(value, 6)) for name, value, _ in device.latest() if name not in TIMED]
