@@ -168,6 +168,7 @@ class Api:
             status = latest[1].status
             entry |= {
                 "state": status.state,
+                "degraded": status.degraded,
                 "heardNs": str(status.heard_ns),
                 "analysedNs": str(status.analysed_ns),
                 "ledger": _fields(status.ledger),
