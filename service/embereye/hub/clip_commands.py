@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 from google.protobuf import json_format
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from embereye.hub.clips import SUFFIXES
 from embereye.process.lifecycle import UserError
@@ -92,7 +92,8 @@ def _time(time_ns: int, form: str) -> str:
 
 
 def _table(clips: list[Clip], of_alarm: bool) -> Table:
-    table = Table("Clip", "What", "Device", "Zone", "Sign", "From", "Seconds", "Size", "", box=None,
+    name = Column("Clip", no_wrap=True)  # to be copied whole
+    table = Table(name, "What", "Device", "Zone", "Sign", "From", "Seconds", "Size", "", box=None,
                   header_style="dim", pad_edge=False)  # fmt: skip
     for clip in clips:
         still = clip.media == Clip.MEDIA_STILL

@@ -380,7 +380,7 @@ function drawAlarms(stale) {
       return picture;
     }, () => {});
     drawClips(item.querySelector(".clips"), page.clips.get(zone.alarm) || []);
-    const [acknowledge, reset] = item.querySelectorAll("button");
+    const [acknowledge, reset] = item.querySelectorAll(".buttons button");
     acknowledge.hidden = state !== "alarm";
     reset.hidden = state !== "acknowledged" && state !== "restored";
     acknowledge.disabled = reset.disabled = stale || Boolean(page.failing);
