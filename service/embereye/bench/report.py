@@ -85,7 +85,7 @@ def _table(title: str, results: Sequence[Result]) -> Table:
     table = Table(title=title, box=None)
     for heading, justify in (("", "left"), ("value", "right"), ("unit", "left"), ("baseline", "right"),
                              ("ratio", "right"), ("reach", "left"), ("", "left")):  # fmt: skip
-        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(heading, justify=justify, no_wrap=heading not in {"unit", "reach"})  # type: ignore[arg-type]
     for result in results:
         row = (f"{result.value:,.4g}" if result.value < 1000 else f"{result.value:,.0f}", result.unit)
         baseline = f"{result.baseline:,.4g}" if result.baseline < 1000 else f"{result.baseline:,.0f}"

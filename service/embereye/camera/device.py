@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from embereye.camera.analysis import Analysis, Analyst, UndecodableError
+from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
+from embereye.camera.model import CameraModel, ModelHost
 from embereye.camera.reception import Reception
 from embereye.camera.ring import Budget, Kept, Ring
 from embereye.camera.sources.push import Verdict
@@ -18,6 +20,7 @@ from embereye.v1.types_pb2 import Device, Level, Term
 from embereye.vision.detector import Detector
 from embereye.vision.health import PictureHealth
 from embereye.vision.observation import Box, Observation
+from embereye.vision.persistence import merged
 from embereye.vision.thresholds import FlameThresholds
 from embereye.zone.sentences import kind_word
 
@@ -28,7 +31,8 @@ EVIDENCE_NS = (5 * SECOND, 10 * SECOND)  # before and after an alarm, where the 
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
 RATE_FRAMES = 32  # over which the frame rate is measured
-AVAILABLE = ("flame", "motion")  # detectors of this version
+AVAILABLE = ("flame", "motion")  # built-in detectors of this version
+MODEL = "model"  # the fleet's own
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,15 @@ class Setup:
     detectors: tuple[str, ...]
     masks: bytes  # serialised, to compare
     flame_threshold: float
+    model: bytes  # serialised, to compare; empty: none
 
     @classmethod
     def of(cls, device: Device, settings: CameraSettings) -> "Setup":
         """The setup of `device` under `settings`; the device's own detectors come first, none at all means all."""
         masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
-        detectors = tuple(sorted(device.detectors or settings.detectors or AVAILABLE))
-        return cls(detectors, masks, settings.flame_threshold)
+        detectors = tuple(sorted(device.detectors or {*(settings.detectors or AVAILABLE), MODEL}))
+        model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
+        return cls(detectors, masks, settings.flame_threshold, model)
 
 
 class CameraDevice:
@@ -58,9 +64,13 @@ class CameraDevice:
         budget: Budget,
         submit: Callable[["CameraDevice"], None],
         report: Callable[["CameraDevice", Observation], None],
+        host: ModelHost | None = None,
+        delays: Delays | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.device = device
+        self.model: CameraModel | None = None
+        self._host = host
         self.mailbox = Mailbox()
         self.ring = Ring(budget)
         self.latest: Kept | None = None  # the frame that was analysed last
@@ -74,6 +84,7 @@ class CameraDevice:
         self.pushed = False
         self._submit = submit
         self._report = report
+        self._delays = delays or Delays()
         self._clock = clock
         self._still_ns = 0
         self._time_ns = 0  # of the latest frame
@@ -97,29 +108,42 @@ class CameraDevice:
         before, after = EVIDENCE_NS
         self.evidence_ns = settings.evidence_before_ns or before, settings.evidence_after_ns or after
         self.mailbox.fps_target = device.fps_target
-        setup, view = Setup.of(device, settings), (device.source, device.view)
-        if view != self._view or not self._setup:
-            self._health, self._view = PictureHealth(), view
-        elif setup == self._setup:
-            self._health.patience_ns = self.deadline_ns
-            return
+        view = (device.source, device.view)
+        past, setup = self._setup, Setup.of(device, settings)
         self._setup = setup
-        self._renew()
+        if past is None or view != self._view:
+            self._health, self._view = PictureHealth(), view
+            self._renew()
+        elif replace(setup, model=past.model) != past:
+            self._renew()
+        self._health.patience_ns = self.deadline_ns
+        if past is None or (setup.model, setup.masks) != (past.model, past.masks):
+            self._choose_model(settings)
 
     @property
     def idle_detectors(self) -> str:
         """Why nothing can be detected here at all, or ''."""
         assert self._setup
-        if any(name in AVAILABLE for name in self._setup.detectors):
+        if self.model or self._builtin:
             return ""
+        if self._setup.detectors == (MODEL,):
+            return "model is its only detector, and its fleet declares no detection.model"
         return f"this version has none of its detectors: {', '.join(self._setup.detectors)}"
 
     def _renew(self) -> None:
         assert self._setup
         flame = FlameThresholds(score_min=self._setup.flame_threshold or FlameThresholds.score_min)
-        self._health.patience_ns = self.deadline_ns
         detector = Detector(flame if "flame" in self._setup.detectors else None, self.device.masks)
         self._analyst = Analyst(detector, self._health)
+
+    def _choose_model(self, settings: CameraSettings) -> None:
+        assert self._setup
+        if self.model and self._host:
+            self._host.workers.withdraw(self.model)
+        self.model = None
+        if self._setup.model and self._host:
+            model = settings.model
+            self.model = CameraModel(self.device.id, self._host, model, tuple(self.device.masks), self._clock)
 
     def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""
@@ -182,8 +206,12 @@ class CameraDevice:
         self.mailbox.analysed(frame)
         self._failing = ""
         seen = result.observation
+        if self.model:
+            self.model.offer(frame, seen)
+            seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
         self.cpu_seconds += result.cpu_seconds
         self.watch.analysed_ns = now
+        self._delays.observe((now - frame.received_ns) / SECOND)
         self._fault = result.fault
         self.observation = seen
         self.latest = Kept(frame.time_ns, frame.data, frame.header.width, frame.header.height)
@@ -210,7 +238,16 @@ class CameraDevice:
         fault = self._reception.fault(now)
         if fault and now - self.mailbox.rejected_ns <= self.deadline_ns:
             return f"{fault}; at last: {self.mailbox.rejected_reason}"
-        return fault
+        return fault or ("" if self._builtin else self.degraded(now))
+
+    @property
+    def _builtin(self) -> bool:
+        assert self._setup
+        return any(name in AVAILABLE for name in self._setup.detectors)
+
+    def degraded(self, now: int) -> str:
+        """Why less is detected here than was asked for, or ''."""
+        return self.model.degraded(now) if self.model else ""
 
     def reason(self, now: int) -> str:
         """One sentence why this camera is not covered, or ''."""
@@ -243,6 +280,7 @@ class CameraDevice:
             latest=self._latest(now),
             picture=self.still if now - self._still_ns < STILL_TOLD_NS else b"",
             state=self._state(now),
+            degraded=self.degraded(now),
         )
 
     def _state(self, now: int) -> str:
@@ -258,6 +296,8 @@ class CameraDevice:
                 Term(name="motion", value=100 * seen.motion, unit="%"),
             ]
             terms += [Term(name=f"{kind_word(of.kind)}.score", value=of.score, unit="1") for of in seen.findings]
+        if self.model and self.model.runs:
+            terms.append(Term(name="model.run", value=self.model.seconds * 1e3, unit="ms"))
         return terms
 
     def frame_rate(self, now: int) -> float:

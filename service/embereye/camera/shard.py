@@ -8,26 +8,29 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
 from embereye.camera.evidence import Evidence
 from embereye.camera.mailbox import Tally
 from embereye.camera.measure import LoadMeter
+from embereye.camera.model import ModelHost
 from embereye.camera.ring import Budget
+from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.workers import Workers, thread_count
 from embereye.process.grpc_server import Service
-from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
 from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
-from embereye.v1.types_pb2 import Device, Level, Sense
+from embereye.v1.types_pb2 import Device, Level
 from embereye.vision.observation import Observation
 
 logger = logging.getLogger(__name__)
@@ -53,6 +56,8 @@ class CameraShard:
         self._evidence: Evidence | None = None  # where there is a folder for it
         self._context: ShardContext | None = None
         self._dials = asyncio.Semaphore(DIALS)
+        self._delays = Delays()
+        self._host = ModelHost()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
         self._retired_cpu = 0.0
         self._retired_failures = 0
@@ -70,10 +75,12 @@ class CameraShard:
         if context.options.data:
             self._evidence = await Evidence.start(context)
         context.tasks.start(self._tick(), name="camera-tick")
+        context.tasks.start(self._host.run(), name="camera-model")
 
     def apply(self, assignment: Assignment) -> None:
         """Own exactly these cameras; only the sources of cameras that are new or changed are (re)started."""
         settings = assignment.camera
+        self._host.configure(settings.model if settings.HasField("model") else None)
         peers = {peer.shard: peer.grpc for peer in assignment.peers}
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
@@ -92,7 +99,13 @@ class CameraShard:
             known = self._cameras.get(camera)
             if known is None:
                 self._cameras[camera] = CameraDevice(
-                    device, settings, budget=self._budget, submit=self._workers.submit, report=self._observe
+                    device,
+                    settings,
+                    budget=self._budget,
+                    submit=self._workers.submit,
+                    report=self._observe,
+                    host=self._host,
+                    delays=self._delays,
                 )
                 self._open(device)
                 continue
@@ -138,6 +151,8 @@ class CameraShard:
         camera.ring.close()
         if self._evidence:
             self._evidence.forget(name)
+        if camera.model:
+            self._host.workers.withdraw(camera.model)
         camera.mailbox.discard("handed over")
         ledger = camera.mailbox.ledger
         self._retired.offered += ledger.offered
@@ -146,6 +161,11 @@ class CameraShard:
         # A frame in work is finished, but nobody counts it any more.
         self._retired.shed["handed over"] += max(0, ledger.waiting)
         self._retired.rejected += ledger.rejected
+        if self._context is not None:
+            closed = ledger.message()
+            closed.shed["handed over"] += closed.waiting
+            closed.waiting = 0
+            self._context.closed(name, closed)
         self._retired_cpu += camera.cpu_seconds
         self._retired_failures += camera.failures
 
@@ -168,17 +188,7 @@ class CameraShard:
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
         now = time.time_ns()
-        for finding in seen.findings:
-            sign = Sign(
-                device=device.id,
-                zone=device.zone,
-                kind=finding.kind,
-                sense=Sense.SENSE_CAMERA,
-                level=finding.level,
-                score=finding.score,
-                why=finding.terms,
-                snapshot=camera.still if finding.level >= Level.LEVEL_ALARM else b"",
-            )
+        for sign, finding in zip(signs(camera, seen), seen.findings, strict=True):
             report = self._episodes.observe(sign, now)
             if report and self._context:
                 self._context.report(report)
@@ -265,6 +275,12 @@ class CameraShard:
             "Frames on which a detector failed.",
             value=self._retired_failures + sum(camera.failures for camera in cameras),
         )
+        yield HistogramMetricFamily(
+            "embereye_camera_frame_delay_seconds",
+            "From a frame's arrival to the end of its analysis.",
+            buckets=self._delays.buckets(),
+            sum_value=self._delays.sum,
+        )
         sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
         states = Counter(camera.state.partition(":")[0].partition(";")[0] for camera in cameras)
         for state, count in sorted(states.items()):
@@ -278,6 +294,22 @@ class CameraShard:
         )
         if self._evidence:
             yield from self._evidence.metrics()
+        models = [camera.model for camera in cameras if camera.model]
+        if models:
+            yield CounterMetricFamily(
+                "embereye_camera_model_runs", "Pictures that the model looked at.", value=sum(of.runs for of in models)
+            )
+            yield CounterMetricFamily(
+                "embereye_camera_model_cpu_seconds",
+                "CPU time of the model.",
+                value=sum(of.cpu_seconds for of in models),
+            )
+        now = time.time_ns()
+        yield GaugeMetricFamily(
+            "embereye_camera_degraded",
+            "Cameras in which less is detected than was asked for.",
+            value=sum(bool(camera.degraded(now)) for camera in cameras),
+        )
         yield GaugeMetricFamily("embereye_camera_workers_hung", "Worker threads that hang.", value=self._workers.hung)
 
     async def drain(self) -> None:
@@ -299,3 +331,4 @@ class CameraShard:
         self._workers.stop()
         if self._evidence:
             self._evidence.close()
+        self._host.workers.stop()

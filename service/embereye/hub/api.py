@@ -19,6 +19,7 @@ from embereye.hub.control import Outputs
 from embereye.hub.core import Hub, StoreFailingError, UnknownZoneError
 from embereye.hub.coverage import Fleet, Watched
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
+from embereye.hub.ledgers import Part, add_up
 from embereye.hub.replay import replay
 from embereye.process.http_server import metrics_app
 from embereye.v1.alarms_pb2 import HistoryResponse, ZonesResponse
@@ -181,14 +182,29 @@ class Api:
                 "state": status.state,
                 "heardNs": str(status.heard_ns),
                 "analysedNs": str(status.analysed_ns),
-                "ledger": _fields(status.ledger),
                 "latest": [_fields(term) for term in status.latest],
             }
+        if parts := self._hub.ledgers.parts(fleet.name, watched.device.id):
+            entry["ledger"] = _fields(add_up(part.ledger for part in parts))
+            entry["owners"] = [self._owner(part, watched) for part in parts]
+        elif latest is not None:
+            entry["ledger"] = _fields(latest[1].status.ledger)
         if watched.thermal:
             celsius = [value for value in watched.thermal.celsius if math.isfinite(value)]
             hottest = round(max(celsius), 1) if celsius else None
             entry["thermal"] = {"hottest": hottest, "relative": watched.thermal.relative}
         return entry
+
+    def _owner(self, part: Part, watched: Watched) -> Json:
+        sighting = watched.sightings.get(part.key.shard)
+        present = sighting is not None and sighting.status.ledger.since_ns == part.key.since_ns
+        return {
+            "shard": part.key.shard,
+            "sinceNs": str(part.key.since_ns),
+            "untilNs": str(part.until_ns),
+            "state": "closed" if part.final else "open" if present else "lost",
+            "ledger": _fields(part.ledger),
+        }
 
     def _find(self, request: web.Request) -> Watched:
         names = request.match_info

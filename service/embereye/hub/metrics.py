@@ -45,6 +45,21 @@ class HubCollector(Collector):
             count_value=counters.commits,
             sum_value=counters.commit_seconds,
         )
+        packets = CounterMetricFamily(
+            "embereye_hub_packets",
+            "What became of everything the devices of a fleet offered, over all owners they ever had.",
+            labels=["fleet", "outcome"],
+        )
+        for fleet, ledger in self._hub.ledgers.fleets():
+            for outcome, count in (
+                ("offered", ledger.offered),
+                ("analysed", ledger.analysed),
+                ("shed", sum(ledger.shed.values())),
+                ("duplicate", ledger.duplicate),
+                ("rejected", sum(ledger.rejected.values())),
+            ):
+                packets.add_metric([fleet, outcome], count)
+        yield packets
         yield from self._gauges()
         if self._clips is not None:
             yield from self._of_clips(self._clips)

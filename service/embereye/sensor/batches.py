@@ -24,7 +24,8 @@ def take(device: SensorDevice, batch: Any, intake: Intake, now_ns: int) -> None:
     frames = batch.frames
     count = len(batch.readings) + len(frames) + len(batch.columns.time_ns)
     if batch.epoch < device.epoch:
-        device.refuse("older epoch", count)
+        if count := count + bool(batch.calibration):
+            device.refuse("older epoch", count)
         return
     if batch.epoch > device.epoch:
         device.epoch, device.sequence = batch.epoch, 0
