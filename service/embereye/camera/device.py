@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from embereye.camera.analysis import Analysis, Analyst, UndecodableError
 from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
+from embereye.camera.schedule import least_rate
 from embereye.camera.sources.push import Verdict
+from embereye.camera.workers import Work
 from embereye.shard.coverage import SECOND, Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
@@ -25,6 +27,8 @@ FROZEN_NS = 5 * SECOND  # a still scene has noise; a picture that is the same to
 BLIND_NS = SECOND  # of a black or blank picture before it counts: a cut or a flash is no blindness
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
+COST_SHARE = 0.1  # of what a frame took that goes into what the next ones are expected to take
+PROBE_NS = 10 * SECOND  # between two frames of a camera that is refused: it may have become cheaper
 RATE_FRAMES = 32  # over which the frame rate is measured
 AVAILABLE = ("flame", "motion")  # detectors of this version
 
@@ -66,6 +70,8 @@ class CameraDevice:
         self.observation: Observation | None = None
         self.still = b""  # JPEG
         self.cpu_seconds = 0.0
+        self.cost_seconds = 0.0  # of a worker thread per frame, smoothed; 0: not known yet
+        self.refused = ""  # why this shard cannot serve it, or ""
         self.failures = 0  # of the analysis
         self.pushed = False
         self._submit = submit
@@ -82,13 +88,15 @@ class CameraDevice:
         self._setup: Setup | None = None
         self._analyst: Analyst
         self.deadline_ns = DEADLINE_NS
+        self.least_rate = 0.0  # frames/s
         self.configure(device, settings)
 
     def configure(self, device: Device, settings: CameraSettings) -> None:
         """Take new settings; the detector forgets what it saw only if what it depends on changed."""
         self.device = device
         self.deadline_ns = settings.deadline_ns or DEADLINE_NS
-        self.mailbox.fps_target = device.fps_target
+        self.least_rate = least_rate(device.fps_min, self.deadline_ns)
+        self.mailbox.pace.configure(device.fps_target, self.least_rate)
         setup = Setup.of(device, settings)
         if setup != self._setup:
             self._setup = setup
@@ -128,8 +136,10 @@ class CameraDevice:
         self.watch.heard_ns = now
         self._arrivals.append(now)
         self._time_ns = max(time_ns, self._time_ns)
-        boosted = self.observation is not None and self.observation.suspected
-        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=boosted, lost=lost)
+        if self.refused and now - self.watch.analysed_ns < PROBE_NS:
+            self.mailbox.refuse(tally)
+            return ""
+        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=self.urgent, lost=lost)
         if self.mailbox.waiting:
             self._submit(self)
         return reason
@@ -142,10 +152,23 @@ class CameraDevice:
         """Analyse `frame`; on a worker thread."""
         return self._analyst.analyse(frame)
 
-    def done(self, frame: Frame, result: object) -> None:
-        """Take what became of `frame`."""
+    @property
+    def pause(self) -> float:
+        """Seconds between two frames beyond which it breaks its `fps.min` or its deadline."""
+        return 1.0 / self.least_rate
+
+    @property
+    def urgent(self) -> bool:
+        """Whether fire is suspected: flicker is told from every frame."""
+        return self.observation is not None and self.observation.suspected
+
+    def done(self, work: Work) -> None:
+        """Take what became of a frame."""
         now = self._clock()
+        frame, result = work.frame, work.result
         self._hanging = ""
+        self.cost_seconds += (work.seconds - self.cost_seconds) * (COST_SHARE if self.cost_seconds else 1.0)
+        self.mailbox.pace.learn(work.waited, now, urgent=self.urgent)
         if isinstance(result, Analysis):
             self._analysed(frame, result, now)
         elif isinstance(result, UndecodableError):
@@ -158,8 +181,6 @@ class CameraDevice:
                 logger.error("camera %s: %s", self.device.id, reason, exc_info=result)
             self._failing = reason
             self._renew()  # its memory may be what it fails on
-        if self.mailbox.waiting:
-            self._submit(self)
 
     def _analysed(self, frame: Frame, result: Analysis, now: int) -> None:
         self.mailbox.analysed(frame)
@@ -199,8 +220,8 @@ class CameraDevice:
 
     def reason(self, now: int) -> str:
         """One sentence why this camera is not covered, or ''."""
-        if self.unopened:
-            return self.unopened
+        if self.unopened or self.refused:
+            return self.unopened or self.refused
         self.watch.blind = self.blindness(now)
         reason = self.watch.reason(now, self.deadline_ns)
         if not reason or reason == self.watch.blind:
@@ -209,6 +230,8 @@ class CameraDevice:
             return self.watch.blind
         if now - self.watch.heard_ns > self.deadline_ns:
             return f"{reason}; source: {self.state}"
+        if self.mailbox.waiting:
+            return f"{reason}; the shard is overloaded: its frames wait for their turn"
         if now - self.mailbox.rejected_ns <= self.deadline_ns:
             return f"{reason}; frames are rejected: {self.mailbox.rejected_reason}"
         return reason
@@ -235,7 +258,11 @@ class CameraDevice:
         return self.state
 
     def _latest(self, now: int) -> list[Term]:
-        terms = [Term(name="fps", value=self.frame_rate(now), unit="1/s")]
+        pace = self.mailbox.pace
+        terms = [
+            Term(name="fps", value=self.frame_rate(now), unit="1/s"),
+            Term(name="fps.target", value=pace.rate, threshold=self.least_rate, unit="1/s"),
+        ]
         if seen := self.observation:
             terms += [
                 Term(name="age", value=(now - seen.time_ns) / 1e6, unit="ms"),

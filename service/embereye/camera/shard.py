@@ -14,6 +14,7 @@ from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
 from embereye.camera.mailbox import Tally
 from embereye.camera.measure import LoadMeter
+from embereye.camera.schedule import Admission, Demand
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import PushService, Verdict
@@ -50,6 +51,7 @@ class CameraShard:
         self._meter = LoadMeter()
         self._context: ShardContext | None = None
         self._dials = asyncio.Semaphore(DIALS)
+        self._admission = Admission()
         self._delays = Delays()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
         self._retired_cpu = 0.0
@@ -184,12 +186,19 @@ class CameraShard:
             self._covered = covered
             if ticks % SAMPLE_TICKS == 0:
                 self._workers.watch()
+                self._admit(now)
                 totals = self._totals()
                 self._meter.sample(
                     time.monotonic(), offered=totals.offered, analysed=totals.analysed, cpu=time.process_time()
                 )
             ticks += 1
             await asyncio.sleep(TICK)
+
+    def _admit(self, now: int) -> None:
+        demands = [Demand(name, camera.least_rate, camera.cost_seconds) for name, camera in self._cameras.items()]
+        self._admission.decide(demands, self._workers.threads, now)
+        for name, camera in self._cameras.items():
+            camera.refused = self._admission.refused.get(name, "")
 
     def _totals(self) -> Ledger:
         totals = Ledger(
