@@ -22,13 +22,16 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("bench", "cameras"): ("embereye.bench.cameras", "measure the camera path against baselines"),
     ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
+    ("detect",): ("embereye.camera.detect", "look for fire in recordings, and say why it is or is not one"),
     ("explain", "fleet"): ("embereye_operator.explain", "say why a fleet has as many shards as it has"),
     ("explain", "replay"): ("embereye_operator.replay", "decide once more on a recorded scaling trace"),
     ("bench", "operator"): ("embereye_operator.bench", "measure the operator against a real API server"),
+    ("calibrate", "gas"): ("embereye.sensor.calibrate", "measure a gas sensor's R0 in clean air"),
     ("inspect",): ("embereye.sensor.inspect", "explain a capture of a device's bytes"),
 }
 GROUPS = {
     "bench": "measure this machine",
+    "calibrate": "find out what is a device's own",
     "explain": "say how something came about",
     "shard": "run one shard",
     "simulate": "simulate devices over the real protocols",

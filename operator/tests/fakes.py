@@ -98,6 +98,10 @@ class FakeRuntime:
             manifest["metadata"]["resourceVersion"] = f"{manifest['metadata'].get('resourceVersion', '')}.{content}"
         return found
 
+    async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
+        found = {identity(child): child["metadata"]["resourceVersion"] for child in await self.children(fleet)}
+        return found | {("ConfigMap", name): repr(data) for name, data in self.maps.items()}
+
     async def apply(self, manifest: Manifest) -> None:
         if reason := self.refused.get(identity(manifest)):
             raise RefusedError(reason)

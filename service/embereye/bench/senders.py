@@ -94,7 +94,7 @@ async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) ->
     queues: list[asyncio.Queue[bytes]] = [asyncio.Queue(2) for _ in range(arguments.cameras)]
 
     async def camera(link: grpc.aio.Channel, queue: "asyncio.Queue[bytes]") -> None:
-        call: grpc.aio.StreamStreamCall[bytes, bytes] = link.stream_stream("/embereye.v1.Frames/Push")()
+        call: Any = link.stream_stream("/embereye.v1.Frames/Push")()
 
         async def read() -> None:
             async for _ in call:

@@ -17,8 +17,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one camera shard until it is told to stop; returns the exit code."""
     lifecycle.configure_logging()
     options = ShardOptions.parse(arguments)
-    # Our worker threads are the parallelism: BLAS' own would spin beside them, a tenth of the shard's CPU time.
-    # numpy reads this when it is imported.
+    # Our worker threads are the parallelism: BLAS' own would spin beside them, a tenth of the CPU time. It reads
+    # this when numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from embereye.camera.shard import CameraShard
 

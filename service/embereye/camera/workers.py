@@ -22,7 +22,7 @@ class Work:
 
     frame: Frame
     waited: float  # seconds until the turn came
-    began: float
+    began: float  # seconds
     seconds: float = 0.0  # that it took
     result: object = None  # of `work`, or the exception it raised
     hung: bool = False

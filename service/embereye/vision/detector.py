@@ -7,14 +7,15 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.v1.types_pb2 import Level, Mask
-from embereye.vision.flame import FlameDetector
+from embereye.v1.types_pb2 import Kind, Level, Mask
+from embereye.vision.flame import Flame, FlameDetector
 from embereye.vision.motion import MotionGate
-from embereye.vision.observation import Box, Observation
+from embereye.vision.observation import Box, Finding, Observation
 from embereye.vision.thresholds import FlameThresholds
 
 WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
 WORKING_SLACK = 0.8  # nearer than this to the working size, a picture is left as it is
+FLAME = FlameThresholds()
 SCALES = (8, 4, 2, 1)  # what a JPEG decoder can reduce by without decoding everything
 
 
@@ -24,10 +25,13 @@ def working_scale(width: int, height: int) -> int:
 
 
 class Detector:
-    """The detectors of one camera and all they remember. Not safe for two threads at once."""
+    """The detectors of one camera and all they remember. Not safe for two threads at once.
 
-    def __init__(self, thresholds: FlameThresholds | None = None, masks: Iterable[Mask] = ()) -> None:
-        self._flame = FlameDetector(thresholds)
+    A kind whose thresholds are None is not looked for.
+    """
+
+    def __init__(self, flame: FlameThresholds | None = FLAME, masks: Iterable[Mask] = ()) -> None:
+        self._flame = FlameDetector(flame) if flame else None
         self._motion = MotionGate()
         self._masks = tuple(masks)
         self._ignored: npt.NDArray[np.bool_] | None = None
@@ -43,9 +47,15 @@ class Detector:
         if (height, width) != self._shape:
             self._shape = (height, width)
             self._ignored = rasterize(self._masks, width, height)
-        motion = self._motion.observe(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), time_ns, frozen=self._flame.suspect_mask)  # type: ignore[arg-type]
-        flame = self._flame.observe(frame, time_ns, without(self._ignored, lost, width, height))
-        limits = self._flame.limits
+        suspect = self._flame.suspect_mask if self._flame else None
+        motion = self._motion.observe(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), time_ns, frozen=suspect)  # type: ignore[arg-type]
+        findings = []
+        if self._flame:
+            flame = self._flame.observe(frame, time_ns, without(self._ignored, lost, width, height))
+            findings.append(self._finding(flame, self._flame.limits))
+        return Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
+
+    def _finding(self, flame: Flame, limits: FlameThresholds) -> Finding:
         level: Level.ValueType = Level.LEVEL_CLEAR
         if flame.held_ns >= (limits.alarm_large_ns if flame.large else limits.alarm_ns):
             level = Level.LEVEL_ALARM
@@ -53,19 +63,9 @@ class Detector:
             level = Level.LEVEL_PRE_ALARM
         box = None
         if flame.box:
-            x, y, w, h = flame.box
+            (x, y, w, h), (height, width) = flame.box, self._shape
             box = (x / width, y / height, w / width, h / height)
-        return Observation(
-            time_ns=time_ns,
-            level=level,
-            score=flame.score,
-            box=box,
-            terms=flame.terms,
-            motion=motion.share,
-            suspected=flame.held_ns > 0,
-            blind=motion.blind,
-            unchanged=motion.unchanged,
-        )
+        return Finding(Kind.KIND_FLAME, level, flame.score, box, flame.terms, flame.held_ns)
 
 
 def to_working_size(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

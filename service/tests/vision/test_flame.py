@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embereye.sim.scene import Room
-from embereye.v1.types_pb2 import Level, Mask
+from embereye.v1.types_pb2 import Kind, Level, Mask
 from embereye.vision.detector import Detector, rasterize, working_scale
 from embereye.vision.flame import flame_colours
 from embereye.vision.thresholds import SECOND, FlameThresholds
@@ -82,7 +82,8 @@ def test_a_fire_is_suspected_first_and_an_alarm_once_it_has_lasted(quiet, fire):
     assert set(levels[:30]) == {Level.LEVEL_CLEAR}
     first = {level: levels.index(level) / 15 for level in (Level.LEVEL_PRE_ALARM, Level.LEVEL_ALARM)}
     assert first[Level.LEVEL_PRE_ALARM] < first[Level.LEVEL_ALARM] < 2 + 5
-    alarm = seen[levels.index(Level.LEVEL_ALARM)]
+    (alarm,) = seen[levels.index(Level.LEVEL_ALARM)].findings
+    assert alarm.kind == Kind.KIND_FLAME
     assert alarm.score >= 0.5
     x, y, width, height = alarm.box
     assert 0 <= x < x + width <= 1
@@ -139,6 +140,12 @@ def test_a_mask_covers_its_polygon_and_nothing_else():
     assert pixels[:, :49].all()
     assert not pixels[:, 52:].any()
     assert rasterize([Mask(x=[0, 1], y=[0, 1])], 10, 10) is None
+
+
+def test_a_detector_that_is_switched_off_says_nothing(fire):
+    seen = watch(fire[:30], detector=Detector(flame=None))
+    assert not any(observation.findings or observation.suspected for observation in seen)
+    assert highest(seen) == Level.LEVEL_CLEAR
 
 
 def test_a_large_picture_is_looked_at_in_the_working_size(room):

@@ -5,6 +5,7 @@ import asyncio
 from embereye.camera.sources.declared import Declared, declared
 from embereye.camera.sources.file import FileSource
 from embereye.camera.sources.http import HttpSource
+from embereye.camera.sources.rtp import RtpSource
 from embereye.camera.sources.source import Source
 
 
@@ -16,4 +17,6 @@ def open_source(source: str, dials: asyncio.Semaphore) -> Source | None:
     what: Declared = declared(source)
     if what.kind == "push":
         return None
+    if what.kind == "rtp":
+        return RtpSource(what)
     return FileSource(what.address, dials) if what.kind == "file" else HttpSource(what, dials)
