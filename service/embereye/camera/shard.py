@@ -111,7 +111,7 @@ class CameraShard:
                 )
                 self._open(device)
                 continue
-            reopened = known.device.source != device.source
+            reopened = (known.device.source, known.device.credentials) != (device.source, device.credentials)
             known.configure(device, settings)
             if reopened:
                 self._close(camera)
@@ -121,7 +121,7 @@ class CameraShard:
         camera = self._cameras[device.id]
         camera.pushed, camera.unopened, camera.state = False, "", "connecting"
         try:
-            source = open_source(device.source, self._dials)
+            source = open_source(device.source, self._dials, secret=device.credentials, frame_rate=device.fps_target)
         except SourceError as error:
             camera.unopened = str(error)
             camera.state = f"failed: {error}"
