@@ -17,6 +17,7 @@ from embereye.camera.mailbox import Tally
 from embereye.camera.measure import LoadMeter
 from embereye.camera.model import ModelHost
 from embereye.camera.ring import Budget
+from embereye.camera.schedule import Admission, Demand
 from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
@@ -56,6 +57,7 @@ class CameraShard:
         self._evidence: Evidence | None = None  # where there is a folder for it
         self._context: ShardContext | None = None
         self._dials = asyncio.Semaphore(DIALS)
+        self._admission = Admission()
         self._delays = Delays()
         self._host = ModelHost()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
@@ -109,7 +111,7 @@ class CameraShard:
                 )
                 self._open(device)
                 continue
-            reopened = known.device.source != device.source
+            reopened = (known.device.source, known.device.credentials) != (device.source, device.credentials)
             known.configure(device, settings)
             if reopened:
                 self._close(camera)
@@ -119,7 +121,7 @@ class CameraShard:
         camera = self._cameras[device.id]
         camera.pushed, camera.unopened, camera.state = False, "", "connecting"
         try:
-            source = open_source(device.source, self._dials)
+            source = open_source(device.source, self._dials, secret=device.credentials, frame_rate=device.fps_target)
         except SourceError as error:
             camera.unopened = str(error)
             camera.state = f"failed: {error}"
@@ -209,12 +211,19 @@ class CameraShard:
                 if self._evidence:
                     self._evidence.tick(now)
                 self._workers.watch()
+                self._admit(now)
                 totals = self._totals()
                 self._meter.sample(
                     time.monotonic(), offered=totals.offered, analysed=totals.analysed, cpu=time.process_time()
                 )
             ticks += 1
             await asyncio.sleep(TICK)
+
+    def _admit(self, now: int) -> None:
+        demands = [Demand(name, camera.least_rate, camera.cost_seconds) for name, camera in self._cameras.items()]
+        self._admission.decide(demands, self._workers.threads, now)
+        for name, camera in self._cameras.items():
+            camera.refused = self._admission.refused.get(name, "")
 
     def _totals(self) -> Ledger:
         totals = Ledger(

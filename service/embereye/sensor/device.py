@@ -215,11 +215,12 @@ class SensorDevice:
         """The first row from `start` on that may change a level."""
         low, high = self._table.low[self.slot], self._table.high[self.slot]
         part = rows[start:]
-        outside = (part < low) | (part >= high)
+        outside = part < low
+        outside |= part >= high
         if self._digital or self._held.get(FLAME, CLEAR) > CLEAR:
             outside[:, 1] |= np.isnan(part[:, 1])  # the two flame outputs are understood together
             outside[:, 3] |= np.isnan(part[:, 3])
-        if not outside.any():
+        if not np.count_nonzero(outside):  # any() costs three times as much
             return len(rows)
         return start + int(outside.argmax() // outside.shape[1])
 

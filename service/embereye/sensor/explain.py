@@ -91,6 +91,8 @@ def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
     """What is known of a device, for people."""
     yield f"{entry['id']} in zone {entry['zone'] or 'none'} of {entry['fleet']}"
     yield "  covered" if entry["covered"] else f"  NOT covered: {entry['reason']}"
+    if degraded := entry.get("degraded"):
+        yield f"  degraded: {degraded}"
     if shards := entry.get("shards"):
         yield f"  owned by {', '.join(shards)}: {entry.get('state', 'unknown')}"
     for name, key in (("heard", "heardNs"), ("analysed", "analysedNs")):

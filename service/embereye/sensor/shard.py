@@ -174,10 +174,9 @@ class SensorShard:
             state = self._undeclared[device] = SensorDevice(Device(id=device), self._settings, self.bands)
         return state
 
-    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> Watermark:
-        """Analyse a gRPC batch (`wire.batches.Batch`); what was analysed before is a duplicate."""
+    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> None:
+        """Analyse a batch of a `wire.batches.Request`; what was analysed before is a duplicate."""
         take(device, batch, self.intake, now_ns)
-        return Watermark(device=device.spec.id, epoch=device.epoch, sequence=device.sequence)
 
     def _observe(self, signs: list[Sign], now_ns: int) -> None:
         if self._context is None:

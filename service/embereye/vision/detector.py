@@ -57,7 +57,7 @@ class Detector:
 
     def _finding(self, flame: Flame, limits: FlameThresholds) -> Finding:
         level: Level.ValueType = Level.LEVEL_CLEAR
-        if flame.held_ns >= (limits.alarm_large_ns if flame.large else limits.alarm_ns):
+        if flame.held_ns >= limits.alarm_ns:
             level = Level.LEVEL_ALARM
         elif flame.held_ns >= limits.pre_alarm_ns:
             level = Level.LEVEL_PRE_ALARM
