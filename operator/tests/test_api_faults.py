@@ -1,94 +1,18 @@
 """An operator process behind an API server that fails: nothing dark, nothing orphaned, and the log says it once."""
 
 import itertools
-import json
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, free_ports, path_of, wait_for
+from harness.apiserver import wait_for
 
-from .faulty import FaultyServer, gone, is_watch, is_write, status
-from .test_operator import answers, children, create, names, sensor_fleet
+from .faulty import gone, is_watch, is_write, status
+from .site import Site
+from .test_operator import children
 
 pytestmark = pytest.mark.apiserver
-
-
-class Site:
-    """A namespace with one fleet, an operator whose shards are simulated, and a faulty server between."""
-
-    def __init__(self, cluster: ApiServer, namespace: str, proxy: FaultyServer, log: Path) -> None:
-        self.cluster, self.namespace, self.proxy, self.log = cluster, namespace, proxy, log
-        self.fleet = path_of(create(cluster, sensor_fleet(namespace, shards=2, autoscaling={"mode": "none"})))
-
-    def covered(self, shards: int) -> bool:
-        """Whether all is as declared: the children, one owner a device, and the status."""
-        found = children(self.cluster, self.namespace)
-        fleet = self.cluster.get(self.fleet)
-        told = fleet.get("status") or {}
-        if told.get("observedGeneration") != fleet["metadata"]["generation"] or told.get("readyShards") != shards:
-            return False
-        # Which of them go is the operator's choice, and their Services are kept.
-        shard_names = {name for kind, name in found if kind == "Deployment"}
-        others = {key for key in found if key[0] not in {"Deployment", "Service"}}
-        data = found["ConfigMap", "hall-sensors-placement"]["data"]
-        assignments = [json.loads(text) for name, text in data.items() if name != "placement.json"]
-        owned = sorted(device["id"] for entry in assignments for device in entry.get("devices", []))
-        conditions = {entry["type"]: entry["status"] for entry in told["conditions"]}
-        return (
-            conditions["Covered"] == "True"
-            and conditions["Progressing"] == "False"
-            and owned == ["s-0", "s-1", "s-2", "s-3"]
-            and {entry["shard"] for entry in assignments} == shard_names
-            and len(shard_names) == shards
-            and others == {key for key in names(1) if key[0] not in {"Deployment", "Service"}}
-        )
-
-    def scale(self, shards: int) -> None:
-        self.cluster.merge(f"{self.fleet}/scale", {"spec": {"replicas": shards}})
-
-    def heals(self, shards: int, seconds: float = 45) -> None:
-        deadline = time.monotonic() + seconds
-        while not self.covered(shards):
-            assert time.monotonic() < deadline, (
-                f"{shards} shards: {sorted(children(self.cluster, self.namespace))} {self.told()}"
-            )
-            time.sleep(0.1)
-
-    def told(self) -> Any:
-        return (self.cluster.get(self.fleet) or {}).get("status"), self.log.read_text()[-1500:]
-
-    def warnings(self) -> list[str]:
-        lines = self.log.read_text().splitlines()
-        return [line for line in lines if " WARNING " in line or " ERROR " in line]
-
-
-@pytest.fixture
-def site(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Site]:
-    log = tmp_path / "log"
-    (port,) = free_ports(1)
-    with FaultyServer(cluster, tmp_path) as proxy:
-        command = [sys.executable, "-m", "embereye_operator.simulated", "--image=test", "--hub=127.0.0.1:9",
-                   f"--namespace={namespace}", f"--health-port={port}"]  # fmt: skip
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                command, env={**os.environ, "KUBECONFIG": str(proxy.kubeconfig)}, stdout=out, stderr=out
-            )
-        try:
-            site = Site(cluster, namespace, proxy, log)
-            wait_for(lambda: answers(port), "an operator that answers")
-            site.heals(2, 20)
-            yield site
-            assert process.poll() is None, "it lives on"
-            wait_for(lambda: answers(port), "an operator that is well")
-        finally:
-            process.kill()
-            process.wait(10)
 
 
 def storm(code: int, share: int, **headers: str) -> Callable[[Any], Any]:
