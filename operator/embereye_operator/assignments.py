@@ -69,6 +69,7 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
             Mask(x=[point.left for point in mask.points], y=[point.top for point in mask.points])
             for mask in device.masks
         )
+        out.view = device.view
         out.credentials = device.credentials_ref.name if device.credentials_ref else ""
     if isinstance(device, Sensor) and device.calibration is not None:
         out.calibration.CopyFrom(_calibration(device.calibration))

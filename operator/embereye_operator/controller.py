@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks
@@ -31,6 +32,11 @@ PASS_LIMIT = 30.0  # seconds that one pass may take
 STALE = 20.0  # seconds that a watch may lag behind a list before it counts as dead
 
 
+def rest_period(fleets: int) -> float:
+    """Seconds between looks at a fleet at rest, of so many."""
+    return min(max(PERIOD, fleets * REST_SECONDS), MAX_PERIOD)
+
+
 @dataclass
 class FleetRecord:
     """How the passes over a fleet went."""
@@ -45,7 +51,7 @@ class FleetRecord:
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
     failing: str = ""  # why the latest pass failed
-    backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=15.0))
+    backoff: Backoff = field(default_factory=Backoff)
 
     def read(self, stored: Stored) -> Fleet | None:
         """The fleet that was stored, None where it is being deleted; what did not change is not validated again."""
@@ -59,7 +65,7 @@ class FleetRecord:
         told = metadata.get("uid"), metadata.get("generation"), annotations
         if known is None or (known.uid, known.generation, known.annotations) != told:
             known = parse_fleet(manifest, strict=False)
-        # Of a manifest that has been read only the status is looked at again.
+        # Of a manifest that has been read only the status is looked at, and that once: see `_pass`.
         self.fleet, self.version = replace(known, manifest={"status": manifest.get("status")}), stored.version
         return self.fleet
 
@@ -74,6 +80,7 @@ class Controller:
         self.records: dict[ObjectKey, FleetRecord] = {}
         self._runtime = runtime
         self._settings = settings
+        self._jitter = Random()  # one is 2.5 kB, more than the rest of what a fleet's failures need
         self._leads = leads
         self._led = time.monotonic()  # since when
         self._ended = time.monotonic()  # when a pass last ended, well or not
@@ -174,8 +181,8 @@ class Controller:
             self._beat = time.monotonic()
             now = time.monotonic()
             fleets = self._fleets() if self._leads() else []
-            # Many fleets at rest are looked at less often; whatever happens to them comes as an event.
-            rest = min(max(PERIOD, len(fleets) * REST_SECONDS), MAX_PERIOD)
+            # Many fleets at rest are looked at less often: only what their shards say does not come as an event.
+            rest = rest_period(len(fleets))
             for key in fleets:
                 record = self.records.get(key)
                 resting = record is not None and record.at_rest >= REST_PASSES and now - record.latest < rest
@@ -213,7 +220,8 @@ class Controller:
         if stored is None:
             await self._forget(key)
             return
-        record = self.records.setdefault(key, FleetRecord())
+        if (record := self.records.get(key)) is None:
+            record = self.records[key] = FleetRecord(backoff=Backoff(floor=0.2, cap=15.0, jitter=self._jitter))
         started = time.monotonic()
         record.passes += 1
         try:
@@ -233,6 +241,7 @@ class Controller:
         if record.failing:
             logger.info("%s: passes succeed again", fleet.key)
         record.failing = ""
+        record.fleet = replace(fleet, manifest={})
         record.backoff.reset()
         record.latest = time.monotonic()
         record.status = outcome.status

@@ -75,7 +75,7 @@ def _ordered(low: str, high: str) -> Rule:
 DigitalFlameOutput = Literal["activeHigh", "activeLow"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SensorCalibration(Resource):
     """How a sensor's raw values are to be read; what is not given is as in the fleet."""
 
@@ -95,7 +95,7 @@ class SensorCalibration(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sensor(Resource):
     """A thermal, gas, smoke or flame sensor."""
 
@@ -105,7 +105,7 @@ class Sensor(Resource):
     calibration: SensorCalibration | None = described("What is its own.", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Point(Resource):
     """A point of a picture. Not x and y: YAML 1.1 reads a bare y as true."""
 
@@ -113,14 +113,14 @@ class Point(Resource):
     top: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PictureMask(Resource):
     """A region that is not looked at."""
 
     points: tuple[Point, ...] = described("The corners of the polygon, in order.", min_items=3, max_items=32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CameraRate(Resource):
     """A camera's own frame rate."""
 
@@ -136,7 +136,7 @@ class CameraRate(Resource):
     min: float | None = described("Frames per second kept under overload.", default=None, minimum=1, maximum=60)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SecretReference(Resource):
     """A Secret in the fleet's namespace."""
 
@@ -148,7 +148,7 @@ class SecretReference(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Camera(Resource):
     """A camera."""
 
@@ -170,9 +170,14 @@ class Camera(Resource):
     )
     masks: tuple[PictureMask, ...] = described("Regions that are not looked at.", default=(), max_items=8)
     credentials_ref: SecretReference | None = described("The camera's user name and password.", default=None)
+    view: str = described(
+        "Any text, a date for example. Change it after aiming the camera anew: what it shows then is its reference.",
+        default="",
+        max_length=63,
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ConfigMapKey(Resource):
     """A ConfigMap in the fleet's namespace."""
 
@@ -184,7 +189,7 @@ class ConfigMapKey(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DevicesFrom(Resource):
     """Where more devices are declared."""
 
@@ -205,7 +210,7 @@ NOT_METRICS = Rule(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SensorListen(Resource):
     """The ports that devices connect to."""
 
@@ -224,7 +229,7 @@ class SensorListen(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CameraListen(Resource):
     """The port that cameras push to."""
 
@@ -233,7 +238,7 @@ class CameraListen(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Batching(Resource):
     """When what arrived is analysed together."""
 
@@ -243,7 +248,7 @@ class Batching(Resource):
     max_items: int = described("Packets that make a tick early.", default=2000, minimum=1, maximum=100_000)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Queue(Resource):
     """What happens to a backlog."""
 
@@ -254,7 +259,7 @@ class Queue(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Thermal(Resource):
     """Heat, from thermal frames. Informed by EN 54-5; no compliance is claimed."""
 
@@ -272,7 +277,7 @@ class Thermal(Resource):
     emissivity: float = described("Of what is looked at.", default=0.95, minimum=0.1, maximum=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GasCurve(Resource):
     """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
 
@@ -280,7 +285,7 @@ class GasCurve(Resource):
     exponent: float = described("Slope of the line.", default=-2.769034857, minimum=-10, maximum=-0.1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gas(Resource):
     """Gas, from an MQ-135 on ADC3."""
 
@@ -303,7 +308,7 @@ class Gas(Resource):
     curve: GasCurve = described("From resistance to ppm; by default CO2's.", default=GasCurve)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SmokePercent(Resource):
     """Smoke, from the analog channel ADC1."""
 
@@ -312,7 +317,7 @@ class SmokePercent(Resource):
     alarm_percent: float = described("% of the converter's range.", default=25.0, minimum=0, maximum=100)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FlamePercent(Resource):
     """Flame, from the analog channel ADC2."""
 
@@ -322,14 +327,14 @@ class FlamePercent(Resource):
     digital: DigitalFlameOutput = described("What the digital output is while there is a flame.", default="activeHigh")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Converter(Resource):
     """The devices' analog-to-digital converters."""
 
     bits: int = described("Resolution; 10 bits give 0 to 1023.", default=12, minimum=8, maximum=16)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceCommands(Resource):
     """The bare words sent to text devices."""
 
@@ -338,7 +343,22 @@ class DeviceCommands(Resource):
     request: str = described("Send one frame now.", default="REQUEST1", pattern="^[!-~]*$", max_length=32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Telemetry(Resource):
+    """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
+
+    archive: bool = described("Keep them.", default=False)
+    size: Quantity = described("Of the files of one shard; the oldest go beyond it.", default=Quantity("10Gi"))
+    claim: str = described(
+        "Name of a PersistentVolumeClaim, ReadWriteMany, that they are kept in; empty: gone with the shard's pod.",
+        default="",
+        pattern="^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+        hint="is not the name of a PersistentVolumeClaim",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleDown(Resource):
     """How shards are taken away."""
 
@@ -350,7 +370,7 @@ class ScaleDown(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Autoscaling(Resource):
     """Who decides how many shards there are."""
 
@@ -372,7 +392,7 @@ class Autoscaling(Resource):
     scale_down: ScaleDown = described("How shards are taken away.", default=ScaleDown)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Toleration(Resource):
     """A toleration, as Kubernetes has it."""
 
@@ -383,7 +403,7 @@ class Toleration(Resource):
     toleration_seconds: int | None = described("How long a NoExecute taint is borne.", default=None, minimum=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TopologySpread(Resource):
     """How the fleet's shards are spread; the label selector is ours."""
 
@@ -394,7 +414,7 @@ class TopologySpread(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Resources(Resource):
     """Resource requests and limits of a shard."""
 
@@ -402,7 +422,7 @@ class Resources(Resource):
     limits: Mapping[str, Quantity] = described("For example memory: 1Gi.", default=dict, max_items=8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Template(Resource):
     """What goes into every shard's pod."""
 
@@ -416,7 +436,7 @@ class Template(Resource):
     image_pull_secrets: tuple[SecretReference, ...] = described("For the image.", default=(), max_items=8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Alerts(Resource):
     """Alert rules for Prometheus."""
 
@@ -455,7 +475,7 @@ def _devices_from(what: str) -> Any:
     return described(f"More {what}, from ConfigMaps in the fleet's namespace.", default=(), max_items=32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SensorFleetSpec(Resource):
     """Sensors that are watched together."""
 
@@ -471,6 +491,7 @@ class SensorFleetSpec(Resource):
     flame: FlamePercent = described("Thresholds for flame.", default=FlamePercent)
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
+    telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
     shards: int = _shards()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)
@@ -478,7 +499,7 @@ class SensorFleetSpec(Resource):
     paused: bool = described("Leave everything as it is.", default=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FleetRate(Resource):
     """Frame rates."""
 
@@ -487,7 +508,7 @@ class FleetRate(Resource):
     min: float = described("Frames per second kept under overload.", default=5.0, minimum=1, maximum=60)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ScoreThreshold(Resource):
     """A detector's threshold."""
 
@@ -495,7 +516,7 @@ class ScoreThreshold(Resource):
     threshold: float = described("Score from 0 to 1 that is reported as an alarm.", default=0.5, minimum=0, maximum=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ModelInput(Resource):
     """How a picture becomes the model's input: per channel (pixel x scale - mean) / std, pixels 0 to 255."""
 
@@ -512,7 +533,7 @@ class ModelInput(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ModelClass(Resource):
     """A class of the model's that is a sign of fire; the others are not listed."""
 
@@ -521,7 +542,7 @@ class ModelClass(Resource):
     threshold: float = described("Score from which on it counts.", default=0.5, minimum=0.01, maximum=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class VolumeFile(Resource):
     """A file in a PersistentVolumeClaim of the fleet's namespace, mounted read-only in every shard."""
 
@@ -536,7 +557,7 @@ class VolumeFile(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MapFile(Resource):
     """A file in a ConfigMap of the fleet's namespace (binaryData, at most 1 MiB), mounted in every shard."""
 
@@ -551,7 +572,7 @@ class MapFile(Resource):
 MODEL_PLACES = ("path", "configMapRef", "volumeRef")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DetectionModel(Resource):
     """An ONNX model of your own, besides the built-in detectors."""
 
@@ -608,7 +629,7 @@ class DetectionModel(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Detection(Resource):
     """What is looked for in pictures."""
 
@@ -624,7 +645,7 @@ class Detection(Resource):
     smoke: ScoreThreshold = described("Smoke.", default=ScoreThreshold)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Evidence(Resource):
     """Pictures kept around an alarm."""
 
@@ -637,7 +658,7 @@ class Evidence(Resource):
     retention: Duration = described("How long they are kept.", default=Duration(7 * DAY), long=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CameraFleetSpec(Resource):
     """Cameras that are watched together."""
 
@@ -661,7 +682,7 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_DARK = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Condition(Resource):
     """The answer to one question about the fleet."""
 
@@ -673,7 +694,7 @@ class Condition(Resource):
     observed_generation: int = described("Of the spec that was judged.", default=0, minimum=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DarkDevice(Resource):
     """A declared device that is not covered."""
 
@@ -682,7 +703,7 @@ class DarkDevice(Resource):
     reason: str = described("Why it is dark.", default="")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceSummary(Resource):
     """How many devices are watched."""
 
@@ -692,7 +713,7 @@ class DeviceSummary(Resource):
     dark: tuple[DarkDevice, ...] = described("The others, the first 20.", default=(), max_items=MAX_DARK)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LoadSummary(Resource):
     """Measured by the shards, rounded."""
 
@@ -704,7 +725,7 @@ class LoadSummary(Resource):
     lead: float = described("Seconds until a new shard is ready.", default=0.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LastScale(Resource):
     """The latest change of the number of shards."""
 
@@ -715,7 +736,7 @@ class LastScale(Resource):
     inputs: Mapping[str, float] = described("What it was decided on.", default=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FleetStatus(Resource):
     """What the operator says about a fleet."""
 
@@ -738,7 +759,7 @@ class FleetStatus(Resource):
 # --- fleets ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FleetType:
     """Names of a fleet resource."""
 
@@ -777,7 +798,7 @@ class FleetError(UserError):
         self.problems = problems
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """A fleet as it is declared."""
 
@@ -855,7 +876,7 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceList(Resource):
     """What a ConfigMap's key holds, wrapped so that it is validated as a fleet's own list is."""
 

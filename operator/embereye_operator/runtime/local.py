@@ -350,6 +350,8 @@ class LocalRuntime:
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         for mount in container["volumeMounts"]:
             volume = volumes[mount["name"]]
+            if "persistentVolumeClaim" in volume:
+                continue  # a folder inside another one here, too
             if "configMap" in volume:
                 folder = self._folder("config", namespace, volume["configMap"]["name"])
             elif "persistentVolumeClaim" in volume:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from embereye.camera.analysis import UndecodableError, decode
 from embereye.camera.mailbox import Frame
-from embereye.camera.workers import Workers
+from embereye.camera.workers import Work, Workers
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask
 from embereye.vision.detector import SCALES
@@ -168,6 +168,7 @@ class CameraModel:
     settings: Model
     masks: tuple[Mask, ...] = ()
     clock: Callable[[], int] = time.time_ns
+    urgent: bool = field(default=False, init=False)  # no run goes before another camera's
     cpu_seconds: float = field(default=0.0, init=False)
     runs: int = field(default=0, init=False)
 
@@ -217,8 +218,14 @@ class CameraModel:
         detections = self.host.look(decode(frame.data, scale))
         return _Run(detections, time.monotonic() - began, time.thread_time() - cpu)
 
-    def done(self, frame: Frame, result: object) -> None:
-        """Take what became of `frame`."""
+    @property
+    def pause(self) -> float:
+        """Seconds between two runs beyond which it looks less often than it is to."""
+        return self._idle_ns / SECOND
+
+    def done(self, work: Work) -> None:
+        """Take what became of a frame."""
+        frame, result = work.frame, work.result
         self._hanging = ""
         if isinstance(result, _Run):
             self._failing = ""

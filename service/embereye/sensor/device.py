@@ -118,6 +118,10 @@ class SensorDevice:
         self._booked = self.singles
         self._watch.heard_ns = self._watch.analysed_ns = self._single_ns
 
+    def resume(self, epoch: int, sequence: int) -> None:
+        """Go on after what another shard has taken of a gRPC sender."""
+        self.epoch, self.sequence = max((self.epoch, self.sequence), (epoch, sequence))
+
     def configure(self, spec: Device, settings: SensorSettings) -> None:
         """Take a changed declaration or changed settings; what was learnt stays."""
         self.spec = spec
@@ -212,11 +216,12 @@ class SensorDevice:
         """The first row from `start` on that may change a level."""
         low, high = self._table.low[self.slot], self._table.high[self.slot]
         part = rows[start:]
-        outside = (part < low) | (part >= high)
+        outside = part < low
+        outside |= part >= high
         if self._digital or self._held.get(FLAME, CLEAR) > CLEAR:
             outside[:, 1] |= np.isnan(part[:, 1])  # the two flame outputs are understood together
             outside[:, 3] |= np.isnan(part[:, 3])
-        if not outside.any():
+        if not np.count_nonzero(outside):  # any() costs three times as much
             return len(rows)
         return start + int(outside.argmax() // outside.shape[1])
 

@@ -53,17 +53,11 @@ class Detector:
         if self._flame:
             flame = self._flame.observe(frame, time_ns, without(self._ignored, lost, width, height))
             findings.append(self._finding(flame, self._flame.limits))
-        return Observation(
-            time_ns=time_ns,
-            findings=tuple(findings),
-            motion=motion.share,
-            blind=motion.blind,
-            unchanged=motion.unchanged,
-        )
+        return Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
 
     def _finding(self, flame: Flame, limits: FlameThresholds) -> Finding:
         level: Level.ValueType = Level.LEVEL_CLEAR
-        if flame.held_ns >= (limits.alarm_large_ns if flame.large else limits.alarm_ns):
+        if flame.held_ns >= limits.alarm_ns:
             level = Level.LEVEL_ALARM
         elif flame.held_ns >= limits.pre_alarm_ns:
             level = Level.LEVEL_PRE_ALARM

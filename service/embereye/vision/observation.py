@@ -26,8 +26,6 @@ class Observation:
     time_ns: int  # of the frame, nanoseconds since the Unix epoch
     findings: tuple[Finding, ...] = ()  # at most one of a kind
     motion: float = 0.0  # 0..1 of the picture differs from the background
-    blind: str = ""  # why the picture shows nothing, or ""
-    unchanged: bool = False  # exactly the picture before
 
     @property
     def level(self) -> Level.ValueType:

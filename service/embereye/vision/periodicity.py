@@ -51,10 +51,10 @@ class Periodicity:
         """Note a picture."""
         self._pictures.append((time_ns, green[::2, ::2].copy()))
 
-    def swing(self, swinging: npt.NDArray[np.bool_], time_ns: int) -> None:
-        """Note where the picture swings."""
+    def swing(self, swinging: Grey, time_ns: int) -> None:
+        """Note where the picture swings: 255 there, 0 elsewhere."""
         size = ((swinging.shape[1] + 1) // 2, (swinging.shape[0] + 1) // 2)
-        small = cv2.resize(swinging.view(np.uint8) * np.uint8(255), size, interpolation=cv2.INTER_AREA)
+        small = cv2.resize(swinging, size, interpolation=cv2.INTER_AREA)
         if self._bin is None:
             self._bin, self._bin_frames, self._bin_began_ns = np.zeros(small.shape, np.float32), 0, time_ns
             self._since_ns = self._since_ns or time_ns

@@ -75,6 +75,7 @@ class Bench:
             ledger = device.ledger.message()
             assert not ledger.waiting
             assert device.ledger.waiting == 0
+            ledger.ClearField("since_ns")  # when it was begun is all that may differ
             latest = [(name, round(value, 6)) for name, value, _ in device.latest() if name not in TIMED]
             found.append((device.spec.id, str(ledger), latest, sorted(device._held.items())))
         # A sign that goes on is told again every second: how often depends on the clock.
