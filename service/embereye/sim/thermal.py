@@ -142,7 +142,7 @@ def _sun(time: float) -> list[Patch]:
 
 
 def _car(time: float) -> list[Patch]:
-    left = -4 + 4 * _ramp(time, 60, 8)
+    left = -6 + 6 * _ramp(time, 60, 8)
     return [Patch(left, -0.5, 1.6, 0.8, 38.0), Patch(left - 0.6, -0.9, 0.07, 0.07, 180.0, 0.7)]
 
 
