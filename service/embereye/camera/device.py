@@ -15,7 +15,7 @@ from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device, Level, Term
 from embereye.vision.detector import Detector
 from embereye.vision.observation import Box, Observation
-from embereye.vision.thresholds import FlameThresholds
+from embereye.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.zone.sentences import kind_word
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ BLIND_NS = SECOND  # of a black or blank picture before it counts: a cut or a fl
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
 RATE_FRAMES = 32  # over which the frame rate is measured
-AVAILABLE = ("flame", "motion")  # detectors of this version
+AVAILABLE = ("flame", "motion", "smoke")  # detectors of this version
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,14 @@ class Setup:
     detectors: tuple[str, ...]
     masks: bytes  # serialised, to compare
     flame_threshold: float
+    smoke_threshold: float
 
     @classmethod
     def of(cls, device: Device, settings: CameraSettings) -> "Setup":
         """The setup of `device` under `settings`; the device's own detectors come first, none at all means all."""
         masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
         detectors = tuple(sorted(device.detectors or settings.detectors or AVAILABLE))
-        return cls(detectors, masks, settings.flame_threshold)
+        return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold)
 
 
 class CameraDevice:
@@ -102,8 +103,16 @@ class CameraDevice:
 
     def _renew(self) -> None:
         assert self._setup
-        flame = FlameThresholds(score_min=self._setup.flame_threshold or FlameThresholds.score_min)
-        self._analyst = Analyst(Detector(flame if "flame" in self._setup.detectors else None, self.device.masks))
+        setup = self._setup
+        flame = FlameThresholds(score_min=setup.flame_threshold or FlameThresholds.score_min)
+        smoke = SmokeThresholds(score_min=setup.smoke_threshold or SmokeThresholds.score_min)
+        self._analyst = Analyst(
+            Detector(
+                flame if "flame" in setup.detectors else None,
+                smoke if "smoke" in setup.detectors else None,
+                self.device.masks,
+            )
+        )
 
     def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""

@@ -36,5 +36,8 @@ class Observation:
 
     @property
     def suspected(self) -> bool:
-        """Whether anything is suspected: worth a higher frame rate and resolution."""
-        return any(finding.held_ns > 0 for finding in self.findings)
+        """Whether a higher frame rate would help to decide: flicker needs one, other kinds are slow."""
+        return any(
+            finding.level > Level.LEVEL_CLEAR or (finding.kind == Kind.KIND_FLAME and finding.held_ns > 0)
+            for finding in self.findings
+        )

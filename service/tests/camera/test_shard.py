@@ -49,7 +49,7 @@ async def test_a_camera_is_uncovered_until_a_frame_of_it_is_analysed(running):
     assert status.covered
     assert status.ledger.analysed == 3
     assert balanced(status)
-    assert {term.name for term in status.latest} == {"fps", "age", "flame.score", "motion"}
+    assert {term.name for term in status.latest} == {"fps", "age", "flame.score", "smoke.score", "motion"}
     assert status.state == "streaming"
     await eventually(lambda: running.changes)
 
@@ -85,10 +85,10 @@ async def test_a_source_of_an_unsupported_kind_is_told_and_never_covered(running
 
 
 async def test_detectors_that_this_version_does_not_have_do_not_pretend_to_watch(running):
-    running.shard.apply(assignment(1, device("c1", detectors=["smoke"])))
+    running.shard.apply(assignment(1, device("c1", detectors=["heat"])))
     push(running.shard, "c1", noisy_jpeg())
     await eventually(lambda: running.shard._cameras["c1"].mailbox.ledger.analysed)
-    assert "none of its detectors: smoke" in status_of(running.shard, "c1").reason
+    assert "none of its detectors: heat" in status_of(running.shard, "c1").reason
 
 
 async def test_a_picture_that_never_changes_is_a_frozen_camera(running):
