@@ -10,11 +10,11 @@ Grey = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]  # x, y, width, height in pixels
 
 REACH = 6  # pixels a thing may have travelled
-FRAMES = 40  # kept at half the resolution
+FRAMES = 24  # kept at half the resolution
 SPAN_NS = 2_000_000_000  # that are looked at
 FEWEST_FRAMES = 6
 FEWEST_PIXELS = 6
-MOST_PIXELS = 300  # of a region that are looked at
+MOST_PIXELS = 150  # of a region that are looked at
 NEAR = 0.4  # standard deviations from the median that count as rest: 31 % of noise, 38 to 45 % of flames
 STEPS = 4  # of the power iteration
 

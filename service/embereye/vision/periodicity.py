@@ -106,10 +106,12 @@ def best_return(pictures: list[Grey], box: Box, shortest: int, longest: int, dip
     series = np.stack([picture[y : y + height, x : x + width] for picture in pictures])
     series = series.reshape(len(pictures), -1).astype(np.float32)
     series -= series.mean(axis=0)
-    norms = np.sqrt((series * series).sum(axis=1)) + 1e-6
     products = series @ series.T
-    curve = [
-        float(np.trace(products, offset=lag) / (norms[lag:] * norms[:-lag]).sum()) for lag in range(1, longest + 1)
-    ]
+    norms = np.sqrt(np.diagonal(products)) + 1e-6
+    frames = np.arange(len(pictures))
+    # For each lag the sum of the products of all pictures that far apart: one diagonal of each matrix.
+    lags = np.maximum(frames[None, :] - frames[:, None], 0).ravel()
+    sums = np.bincount(lags, weights=products.ravel()) / np.bincount(lags, weights=np.outer(norms, norms).ravel())
+    curve = sums[1 : longest + 1].tolist()
     dipped = next((index for index, value in enumerate(curve) if value < dip), len(curve))
     return max(curve[max(dipped, shortest) :], default=0.0)

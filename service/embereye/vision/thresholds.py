@@ -92,7 +92,7 @@ class FlameThresholds:
     disturbed_share: float = 0.30  # of the pixels that do not look like flame
 
     # Weighing. Sites are looked at this often; a shift is looked for between pictures this far apart.
-    judge_ns: int = 120_000_000
+    judge_ns: int = 150_000_000
     travel_ns: int = 140_000_000
     judge_memory_ns: int = 700_000_000
     weights: Mapping[str, Weight] = field(default_factory=_flame_weights)
