@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks
@@ -13,7 +14,8 @@ from embereye_operator.memory import Memory
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus, parse_fleet
 from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime import NotLeadingError, UnavailableError
-from embereye_operator.runtime.kubernetes import KubernetesRuntime, ObjectKey
+from embereye_operator.runtime.cache import ObjectKey, Stored
+from embereye_operator.runtime.kubernetes import KubernetesRuntime
 from embereye_operator.schema import Manifest
 from embereye_operator.workqueue import WorkQueue
 
@@ -30,6 +32,11 @@ PASS_LIMIT = 30.0  # seconds that one pass may take
 STALE = 20.0  # seconds that a watch may lag behind a list before it counts as dead
 
 
+def rest_period(fleets: int) -> float:
+    """Seconds between looks at a fleet at rest, of so many."""
+    return min(max(PERIOD, fleets * REST_SECONDS), MAX_PERIOD)
+
+
 @dataclass
 class FleetRecord:
     """How the passes over a fleet went."""
@@ -37,27 +44,29 @@ class FleetRecord:
     status: FleetStatus = field(default_factory=FleetStatus)
     memory: Memory = field(default_factory=Memory)
     fleet: Fleet | None = None
+    version: int = 0  # of the object that `fleet` was read from
     at_rest: int = 0  # passes since anything was on its way
     passes: int = 0
     failures: int = 0
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
     failing: str = ""  # why the latest pass failed
-    backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=15.0))
+    backoff: Backoff = field(default_factory=Backoff)
 
-    def parsed(self, manifest: Manifest) -> Fleet:
-        """The fleet that `manifest` declares; what did not change is not validated again."""
+    def read(self, stored: Stored) -> Fleet | None:
+        """The fleet that was stored, None where it is being deleted; what did not change is not validated again."""
+        if self.fleet is not None and self.version == stored.version:
+            return self.fleet
+        manifest = stored.manifest()
         known, metadata = self.fleet, manifest["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return None
         annotations = metadata.get("annotations") or {}
-        if (
-            known is None
-            or known.uid != metadata.get("uid")
-            or known.generation != metadata.get("generation")
-            or known.annotations != annotations
-        ):
-            self.fleet = parse_fleet(manifest, strict=False)
-        else:
-            self.fleet = replace(known, manifest={**manifest, "spec": known.manifest["spec"]})
+        told = metadata.get("uid"), metadata.get("generation"), annotations
+        if known is None or (known.uid, known.generation, known.annotations) != told:
+            known = parse_fleet(manifest, strict=False)
+        # Of a manifest that has been read only the status is looked at, and that once: see `_pass`.
+        self.fleet, self.version = replace(known, manifest={"status": manifest.get("status")}), stored.version
         return self.fleet
 
 
@@ -71,6 +80,7 @@ class Controller:
         self.records: dict[ObjectKey, FleetRecord] = {}
         self._runtime = runtime
         self._settings = settings
+        self._jitter = Random()  # one is 2.5 kB, more than the rest of what a fleet's failures need
         self._leads = leads
         self._led = time.monotonic()  # since when
         self._ended = time.monotonic()  # when a pass last ended, well or not
@@ -157,7 +167,7 @@ class Controller:
             # Lists of many objects cost more than what watches may have missed is worth.
             await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))
 
-    def _judge_watches(self, missed: list[Manifest]) -> None:
+    def _judge_watches(self, missed: list[ObjectKey]) -> None:
         # One object may be listed before its event arrives; a watch that is dead misses more every time.
         if not missed:
             self._lagging_since = 0.0
@@ -171,8 +181,8 @@ class Controller:
             self._beat = time.monotonic()
             now = time.monotonic()
             fleets = self._fleets() if self._leads() else []
-            # Many fleets at rest are looked at less often; whatever happens to them comes as an event.
-            rest = min(max(PERIOD, len(fleets) * REST_SECONDS), MAX_PERIOD)
+            # Many fleets at rest are looked at less often: only what their shards say does not come as an event.
+            rest = rest_period(len(fleets))
             for key in fleets:
                 record = self.records.get(key)
                 resting = record is not None and record.at_rest >= REST_PASSES and now - record.latest < rest
@@ -206,18 +216,19 @@ class Controller:
     # --- one pass ---
 
     async def _pass(self, key: ObjectKey) -> None:
-        manifest = self._runtime.cache.objects.get(key)
-        if manifest is None or manifest["metadata"].get("deletionTimestamp"):
-            # Owner references make the children go; the hub has none.
-            if self.records.pop(key, None) is not None:
-                logger.info("%s %s/%s is gone", *key)
-                await self._retain()
+        stored = self._runtime.cache.objects.get(key)
+        if stored is None:
+            await self._forget(key)
             return
-        record = self.records.setdefault(key, FleetRecord())
+        if (record := self.records.get(key)) is None:
+            record = self.records[key] = FleetRecord(backoff=Backoff(floor=0.2, cap=15.0, jitter=self._jitter))
         started = time.monotonic()
         record.passes += 1
         try:
-            fleet = record.parsed(manifest)
+            fleet = record.read(stored)
+            if fleet is None:
+                await self._forget(key)
+                return
             async with asyncio.timeout(PASS_LIMIT):
                 outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, record.memory)
         except NotLeadingError:
@@ -230,12 +241,19 @@ class Controller:
         if record.failing:
             logger.info("%s: passes succeed again", fleet.key)
         record.failing = ""
+        record.fleet = replace(fleet, manifest={})
         record.backoff.reset()
         record.latest = time.monotonic()
         record.status = outcome.status
         record.at_rest = record.at_rest + 1 if outcome.at_rest else 0
         if outcome.actions:
             logger.info("%s: %s", fleet.key, ", ".join(outcome.actions))
+
+    async def _forget(self, key: ObjectKey) -> None:
+        # Owner references make the children go; the hub has none.
+        if self.records.pop(key, None) is not None:
+            logger.info("%s %s/%s is gone", *key)
+            await self._retain()
 
     def _failed(self, key: ObjectKey, record: FleetRecord, error: Exception) -> None:
         reason = str(error) or type(error).__name__

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kopf
+from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 from embereye_operator.manifests import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.model import FLEET_TYPES, GROUP, VERSION
@@ -55,6 +56,7 @@ class Watches:
                 kopf.operator(
                     registry=build_registry(self._tell),
                     settings=build_settings(),
+                    memories=NoMemories(),
                     standalone=True,
                     clusterwide=not self._namespace,
                     namespaces=[self._namespace] if self._namespace else [],
@@ -72,6 +74,14 @@ class Watches:
     def _on_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, *arguments)
+
+
+class NoMemories(ResourceMemories):
+    """Keeps nothing: what kopf remembers of an object, handlers of events alone never ask for."""
+
+    async def recall(self, raw_body: Any, **options: Any) -> ResourceMemory:
+        """A memory for this event only."""
+        return await super().recall(raw_body, **{**options, "ephemeral": True})
 
 
 def build_registry(tell: Observe) -> kopf.OperatorRegistry:
@@ -98,7 +108,8 @@ def build_settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = 300  # seconds; a watch is renewed before proxies cut it
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = 50
+    settings.queueing.idle_timeout = 0.1  # seconds; a worker for each object of a list would outweigh the objects
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.process.ultimate_exiting_timeout = 20

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
-from embereye_operator.assignments import build_assignments, build_device, build_roster, next_epoch
+from embereye_operator.assignments import build_assignments, build_device, build_roster, located, next_epoch
 from embereye_operator.autoscale import Decision, Observed, measure
 from embereye_operator.compare import differences
 from embereye_operator.handover import Plan, choose_shards, plan
@@ -18,6 +18,7 @@ from embereye_operator.manifests import (
     build_children,
     drained,
     placement_name,
+    placement_size,
     selector_text,
     shard_capacity,
     shard_index,
@@ -83,14 +84,13 @@ class _Pass:
         self.statuses: dict[str, ShardStatus | None] = {}
         self.plan = Plan()
         self.gone: set[str] = set()
+        self._read: dict[Identity, Manifest] | None = None
 
     async def run(self) -> Outcome:
-        children = {identity(child): child for child in await self.runtime.children(self.fleet)}
-        stored = children.get(("ConfigMap", placement_name(self.fleet)))
-        self.record = read_record(self.fleet, stored)
+        self.versions = await self.runtime.versions(self.fleet)
         self.previous = self._previous()
+        self.record, self.existing = await self._found()
         self.devices = await self._declared()
-        self.existing = _shards_of(self.fleet, children)
         await self._ask(list(dict.fromkeys([*self.existing, *self.record.shards])))
         self.record = recover(self.record, self.statuses)
         self.memory.heard(self.statuses, self.now)
@@ -100,33 +100,57 @@ class _Pass:
         if self.fleet.spec.paused:
             self._keep()
         else:
-            await self._change(children)
+            await self._change()
         await self._tell_hub()
         return await self._finish()
 
     # --- what there is ---
 
+    async def _found(self) -> tuple[Record, list[str]]:
+        """The record and the shards that exist. Without the assignments where nothing has changed: nobody asks then."""
+        if self.memory.found and self.memory.found[0] == self.versions and all(self.versions.values()):
+            return self.memory.found[1:]
+        children = await self._children()
+        record = read_record(self.fleet, children.get(("ConfigMap", placement_name(self.fleet))))
+        existing = _shards_of(self.fleet, children)
+        self.memory.found = self.versions, replace(record, assignments={}), existing
+        return record, existing
+
+    async def _children(self) -> Mapping[Identity, Manifest]:
+        if self._read is None:
+            self._read = {identity(child): child for child in await self.runtime.children(self.fleet)}
+        return self._read
+
+    async def _assigned(self) -> Mapping[str, Assignment | None]:
+        """What each shard was told under the record's epoch."""
+        if not self.record.assignments:
+            children = await self._children()
+            stored = read_record(self.fleet, children.get(("ConfigMap", placement_name(self.fleet))))
+            self.record = replace(self.record, assignments=stored.assignments)
+        return self.record.assignments
+
     def _previous(self) -> FleetStatus:
-        stored = self.fleet.status
-        if self.memory.status and self.memory.status[0] == stored:
-            return self.memory.status[1]
-        try:
-            status: FleetStatus = from_manifest(FleetStatus, stored)
-        except (TypeError, ValueError, AttributeError):
-            return FleetStatus()  # written by another version, or by hand
-        self.memory.status = stored, status
-        return status
+        """What the status says; a manifest without one says that it is what it was at the last pass."""
+        if stored := self.fleet.status:
+            try:
+                self.memory.status = from_manifest(FleetStatus, stored)
+            except (TypeError, ValueError, AttributeError):
+                self.memory.status = None  # written by another version, or by hand
+        elif "status" in self.fleet.manifest:
+            self.memory.status = None
+        return self.memory.status or FleetStatus()
 
     async def _declared(self) -> list[Device]:
         """All devices: the manifest's, then those of the ConfigMaps it names.
 
         A list that is missing or wrong takes no device out of sight: those it declared before are kept.
         """
-        found_maps = await self.runtime.config_maps(self.fleet) if self.fleet.devices_from else {}
-        maps = {name: dict(data) for name, data in found_maps.items()}
+        names = {reference.config_map_ref.name for reference in self.fleet.devices_from}
+        versions = {name: self.versions.get(("ConfigMap", name)) for name in names}
         known_from, known = self.memory.declared
-        if known_from == (self.fleet.uid, self.fleet.generation, maps):
+        if known_from == (self.fleet.uid, self.fleet.generation, versions):
             return known
+        maps = await self.runtime.config_maps(self.fleet) if names else {}
         devices = {device.id: build_device(device, self.fleet) for device in self.fleet.devices}
         problems = []
         for reference in self.fleet.devices_from:
@@ -148,11 +172,11 @@ class _Pass:
                     devices.setdefault(device.id, build_device(device, self.fleet))
         if problems:
             self.problems["DeviceListInvalid"] = "; ".join(problems)
-            for assignment in self.record.assignments.values():
+            for assignment in (await self._assigned()).values():
                 for device_before in assignment.devices if assignment else ():
                     devices.setdefault(device_before.id, device_before)
         found = [devices[name] for name in sorted(devices)]
-        self.memory.declared = ((), []) if problems else ((self.fleet.uid, self.fleet.generation, maps), found)
+        self.memory.declared = ((), []) if problems else ((self.fleet.uid, self.fleet.generation, versions), found)
         return found
 
     async def _ask(self, shards: Sequence[str]) -> None:
@@ -180,15 +204,17 @@ class _Pass:
         self.epoch = self.record.epoch
         self.plan = Plan(self.record.members, self.record.devices, self.record.moving)
 
-    async def _change(self, children: Mapping[Identity, Manifest]) -> None:
+    async def _change(self) -> None:
         self.plan = self._plan()
-        if (basis := self._basis(children)) == self.memory.applied and basis is not None:
+        if (basis := self._basis()) == self.memory.applied and basis is not None:
             self.epoch = self.record.epoch
             self._tell_what_is_stuck()
             return
         self.memory.applied = None
+        children = await self._children()
         assignments = self._assignments()
-        self.epoch = next_epoch(assignments, self.record.assignments, self._epoch_floor())
+        moved = self.plan.placement != self.record.devices
+        self.epoch = next_epoch(assignments, await self._assigned(), self._epoch_floor(), moved=moved)
         for assignment in assignments.values():
             assignment.epoch = self.epoch
         plan = self.plan
@@ -203,8 +229,7 @@ class _Pass:
             replaces=self._replaces(children),
             evictable=not self.runtime.sees_nodes,
         )
-        size = sum(len(text.encode()) for text in desired[0]["data"].values())
-        if size > MAX_PLACEMENT:
+        if (size := placement_size(desired[0])) > MAX_PLACEMENT:
             sentence = (
                 f"the placement takes {size} bytes, a ConfigMap {MAX_PLACEMENT}: split the fleet, or use fewer shards"
             )
@@ -227,28 +252,21 @@ class _Pass:
             {*self.existing, *self.wanted} - self.gone, key=lambda name: shard_index(self.fleet, name) or 0
         )
 
-    def _basis(self, children: Mapping[Identity, Manifest]) -> Any:
+    def _basis(self) -> Any:
         """All that what there is to be follows from; None where that cannot be told, or something is on its way."""
-        versions = {name: child["metadata"].get("resourceVersion") for name, child in children.items()}
         told = all(status and status.epoch == self.record.epoch for status in self.statuses.values())
         quiet = told and not self.plan.moving and not self.leaving and self.plan.placement == self.record.devices
-        if not quiet or not all(versions.values()):
+        if not quiet or not all(self.versions.values()) or not self.memory.declared[0]:
             return None
         return (
-            (
-                self.fleet.uid,
-                self.fleet.generation,
-                self.fleet.annotations,
-                self.settings,
-                versions,
-                self.memory.declared[0] or None,
-                list(self.plan.members),
-                self.wanted,
-                self.runtime.displaced(self.fleet),
-                [kind for kind in OFFERED if self.runtime.offers(kind)],
-            )
-            if self.memory.declared[0]
-            else None
+            self.memory.declared[0],
+            self.fleet.annotations,
+            self.settings,
+            self.versions,
+            list(self.plan.members),
+            self.wanted,
+            self.runtime.displaced(self.fleet),
+            [kind for kind in OFFERED if self.runtime.offers(kind)],
         )
 
     def _replaces(self, children: Mapping[Identity, Manifest]) -> dict[str, str]:
@@ -341,7 +359,7 @@ class _Pass:
         observed = children.get(identity(manifest))
         if observed is not None and not _differs(manifest, observed):
             return
-        if fenced and observed is not None and (version := observed["metadata"].get("resourceVersion")):
+        if fenced and observed is not None and (version := self.versions.get(identity(manifest))):
             # Whoever decided on an older record than there is must read again: the API server refuses this then.
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
         self.actions.append(f"apply {' '.join(identity(manifest))}")
@@ -367,7 +385,10 @@ class _Pass:
 
     async def _assign(self, shards: Sequence[str], assignments: Mapping[str, Assignment]) -> bool:
         answers = await asyncio.gather(
-            *(self.runtime.assign(self.fleet, shard, assignments[shard]) for shard in shards)
+            *(
+                self.runtime.assign(self.fleet, shard, located(assignments[shard], self.plan.placement))
+                for shard in shards
+            )
         )
         accepted = True
         for shard, answer in zip(shards, answers, strict=True):
@@ -386,12 +407,20 @@ class _Pass:
         # Deployments first: a shard that drains still wants its Service.
         for child in sorted(children.values(), key=lambda child: (child["kind"] != "Deployment", identity(child))):
             name = identity(child)[1]
-            if identity(child) in keep or name in staying:
+            if identity(child) in keep or name in staying or self._waits_for_its_shard(child):
                 continue
             self.actions.append(f"delete {' '.join(identity(child))}")
             await self.runtime.delete(child)
             if child["kind"] == "Deployment":
                 self.gone.add(name)
+
+    def _waits_for_its_shard(self, child: Manifest) -> bool:
+        """Whether it is the Service of a shard that scaling may bring back: a new one would have another address.
+
+        Whoever looked the name up goes on with the old address for as long as it believes the answer, up to a minute.
+        """
+        index = shard_index(self.fleet, child["metadata"]["name"])
+        return child["kind"] == "Service" and index is not None and index < self.fleet.spec.autoscaling.max_shards
 
     def _may_go(self, shard: str, children: Mapping[Identity, Manifest]) -> bool:
         deployment = children.get(("Deployment", shard), {})
@@ -407,8 +436,11 @@ class _Pass:
     async def _tell_hub(self) -> None:
         if not self.epoch or self.fleet.spec.paused:
             return
+        basis = (*self.memory.declared[0], self.epoch)
+        if not self.memory.declared[0] or basis != self.memory.roster[0]:
+            self.memory.roster = basis, build_roster(self.fleet, self.devices, self.epoch)
         try:
-            await self.runtime.set_roster(build_roster(self.fleet, self.devices, self.epoch))
+            await self.runtime.set_roster(self.memory.roster[1])
         except UnavailableError as error:
             self.problems["HubUnreachable"] = str(error)
 
@@ -475,10 +507,11 @@ class _Pass:
             problems=self.problems,
         )
         status = build_status(facts, self.previous)
-        if status != self.previous or not self.fleet.status:
-            manifest = to_manifest(status)
-            await self.runtime.write_status(self.fleet, manifest)
-            self.memory.status = manifest, status
+        if status == self.previous:
+            status = self.previous  # one of them is enough to keep
+        if status is not self.memory.status:
+            await self.runtime.write_status(self.fleet, to_manifest(status))
+            self.memory.status = status
             self.actions.append("write status")
             await self._announce(status)
         progressing = status.condition("Progressing")
@@ -512,7 +545,12 @@ def _differs(desired: Manifest, observed: Manifest) -> list[str]:
     )
     if desired["kind"] == "ConfigMap":
         # The record is ours alone: a key that is no longer wanted must go.
-        found += [f".data.{key}" for key in observed.get("data") or {} if key not in desired["data"]]
+        found += [
+            f".{field}.{key}"
+            for field in ("data", "binaryData")
+            for key in observed.get(field) or {}
+            if key not in (desired.get(field) or {})
+        ]
     return found
 
 

@@ -3,16 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye_operator.assignments import decode
-from embereye_operator.manifests import PLACEMENT_KEY, shard_index
+from embereye_operator.manifests import PLACEMENT_KEY, placement_files, shard_index
 from embereye_operator.model import Fleet
 from embereye_operator.schema import Manifest
-
-_decode = lru_cache(maxsize=256)(decode)
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,9 @@ class Record:
 
 def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> Record:
     """What the placement ConfigMap says; empty where there is none or it was made unreadable."""
-    data = (manifest or {}).get("data") or {}
+    data = placement_files(manifest or {})
     names = [name.removesuffix(".json") for name in data if name.endswith(".json")]
-    assignments = {name: _decode(data[f"{name}.json"]) for name in names if shard_index(fleet, name) is not None}
+    assignments = {name: decode(data[f"{name}.json"]) for name in names if shard_index(fleet, name) is not None}
     try:
         raw = json.loads(data.get(PLACEMENT_KEY, "{}"))
         return Record(

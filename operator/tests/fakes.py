@@ -28,6 +28,7 @@ class FakeShard:
     name: str
     assignment: Assignment = field(default_factory=Assignment)
     dark: dict[str, str] = field(default_factory=dict)  # device → reason
+    degraded: dict[str, str] = field(default_factory=dict)  # likewise
     draining: bool = False
     reachable: bool = True
     load: Load = field(default_factory=Load)
@@ -56,6 +57,7 @@ class FakeShard:
                 zone=device.zone,
                 covered=not self.why_dark(device.id),
                 reason=self.why_dark(device.id),
+                degraded=self.degraded.get(device.id, ""),
             )
             for device in self.assignment.devices
         ]
@@ -97,6 +99,10 @@ class FakeRuntime:
             content = zlib.crc32(repr(manifest).encode())
             manifest["metadata"]["resourceVersion"] = f"{manifest['metadata'].get('resourceVersion', '')}.{content}"
         return found
+
+    async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
+        found = {identity(child): child["metadata"]["resourceVersion"] for child in await self.children(fleet)}
+        return found | {("ConfigMap", name): repr(data) for name, data in self.maps.items()}
 
     async def apply(self, manifest: Manifest) -> None:
         if reason := self.refused.get(identity(manifest)):

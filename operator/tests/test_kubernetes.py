@@ -173,7 +173,7 @@ async def test_the_hub_hears_of_a_roster_once_and_forgets_what_is_not_retained(b
 async def test_a_record_decided_on_an_older_one_is_refused_by_the_server(bench: Bench, namespace: str) -> None:
     await settle(bench)
     placement = ("ConfigMap", namespace, "hall-sensors-placement")
-    stale = bench.runtime.cache.objects[placement]
+    stale = bench.runtime.cache.objects[placement].manifest()
     bench.cluster.merge(path_of(stale), {"metadata": {"annotations": {"another": "leader"}}})
     with pytest.raises(ClientError, match="modified"):
         await bench.runtime.apply({**stale, "metadata": {**stale["metadata"]}})

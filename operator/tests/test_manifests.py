@@ -1,22 +1,31 @@
 """Children of a fleet, without a runtime."""
 
+import base64
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from embereye_operator.assignments import build_assignments, build_device, decode, encode, next_epoch
+from embereye.shard.assignment import load
+from embereye.v1.shard_pb2 import Peer
+from embereye.v1.types_pb2 import Device
+from embereye_operator import manifests
+from embereye_operator.assignments import build_assignments, build_device, decode, encode, located, next_epoch
 from embereye_operator.manifests import (
     PLACEMENT_FOLDER,
+    PLAIN_PLACEMENT,
     build_children,
     build_deployment,
+    build_placement,
     peer_address,
+    placement_size,
     shard_index,
     shard_name,
 )
 from embereye_operator.model import Fleet, parse_fleet
 from embereye_operator.placement import place
-from embereye_operator.record import Record
+from embereye_operator.record import Record, read_record
 from embereye_operator.schema import Manifest
 
 from .fakes import SETTINGS
@@ -48,7 +57,8 @@ def test_the_same_fleet_gives_the_same_manifests() -> None:
 
 
 def test_each_device_is_in_one_assignment_and_elsewhere_in_the_others() -> None:
-    assignments, _ = assigned(fleet(), count=3)
+    bare, placement = assigned(fleet(), count=3)
+    assignments = {name: located(entry, placement) for name, entry in bare.items()}
     for device in ("s-0", "s-1", "s-2", "s-3", "s-4"):
         owners = [name for name, entry in assignments.items() if device in {owned.id for owned in entry.devices}]
         assert len(owners) == 1
@@ -67,6 +77,53 @@ def test_an_assignment_survives_its_text() -> None:
     assert decode("nonsense") is None
 
 
+def written(files: Manifest, folder: Path) -> Path:
+    """The placement ConfigMap as it is mounted."""
+    for name, text in (files.get("data") or {}).items():
+        (folder / name).write_text(text)
+    for name, content in (files.get("binaryData") or {}).items():
+        (folder / name).write_bytes(base64.b64decode(content))
+    return folder
+
+
+@pytest.mark.parametrize("limit", [0, PLAIN_PLACEMENT])
+def test_shards_and_the_next_leader_read_from_the_files_what_was_decided(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifests, "PLAIN_PLACEMENT", limit)
+    owner = fleet()
+    assignments, placement = assigned(owner, count=3, epoch=7)
+    record = Record(7, placement, tuple(assignments), tuple(assignments), assignments=assignments)
+    files = build_placement(owner, assignments=assignments, record=record.to_manifest())
+    assert ("data" in files) is (limit > 0)
+    assert read_record(owner, files) == record
+    for name, assignment in assignments.items():
+        assert load(written(files, tmp_path) / f"{name}.json") == located(assignment, placement)
+
+
+def test_ten_thousand_devices_on_twenty_shards_fit_into_a_config_map(tmp_path: Path) -> None:
+    owner = fleet()
+    ids = [f"building-{n % 40:02}.floor-{n % 17:02}.sensor-{n:05}" for n in range(10_000)]
+    devices = [
+        Device(id=name, zone=name[:20], location=f"room {n % 300}, left of door {n}") for n, name in enumerate(ids)
+    ]
+    members = {shard_name(owner, index): Peer(shard=shard_name(owner, index)) for index in range(20)}
+    placement = place(ids, list(members), {})
+    assignments = build_assignments(owner, devices, placement, members=members, others=[], epoch=3)
+    record = Record(3, placement, tuple(members), tuple(members)).to_manifest()
+    files = build_placement(owner, assignments=assignments, record=record)
+    assert placement_size(files) < 500_000
+    read = load(written(files, tmp_path) / "hall-sensors-7.json")
+    assert read is not None
+    assert (len(read.devices), len(read.elsewhere)) == (500, 9_500)
+    assert read_record(owner, files).devices == placement
+
+
+def test_a_packed_file_that_somebody_broke_is_left_out() -> None:
+    broken = {"binaryData": {"placement.json.gz": "bm8gZ3ppcA==", "hall-sensors-0.json.gz": "Zm9v"}}
+    assert read_record(fleet(), broken) == Record()
+
+
 class TestEpoch:
     def test_stays_while_nothing_changes(self) -> None:
         stored, _ = assigned(fleet(), epoch=7)
@@ -81,6 +138,10 @@ class TestEpoch:
         stored, _ = assigned(fleet(), epoch=7)
         wanted, _ = assigned(fleet(deadline="6s"), epoch=0)
         assert next_epoch(wanted, stored, 7) == 8
+
+    def test_grows_where_two_shards_that_both_have_a_device_change_roles(self) -> None:
+        stored, _ = assigned(fleet(), epoch=7)
+        assert next_epoch(assigned(fleet())[0], stored, 7, moved=True) == 8
 
     def test_is_above_whatever_anybody_has_seen(self) -> None:
         stored, _ = assigned(fleet(), epoch=7)
@@ -149,3 +210,21 @@ def test_a_changed_assignment_does_not_roll_pods() -> None:
 )  # fmt: skip
 def test_a_shards_index_is_read_from_its_name(name: str, index: int | None) -> None:
     assert shard_index(fleet(), name) == index
+
+
+def test_raw_readings_are_kept_where_the_fleet_asks_for_it() -> None:
+    def pod(**telemetry: Any) -> tuple[dict[str, str], list[Manifest], list[Manifest]]:
+        spec = build_deployment(fleet(telemetry=telemetry), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+        [container] = spec["containers"]
+        return {each["name"]: each["value"] for each in container["env"]}, container["volumeMounts"], spec["volumes"]
+
+    environment, _, _ = pod()
+    assert "EMBEREYE_TELEMETRY" not in environment
+    environment, mounts, _ = pod(archive=True, size="2Gi")
+    assert environment["EMBEREYE_TELEMETRY"] == "/var/lib/embereye/telemetry"
+    assert environment["EMBEREYE_TELEMETRY_BYTES"] == str(2 * 1024**3)
+    assert "telemetry" not in {mount["name"] for mount in mounts}
+    _, mounts, volumes = pod(archive=True, claim="readings")
+    assert {"name": "telemetry", "mountPath": "/var/lib/embereye/telemetry"} in mounts
+    assert {"name": "telemetry", "persistentVolumeClaim": {"claimName": "readings"}} in volumes
+    assert "telemetry" not in {mount["name"] for mount in pod(claim="readings")[1]}

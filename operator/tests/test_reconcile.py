@@ -1,6 +1,7 @@
 """One pass after another against a runtime in memory."""
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -111,6 +112,9 @@ async def test_a_leaving_shard_goes_only_after_the_others_have_taken_over() -> N
     outcome = await world.settle()
     log = world.runtime.log
     assert log.index("assign hall-sensors-0") < log.index("delete Deployment hall-sensors-1")
+    assert ("Service", "hall-sensors-1") in world.runtime.objects, "its address is kept: it may come back"
+    world.manifest["spec"]["autoscaling"] = {"maxShards": 1}
+    await world.settle()
     assert ("Service", "hall-sensors-1") not in world.runtime.objects
     assert set(world.runtime.objects[PLACEMENT]["data"]) == {"hall-sensors-0.json", PLACEMENT_KEY}
     assert world.owners() == {f"s-{number:02}": ["hall-sensors-0"] for number in range(12)}
@@ -385,9 +389,10 @@ class TestDeviceLists:
 
 
 async def test_a_placement_that_no_config_map_can_hold_is_reported_and_not_applied() -> None:
-    location = "x" * 200
-    sensors = [{"id": f"sensor-{n:04}-{'y' * 50}", "zone": "z" * 60, "location": location} for n in range(3000)]
-    world = World(manifest(spec={"sensors": sensors}, uid="u"))
+    chance = random.Random(1)
+    sensors = [{"id": f"s-{n}", "zone": "z", "location": f"{chance.getrandbits(800):0200x}"} for n in range(9000)]
+    world = World(fleet_of(count=1, sensorsFrom=[{"configMapRef": {"name": name}} for name in "ab"]))
+    world.runtime.maps = {"a": {"list": json.dumps(sensors[:5000])}, "b": {"list": json.dumps(sensors[5000:])}}
     outcome = await world.step()
     assert condition(outcome.status, "Degraded")[:2] == ("True", "PlacementTooLarge")
     assert PLACEMENT not in world.runtime.objects

@@ -47,7 +47,7 @@ class TestCache:
         assert cache.put(service(5))
         assert not cache.put(service(4))
         assert not cache.put(service(5))
-        assert cache.objects[key_of(service(5))] == service(5)
+        assert cache.objects[key_of(service(5))].manifest() == service(5)
 
     def test_forgets_what_was_deleted_and_does_not_bring_it_back(self) -> None:
         cache = Cache()
@@ -67,6 +67,7 @@ class TestCache:
         cache.put(service(5, "stays"))
         cache.put(service(5, "goes"))
         cache.put(service(20, "newer-than-the-list"))
-        news = cache.replace("Service", [service(5, "stays"), service(9, "comes")], 10)
-        assert sorted(manifest["metadata"]["name"] for manifest in news) == ["comes", "goes"]
+        assert cache.put(service(9, "comes"))
+        gone = cache.replace("Service", [key_of(service(5, "stays")), key_of(service(9, "comes"))], 10)
+        assert [key[2] for key in gone] == ["goes"]
         assert {key[2] for key in cache.objects} == {"stays", "comes", "newer-than-the-list"}

@@ -27,6 +27,10 @@ class Runtime(Protocol):
     Manifests are plain dictionaries in the form that Kubernetes stores them, for all runtimes.
     """
 
+    async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
+        """Kind and name → version, of all that `children` and `config_maps` would tell; an empty one says nothing."""
+        ...
+
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
         """What exists of the fleet's children: Deployments, Services, the placement ConfigMap, and so on.
 

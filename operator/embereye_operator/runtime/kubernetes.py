@@ -1,9 +1,10 @@
 """A Kubernetes API server as the runtime: server-side apply out, a cache fed by watches in."""
 
 import logging
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
@@ -24,15 +25,16 @@ from embereye_operator.manifests import (
 )
 from embereye_operator.model import API_VERSION, FLEET_TYPES, GROUP, VERSION, Fleet
 from embereye_operator.runtime import NotLeadingError, RefusedError
+from embereye_operator.runtime.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
 from embereye_operator.runtime.links import Hub, Shards
 from embereye_operator.schema import Manifest
 from embereye_operator.status import timestamp
 
 logger = logging.getLogger(__name__)
 ABSENT_SECONDS = 10.0  # how long a ConfigMap that was not there is believed to be absent without an event
+CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it
 ALL_NAMESPACES = "*"
 Kind = type[GenericNamespacedResource]
-ObjectKey = tuple[str, str, str]  # kind, namespace, name
 
 
 def _resource(group: str, version: str, kind: str, plural: str) -> Kind:
@@ -73,85 +75,6 @@ STATUSES: Mapping[str, Any] = {name: _subresource(kind, "status") for name, kind
 SCALES: Mapping[str, Any] = {name: _subresource(kind, "scale") for name, kind in FLEETS.items()}
 
 
-def key_of(manifest: Mapping[str, Any]) -> ObjectKey:
-    """What an object is stored under."""
-    metadata = manifest["metadata"]
-    return manifest["kind"], metadata.get("namespace", ""), metadata["name"]
-
-
-def version_of(manifest: Mapping[str, Any]) -> int:
-    """The object's resource version; those of one server grow."""
-    text = str(manifest["metadata"].get("resourceVersion") or "0")
-    return int(text) if text.isdecimal() else 0
-
-
-@dataclass
-class Cache:
-    """What watches and our own writes told last, and never anything older."""
-
-    objects: dict[ObjectKey, Manifest] = field(default_factory=dict)
-    deleted: dict[ObjectKey, int] = field(default_factory=dict)  # resource version at deletion
-    by_fleet: dict[tuple[str, str], set[ObjectKey]] = field(default_factory=dict)  # namespace, label → children
-
-    def put(self, manifest: Manifest) -> bool:
-        """Take `manifest` unless a newer one is known; True if it is news."""
-        key, version = key_of(manifest), version_of(manifest)
-        known = self.objects.get(key)
-        if (known is not None and version_of(known) >= version) or self.deleted.get(key, 0) >= version:
-            return False
-        self._forget(key)
-        self.deleted.pop(key, None)
-        self.objects[key] = manifest
-        if label := _fleet_label(manifest):
-            self.by_fleet.setdefault((key[1], label), set()).add(key)
-        return True
-
-    def drop(self, key: ObjectKey, version: int) -> bool:
-        """Take note that the object was deleted at `version`; True if it is news."""
-        known = self.objects.get(key)
-        self.deleted[key] = max(version, self.deleted.get(key, 0))
-        if known is None or version_of(known) > version:
-            return False
-        self._forget(key)
-        return True
-
-    def replace(self, kind: str, listed: Iterable[Manifest], version: int) -> list[Manifest]:
-        """Take a complete list of one kind as of `version`; returns what watches had failed to tell."""
-        news = []
-        seen = set()
-        for manifest in listed:
-            seen.add(key_of(manifest))
-            if self.put(manifest):
-                news.append(manifest)
-        for key in [key for key in self.objects if key[0] == kind and key not in seen]:
-            gone = self.objects[key]
-            if version_of(gone) <= version and self.drop(key, version):
-                news.append(gone)
-        self.deleted = {key: at for key, at in self.deleted.items() if key[0] != kind or at > version}
-        return news
-
-    def of_fleet(self, fleet: Fleet) -> list[Manifest]:
-        """The fleet's children."""
-        keys = self.by_fleet.get((fleet.namespace, fleet_label(fleet)), set())
-        return [self.objects[key] for key in sorted(keys)]
-
-    def _forget(self, key: ObjectKey) -> None:
-        before = self.objects.pop(key, None)
-        if before is not None and (label := _fleet_label(before)):
-            self.by_fleet.get((key[1], label), set()).discard(key)
-
-
-def _fleet_label(manifest: Mapping[str, Any]) -> str:
-    labels = manifest["metadata"].get("labels") or {}
-    return str(labels.get(LABEL_FLEET, "")) if labels.get(LABEL_MANAGED_BY) == MANAGED_BY else ""
-
-
-def trimmed(manifest: Mapping[str, Any]) -> Manifest:
-    """Without managedFields, which are most of an object and of no use to us."""
-    metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
-    return {**manifest, "metadata": metadata}
-
-
 class KubernetesRuntime:
     """Implements `runtime.Runtime`. The owner feeds `cache` from watches and calls `resync` first and now and then."""
 
@@ -189,9 +112,9 @@ class KubernetesRuntime:
 
     # --- observing ---
 
-    async def resync(self) -> list[Manifest]:
+    async def resync(self) -> list[ObjectKey]:
         """List what watches ought to have told; returns what they had not. Also the first fill of the cache."""
-        news = []
+        news: list[ObjectKey] = []
         for name in (*FLEETS, *CHILDREN):
             try:
                 news += await self._list(name)
@@ -205,58 +128,70 @@ class KubernetesRuntime:
         await self._shards.close_idle()
         return news
 
-    async def _list(self, name: str) -> list[Manifest]:
+    async def _list(self, name: str) -> list[ObjectKey]:
         kind = FLEETS.get(name) or CHILDREN[name]
         # Autoscalers of other people are looked at, too: two of them must not pull at one fleet.
         ours = name in CHILDREN and name != "HorizontalPodAutoscaler"
         labels: Any = {LABEL_MANAGED_BY: MANAGED_BY} if ours else None
-        listed = self._client.list(kind, namespace=self._namespace, labels=labels, chunk_size=500)
+        listed = self._client.list(kind, namespace=self._namespace, labels=labels, chunk_size=CHUNK)
         # Items of a list do not say what they are.
-        objects = [trimmed({**manifest, "kind": name, "apiVersion": _api_version(kind)}) async for manifest in listed]
-        if name == "HorizontalPodAutoscaler":
-            self._rivals = {}
-            for manifest in objects:
+        found, news = [], []
+        rivals: dict[ObjectKey, list[str]] = defaultdict(list)
+        async for manifest in listed:
+            key = name, sys.intern(manifest["metadata"]["namespace"]), manifest["metadata"]["name"]
+            if name == "HorizontalPodAutoscaler" and not label_of(manifest):
                 target = manifest["spec"].get("scaleTargetRef") or {}
-                if target.get("kind") in FLEET_TYPES and not _fleet_label(manifest):
-                    key = target["kind"], manifest["metadata"]["namespace"], target.get("name", "")
-                    self._rivals.setdefault(key, []).append(f"{name} {manifest['metadata']['name']}")
-            objects = [manifest for manifest in objects if _fleet_label(manifest)]
-        news = self.cache.replace(name, objects, int(listed.resourceVersion))
+                rivals[target.get("kind", ""), key[1], target.get("name", "")].append(f"{name} {key[2]}")
+                continue
+            found.append(key)
+            if self.cache.put({**manifest, "kind": name, "apiVersion": _api_version(kind)}):
+                news.append(key)
+        if name == "HorizontalPodAutoscaler":
+            self._rivals = dict(rivals)
+        news += self.cache.replace(name, found, int(listed.resourceVersion))
         return [] if name in UNWATCHED and name in self._offered else news
 
     def observe(self, type_: str | None, manifest: Manifest) -> set[ObjectKey]:
         """Take a watch event; returns the fleets that it concerns."""
         kind, namespace, name = key = key_of(manifest)
-        if kind == "ConfigMap" and not _fleet_label(manifest):
+        if kind == "ConfigMap" and not label_of(manifest):
             self._absent.pop((namespace, name), None)
             concerned = self._referenced.get((namespace, name), set())
             if not concerned:
                 return set()  # somebody else's
         else:
             concerned = {key} if kind in FLEET_TYPES else set(_owner(manifest))
-        manifest = trimmed(manifest)
         news = self.cache.drop(key, version_of(manifest)) if type_ == "DELETED" else self.cache.put(manifest)
         return set(concerned) if news else set()
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
         """See Runtime."""
-        found = self.cache.of_fleet(fleet)
-        return [manifest for manifest in found if _owned(manifest, fleet)]
+        return [stored.manifest() for _, stored in self.cache.of_fleet(fleet)]
+
+    async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
+        """See Runtime."""
+        found = {(key[0], key[2]): str(stored.version) for key, stored in self.cache.of_fleet(fleet)}
+        for reference in fleet.devices_from:
+            name = reference.config_map_ref.name
+            stored = await self._config_map(fleet, name)
+            found["ConfigMap", name] = str(stored.version) if stored else "absent"
+        return found
 
     async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
         """See Runtime."""
-        key = (fleet.type.resource, fleet.namespace, fleet.name)
         found = {}
         for name in {reference.config_map_ref.name for reference in fleet.devices_from}:
-            self._referenced.setdefault((fleet.namespace, name), set()).add(key)
-            manifest = self.cache.objects.get(("ConfigMap", fleet.namespace, name))
-            if manifest is None:
-                manifest = await self._read_config_map(fleet.namespace, name)
-            if manifest is not None:
-                found[name] = manifest.get("data") or {}
+            if stored := await self._config_map(fleet, name):
+                found[name] = stored.manifest().get("data") or {}
         return found
 
-    async def _read_config_map(self, namespace: str, name: str) -> Manifest | None:
+    async def _config_map(self, fleet: Fleet, name: str) -> Stored | None:
+        key = fleet.type.resource, fleet.namespace, fleet.name
+        self._referenced.setdefault((fleet.namespace, name), set()).add(key)
+        known = self.cache.objects.get(("ConfigMap", fleet.namespace, name))
+        return known or await self._read_config_map(fleet.namespace, name)
+
+    async def _read_config_map(self, namespace: str, name: str) -> Stored | None:
         if time.monotonic() - self._absent.get((namespace, name), -ABSENT_SECONDS) < ABSENT_SECONDS:
             return None
         try:
@@ -266,9 +201,8 @@ class KubernetesRuntime:
                 raise
             self._absent[namespace, name] = time.monotonic()
             return None
-        manifest = trimmed({**read, "kind": "ConfigMap", "apiVersion": "v1"})
-        self.cache.put(manifest)
-        return manifest
+        self.cache.put({**read, "kind": "ConfigMap", "apiVersion": "v1"})
+        return self.cache.objects.get(("ConfigMap", namespace, name))
 
     # --- changing ---
 
@@ -290,14 +224,14 @@ class KubernetesRuntime:
                 stored = await self._patch(manifest, PatchType.APPLY)
             if surplus := _surplus(manifest, stored):
                 # Keys that somebody else came to own: apply alone leaves them to their owner.
-                stored = await self._patch({**manifest, "data": dict.fromkeys(surplus)}, PatchType.MERGE)
+                stored = await self._patch({**manifest, **surplus}, PatchType.MERGE)
         except ApiError as error:
             # 409: somebody was faster; 404: the namespace is going; 429, 5xx: not now.
             if error.status.code in {400, 403, 422}:
                 what = " ".join(key_of(manifest))
                 raise RefusedError(f"{what} is refused: {error.status.message}") from error
             raise
-        self.cache.put(trimmed(stored))
+        self.cache.put(stored)
 
     async def _patch(self, manifest: Manifest, patch_type: PatchType) -> Manifest:
         metadata = manifest["metadata"]
@@ -386,7 +320,7 @@ class KubernetesRuntime:
             STATUSES[fleet.type.resource], fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
             force=True, field_manager=MANAGED_BY,
         )  # fmt: skip
-        self.cache.put(trimmed(stored))
+        self.cache.put(stored)
 
     async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """See Runtime. An event that cannot be told is only logged: the condition says the same."""
@@ -453,20 +387,19 @@ def _owner(manifest: Mapping[str, Any]) -> Iterator[ObjectKey]:
     for owner in manifest["metadata"].get("ownerReferences") or ():
         if owner.get("apiVersion") == API_VERSION and owner.get("kind") in FLEET_TYPES:
             yield owner["kind"], manifest["metadata"].get("namespace", ""), owner["name"]
-    label = _fleet_label(manifest)
+    label = label_of(manifest)
     for fleet_type in FLEET_TYPES.values():
         if label.startswith(f"{fleet_type.kind}."):
             name = label.removeprefix(f"{fleet_type.kind}.")
             yield fleet_type.resource, manifest["metadata"].get("namespace", ""), name
 
 
-def _owned(manifest: Mapping[str, Any], fleet: Fleet) -> bool:
-    """Whether it is this fleet's, or nobody's: an owner with another uid is a deleted namesake, and gone soon."""
-    owners = manifest["metadata"].get("ownerReferences") or ()
-    return not owners or any(owner.get("uid") == fleet.uid for owner in owners)
-
-
-def _surplus(manifest: Manifest, stored: Mapping[str, Any]) -> list[str]:
+def _surplus(manifest: Manifest, stored: Mapping[str, Any]) -> Manifest:
+    """The merge patch that takes away what a ConfigMap has and is not to have."""
     if manifest["kind"] != "ConfigMap":
-        return []
-    return [key for key in stored.get("data") or {} if key not in manifest["data"]]
+        return {}
+    surplus = {
+        field: [key for key in stored.get(field) or {} if key not in (manifest.get(field) or {})]
+        for field in ("data", "binaryData")
+    }
+    return {field: dict.fromkeys(keys) for field, keys in surplus.items() if keys}

@@ -74,17 +74,16 @@ class Hub:
     def __init__(self, address: str) -> None:
         self.address = address
         self._channel: grpc.aio.Channel | None = None
-        self._told: dict[str, tuple[bytes, float]] = {}  # fleet → roster, monotonic seconds
+        self._told: dict[str, tuple[FleetRoster, float]] = {}  # fleet → roster, monotonic seconds
 
     async def set(self, roster: FleetRoster) -> None:
         """Tell which devices of a fleet ought to be watched; UnavailableError where the hub cannot be told."""
-        document = roster.SerializeToString(deterministic=True)
-        told, when = self._told.get(roster.fleet, (b"", 0.0))
-        if told == document and time.monotonic() - when < ROSTER_PERIOD:
+        told, when = self._told.get(roster.fleet, (None, 0.0))
+        if (told is roster or told == roster) and time.monotonic() - when < ROSTER_PERIOD:
             return
         self._told.pop(roster.fleet, None)
         await self._call(self._stub().Set(roster, timeout=TIMEOUT))
-        self._told[roster.fleet] = (document, time.monotonic())
+        self._told[roster.fleet] = (roster, time.monotonic())
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """Make the hub forget every other fleet; UnavailableError where it cannot be told."""

@@ -1,5 +1,6 @@
 """Applies decisions to this machine: a Deployment is a process, a ConfigMap a folder, a Service an address."""
 
+import base64
 import contextlib
 import json
 import logging
@@ -59,10 +60,10 @@ def free_ports(taken: Collection[int]) -> ShardPorts:
     return ShardPorts(*found)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace what `path` holds by `text`, whole or not at all, whoever reads it meanwhile."""
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Replace what `path` holds by `content`, whole or not at all, whoever reads it meanwhile."""
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
+    partial.write_bytes(content if isinstance(content, bytes) else content.encode())
     partial.replace(path)
 
 
@@ -149,6 +150,10 @@ class LocalRuntime:
         self._ports: dict[str, ShardPorts] = {}
         self.statuses: dict[str, Manifest] = {}  # by fleet key
         self.scales: dict[str, int] = {}  # spec.shards by fleet key, where it was scaled
+
+    async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
+        """Names alone: what is in memory need not be asked for its version."""
+        return {(child["kind"], child["metadata"]["name"]): "" for child in await self.children(fleet)}
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
         """The fleet's objects; a Deployment is available while its process runs."""
@@ -296,11 +301,13 @@ class LocalRuntime:
     def _write_files(self, manifest: Manifest) -> None:
         folder = self._folder("config", manifest["metadata"].get("namespace", "default"), manifest["metadata"]["name"])
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.iterdir():
-            if path.name not in manifest["data"]:
-                path.unlink()
-        for key, value in manifest["data"].items():
+        files = {key: value.encode() for key, value in (manifest.get("data") or {}).items()}
+        files |= {key: base64.b64decode(value) for key, value in (manifest.get("binaryData") or {}).items()}
+        for key, value in files.items():
             write_whole(folder / key, value)
+        for path in folder.iterdir():
+            if path.name not in files:
+                path.unlink()
 
     def _process(self, manifest: Manifest) -> ProcessSpec:
         """The process that a Deployment's only container is here: volumes are folders, ports are our own."""
@@ -343,8 +350,12 @@ class LocalRuntime:
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         for mount in container["volumeMounts"]:
             volume = volumes[mount["name"]]
+            if "persistentVolumeClaim" in volume:
+                continue  # a folder inside another one here, too
             if "configMap" in volume:
                 folder = self._folder("config", namespace, volume["configMap"]["name"])
+            elif "persistentVolumeClaim" in volume:
+                folder = self._folder("volumes", namespace, volume["persistentVolumeClaim"]["claimName"])
             else:
                 folder = self._folder("shards", namespace, metadata["name"])
             if mount["mountPath"] != "/tmp":

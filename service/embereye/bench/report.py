@@ -65,7 +65,7 @@ def run(
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
     else:
-        Console().print(_table(title, results))
+        Console().print(results_table(title, results))
     return 0 if all(result.ok for result in results) else 1
 
 
@@ -81,11 +81,12 @@ def _measure(benchmarks: Mapping[str, Benchmark], scale: Scale, *, quiet: bool) 
     return results
 
 
-def _table(title: str, results: Sequence[Result]) -> Table:
+def results_table(title: str, results: Sequence[Result]) -> Table:
+    """The results as people read them."""
     table = Table(title=title, box=None)
     for heading, justify in (("", "left"), ("value", "right"), ("unit", "left"), ("baseline", "right"),
                              ("ratio", "right"), ("reach", "left"), ("", "left")):  # fmt: skip
-        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(heading, justify=justify, no_wrap=heading not in {"unit", "reach"})  # type: ignore[arg-type]
     for result in results:
         row = (f"{result.value:,.4g}" if result.value < 1000 else f"{result.value:,.0f}", result.unit)
         baseline = f"{result.baseline:,.4g}" if result.baseline < 1000 else f"{result.baseline:,.0f}"

@@ -34,6 +34,12 @@ def shard_metrics(shard: "SensorShard", connections: int, streams: int) -> Itera
     yield CounterMetricFamily(
         "embereye_sensor_relay_dropped", "Messages that could not be passed on.", value=shard.relay_dropped
     )
+    if (archive := shard.intake.archive) is not None:
+        kept = Counter(written=archive.written, dropped=archive.dropped)
+        yield _labelled("embereye_sensor_archive_items", "Readings and frames for the archive.", kept, "outcome")
+        yield GaugeMetricFamily(
+            "embereye_sensor_archive_failing", "1 while the archive cannot be written.", value=bool(archive.failing)
+        )
     yield _labelled("embereye_sensor_garbage", "Lines that were no message.", shard.garbage)
 
 

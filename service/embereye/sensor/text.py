@@ -9,6 +9,7 @@ import logging
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -20,6 +21,7 @@ from embereye.wire.device import (
     MAX_LINE,
     RAM_WORDS,
     WHOLE_READING,
+    CommandParser,
     DeviceParser,
     Eeprom,
     FrameWords,
@@ -321,9 +323,10 @@ class TextSession(asyncio.Protocol):
         device = self._owner.owned(name)
         if peer := self._owner.peer_of(name):
             # Another shard's; or ours until that one covers it, for which it has to hear the device.
-            self._relay(peer, name, message)
+            passed_on = self._relay(peer, name, message)
             if device is None:
                 return
+            device.ledger.shared += passed_on
         if device is None:
             device = self._owner.undeclared(name, now)
             if device is None:
@@ -360,21 +363,30 @@ class TextSession(asyncio.Protocol):
         self._devices.add(device)
         return True
 
-    def _relay(self, peer: Peer, name: str, message: SensorReading | FrameWords | Eeprom) -> None:
+    def _relay(self, peer: Peer, name: str, message: SensorReading | FrameWords | Eeprom) -> bool:
         relays = self._relays = self._relays or {}
         relay = relays.get(peer.tcp)
         if relay is None or relay.closed:
-            relay = relays[peer.tcp] = Relay(peer.tcp, self._pass_back)
+            relay = relays[peer.tcp] = Relay(peer.tcp, self._pass_back())
         if relay.send(encode(_named(name, message))):
             self._owner.relayed += 1
-        else:
-            self._owner.relay_dropped += 1
+            return True
+        self._owner.relay_dropped += 1
+        return False
 
-    def _pass_back(self, words: bytes) -> None:
-        # The owner greets the relay as if it were the device, which is streaming already.
-        for word in (self._owner.commands.calibration, self._owner.commands.request):
-            if word and word.encode() in words:
-                self.command(word)
+    def _pass_back(self) -> Callable[[bytes], None]:
+        """Passes the words of another shard on to the device."""
+        commands = self._owner.commands
+        # That one greets the relay as if it were the device, which is streaming already.
+        words = {commands.calibration, commands.request} - {"", commands.start}
+        parser = CommandParser({commands.start, *words} - {""})
+
+        def take(data: bytes) -> None:
+            for word in parser.feed(data):
+                if word in words:
+                    self.command(word)
+
+        return take
 
 
 def _row(reading: SensorReading) -> tuple[float, float, float, float]:

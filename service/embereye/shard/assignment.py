@@ -1,7 +1,10 @@
 """Which devices this shard owns, as the operator says it: by call, and by file for when the operator is away."""
 
 import asyncio
+import gzip
+import json
 import logging
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +13,7 @@ from google.protobuf import json_format
 from embereye.v1.shard_pb2 import Assignment
 
 logger = logging.getLogger(__name__)
+PLACEMENT = "placement.json"  # which shard owns each device, and under which epoch
 
 
 class Assignments:
@@ -41,15 +45,53 @@ class Assignments:
 
 
 def load(path: Path) -> Assignment | None:
-    """The assignment in `path` (protobuf JSON), or None where there is none yet; ValueError where it is not one."""
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
+    """The assignment in `path` (protobuf JSON), or None where there is none yet; ValueError where it is not one.
+
+    Large ones stand in `path`.gz. Where the devices of others are stands once for all shards in PLACEMENT beside it:
+    None, too, while that is of another epoch.
+    """
+    if (current := path.with_name("..data")).is_symlink():
+        # A mounted ConfigMap changes by this symlink: both files are to be of one version.
+        path = current.resolve() / path.name
+    text = _read(path)
+    if text is None:
         return None
     try:
-        return json_format.Parse(text, Assignment(), ignore_unknown_fields=True)
-    except json_format.ParseError as error:
+        assignment = json_format.Parse(text, Assignment(), ignore_unknown_fields=True)
+        placement = json.loads(_read(path.with_name(PLACEMENT)) or "{}")
+        if placement.get("epoch", assignment.epoch) != assignment.epoch:
+            return None
+        for device, owner in placement.get("devices", {}).items():
+            if owner != assignment.shard:
+                assignment.elsewhere[device] = owner
+    except (json_format.ParseError, ValueError, AttributeError, TypeError) as error:
         raise ValueError(f"{path} is not an assignment: {error}") from error
+    return assignment
+
+
+def _packed(path: Path) -> Path:
+    return path.with_name(f"{path.name}.gz")
+
+
+def _read(path: Path) -> str | None:
+    try:
+        if _packed(path).exists():
+            return gzip.decompress(_packed(path).read_bytes()).decode()
+        return path.read_text()
+    except FileNotFoundError:
+        return None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{_packed(path)} is not gzip: {error}") from error
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    for candidate in (_packed(path), path):
+        try:
+            stat = candidate.stat()
+        except OSError:
+            continue
+        return stat.st_mtime_ns, stat.st_ino, stat.st_size
+    return None
 
 
 async def follow_file(path: Path, assignments: Assignments, *, period: float = 0.5) -> None:
@@ -57,15 +99,13 @@ async def follow_file(path: Path, assignments: Assignments, *, period: float = 0
     seen: tuple[int, int, int] | None = None
     refused = ""
     while True:
-        try:
-            stat = path.stat()
-            mark = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-        except OSError:
-            mark = None
+        mark = _mark(path)
         if mark is not None and mark != seen:
             try:
                 assignment = load(path)
                 reason = assignments.offer(assignment) if assignment else ""
+                if assignment is None:
+                    mark = None  # its other half is not there yet
             except ValueError as error:
                 reason = str(error)
             if reason and reason != refused:

@@ -1,5 +1,6 @@
 """The conservation ledger: what became of everything a device offered."""
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ class Ledger:
     duplicate: int = 0
     shed: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
+    shared: int = 0  # of offered: passed on to the next owner as well, which counts it, too
+    since_ns: int = field(default_factory=time.time_ns)  # when it was begun, which tells it from an earlier one
 
     @property
     def waiting(self) -> int:
@@ -30,4 +33,6 @@ class Ledger:
             shed=self.shed,
             rejected=self.rejected,
             waiting=max(0, self.waiting),
+            since_ns=self.since_ns,
+            shared=self.shared,
         )

@@ -4,6 +4,7 @@ Informed by EN 54-5's fixed and rate-of-rise classes; no claim of compliance is 
 """
 
 import math
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,9 +118,12 @@ class HeatWatch:
         """Assess a calibrated frame of which the hottest pixel is known: `extremes` finds those of many at once."""
         return self._calibrated.observe(extreme, now_ns, self._limits)
 
-    def observe_words(self, pixels: NDArray[np.uint16], now_ns: int) -> HeatAssessment:
-        """Assess a frame of a device without calibration: its 768 raw words (more are ignored). At most pre-alarm."""
-        return self._relative.observe(pixels, now_ns)
+    def observe_words(self, pixels: NDArray[np.uint16], now_ns: int, deviating: Collection[int] = ()) -> HeatAssessment:
+        """Assess a frame of a device without calibration: its 768 raw words (more are ignored). At most pre-alarm.
+
+        What `deviating` pixels say is passed over.
+        """
+        return self._relative.observe(pixels, now_ns, deviating)
 
 
 class _Limits(NamedTuple):
@@ -251,13 +255,13 @@ class _Relative:
         self._suspicious_since_ns = 0
         self._suspicious = False
 
-    def observe(self, pixels: NDArray[np.uint16], now_ns: int) -> HeatAssessment:
+    def observe(self, pixels: NDArray[np.uint16], now_ns: int, deviating: Collection[int]) -> HeatAssessment:
         words = pixels.ravel()[:PIXELS].astype(np.uint16)
         counts = words.view(np.int16).astype(np.float32)
-        visible = len(counts)
+        counts[list(deviating)] = np.nan
         if (words == NOT_MEASURED).any():
             counts[unmeasured(words)] = np.nan
-            visible = int(np.count_nonzero(np.isfinite(counts)))
+        visible = int(np.count_nonzero(np.isfinite(counts)))
         blind = "" if visible >= VISIBLE_SHARE * len(counts) else f"only {visible} of {len(counts)} pixels are measured"
         if not visible:
             return HeatAssessment(UNKNOWN, 0.0, (), None, relative=True, blind=blind)

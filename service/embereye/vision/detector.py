@@ -66,13 +66,7 @@ class Detector:
         if self._smoke:
             smoke = self._smoke.observe(frame, grey, time_ns, ignored, burning)
             findings.append(self._finding(Kind.KIND_SMOKE, smoke, self._smoke.limits))
-        return Observation(
-            time_ns=time_ns,
-            findings=tuple(findings),
-            motion=motion.share,
-            blind=motion.blind,
-            unchanged=motion.unchanged,
-        )
+        return Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
 
     def _finding(self, kind: Kind.ValueType, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds) -> Finding:
         level: Level.ValueType = Level.LEVEL_CLEAR

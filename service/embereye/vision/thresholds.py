@@ -1,4 +1,4 @@
-"""Every limit of the detectors, with its unit and its reason. None is fitted to one scene."""
+"""Every limit of the detectors and of a picture's health, with its unit and its reason. None is fitted to one scene."""
 
 import math
 from collections.abc import Mapping
@@ -164,6 +164,56 @@ class MotionThresholds:
 
     memory_ns: int = 10_000_000_000  # time constant of the background
     difference_min: float = 18.0  # counts; three times the noise of a cheap camera at night
-    black_level: int = 24  # counts; noise and black level stay below it
-    lit_share: float = 0.005  # of the pixels above black_level that make a picture: a lamp at night is one
-    blank_deviation: float = 1.0  # counts; a lens that is covered, or a grey "no signal" picture
+
+
+@dataclass(frozen=True)
+class HealthThresholds:
+    """Limits of what a picture must show to be one. Levels are 8-bit counts; times are nanoseconds."""
+
+    period_ns: int = 600_000_000  # between two looks: black for three of them is told within a deadline of 2 s
+
+    # Black, white, blank: a cut, a flash or a shutter is over within a second.
+    blind_ns: int = 1_000_000_000
+    black_level: int = 24  # noise and black level stay below it
+    white_level: int = 235  # video white; a scene has something darker
+    lit_share: float = 0.005  # of the pixels above black that make a picture: a lamp at night is one. So for white
+    blank_deviation: float = 1.0  # a grey "no signal" picture
+
+    # Frozen. A still scene has noise, which no encoder hides for this long in every block.
+    frozen_ns: int = 5_000_000_000
+    # A clock or a logo laid over a dead picture changes a few blocks. Encoders that skip what stands still renew all of
+    # it with every key frame, which come at least every 10 s: three of them.
+    overlay_ns: int = 30_000_000_000
+    overlay_share: float = 0.12  # of the blocks: two lines of text
+
+    # Exposure. Sky, snow and lamps clip a third of a good picture; in clipped white neither smoke nor flame shows.
+    # Too dark is no fault until the picture is black: a flame is its own light.
+    clipped_level: int = 250
+    clipped_share: float = 0.6
+    exposure_ns: int = 5_000_000_000  # an automatic exposure has found its value by then
+
+    # Against the view learnt. Measured over the development clips: the same scene agrees by 0.84 and more, in other
+    # light (a tenth to twice as bright, fog, infrared noise) by 0.5 and more, another scene by less than 0.4.
+    impression_ns: int = 2_500_000_000  # time constant of the present picture that is compared
+    view_memory_ns: int = 300_000_000_000  # time constant of a view: the sun moves, shadows with it
+    learn_ns: int = 2_000_000_000  # between two steps of learning
+    settled_ns: int = 15_000_000_000  # that a view is learnt before anything is held against it
+    place_min: float = 0.4  # agreement of edges under which the scene is another one; a shift by a tenth is
+    steady_min: float = 0.6  # agreement with itself that a new scene keeps while it is learnt
+    moved_ns: int = 15_000_000_000  # a lorry that stops before the lens is gone by then, as a rule
+    sharpness_min: float = 0.4  # of the usual detail; a blur of 1.5 pixels of the working picture leaves a third
+    blurred_place_min: float = 0.2  # a blur hides edges too: above this it is the same scene, out of focus
+    focus_ns: int = 10_000_000_000  # autofocus has found its distance by then
+    lost_ratio: float = 0.3  # of a block's usual gradient, less than which is none
+    lost_share: float = 0.6  # of the structured blocks without structure: paint, cloth, a hand, thick smoke
+    structure_min: float = 0.7  # counts per pixel; averaged noise has less
+    bare_share: float = 0.02  # of the blocks with any structure at all: less has no scene, only a covered lens
+    covered_ns: int = 8_000_000_000  # a person who passes close by is gone by then
+    # Where a lit scene went dark there is nothing to compare: no fault comes of it.
+    dark_level: float = 30.0
+    dark_ratio: float = 0.5  # of the view's level
+    recovered_ns: int = 1_500_000_000  # that a cause must be away for its fault to end
+
+    # A scene that has stayed for this long after a move is a view like the first. Covered and out of focus never are.
+    accepted_ns: int = 600_000_000_000
+    views: int = 6  # kept: day, night, a few presets of a camera that turns

@@ -336,8 +336,8 @@ class CommandParser:
 
     def __init__(self, words: Iterable[str] = (START, CALIBRATION, REQUEST)) -> None:
         by_length = sorted((word.encode() for word in words), key=len, reverse=True)
-        self._pattern = re.compile(b"|".join(map(re.escape, by_length)))
-        self._keep = max(map(len, by_length)) - 1
+        self._pattern = re.compile(b"|".join(map(re.escape, by_length)) or rb"(?!)")
+        self._keep = max(map(len, by_length), default=1) - 1
         self._left = b""
 
     def feed(self, data: bytes) -> list[str]:
@@ -348,5 +348,5 @@ class CommandParser:
         for match in self._pattern.finditer(text):
             found.append(match[0].decode())
             end = match.end()
-        self._left = text[max(end, len(text) - self._keep) :]
+        self._left = text[max(end, len(text) - self._keep) :] if self._keep else b""
         return found

@@ -1,5 +1,7 @@
 import asyncio
 import contextlib
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,48 @@ def test_a_file_that_is_no_assignment_is_named_in_the_error(tmp_path: Path) -> N
     path.write_text("{")
     with pytest.raises(ValueError, match=r"assignment\.json is not an assignment"):
         load(path)
+
+
+def write(folder: Path, epoch: int, placement_epoch: int, *, packed: bool) -> Path:
+    owners = {"a": "f-0", "b": "f-1"}
+    files = {
+        "f-0.json": json_format.MessageToJson(Assignment(shard="f-0", epoch=epoch, devices=[Device(id="a")])),
+        "placement.json": json.dumps({"epoch": placement_epoch, "devices": owners}),
+    }
+    for name, text in files.items():
+        if packed:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            (folder / name).write_text(text)
+    return folder / "f-0.json"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_where_others_devices_are_is_read_from_what_all_shards_share(tmp_path: Path, packed: bool) -> None:
+    found = load(write(tmp_path, 4, 4, packed=packed))
+    assert found is not None
+    assert [device.id for device in found.devices] == ["a"]
+    assert dict(found.elsewhere) == {"b": "f-1"}
+
+
+def test_half_of_a_new_version_is_not_taken(tmp_path: Path) -> None:
+    assert load(write(tmp_path, 5, 4, packed=False)) is None
+
+
+def test_a_mounted_folder_is_read_in_one_version(tmp_path: Path) -> None:
+    (tmp_path / "..new").mkdir()
+    write(tmp_path / "..new", 5, 5, packed=True)
+    (tmp_path / "..data").symlink_to("..new")
+    found = load(tmp_path / "f-0.json")
+    assert found is not None
+    assert found.epoch == 5
+
+
+def test_a_packed_file_that_is_broken_is_named_in_the_error(tmp_path: Path) -> None:
+    write(tmp_path, 4, 4, packed=True)
+    (tmp_path / "f-0.json.gz").write_bytes(b"garbage")
+    with pytest.raises(ValueError, match=r"f-0\.json\.gz is not gzip"):
+        load(tmp_path / "f-0.json")
 
 
 async def test_a_file_is_followed_through_garbage_and_replacement(tmp_path: Path) -> None:
