@@ -68,8 +68,10 @@ class History:
         if len(pictures) < FEWEST_FRAMES or np.count_nonzero(chosen) < 2:
             return None
         window = (slice(top, top + chosen.shape[0]), slice(left, left + chosen.shape[1]))
-        series = np.stack([picture[window] for picture in pictures])[:, chosen].astype(np.float32)
-        series = series[:, :: 1 + series.shape[1] // MOST_PIXELS]
+        rows, columns = np.nonzero(chosen)
+        step = 1 + len(rows) // MOST_PIXELS
+        rows, columns = rows[::step], columns[::step]
+        series = np.array([picture[window][rows, columns] for picture in pictures], np.float32)
         deviation = series.std(axis=0).mean()
         rest = float((np.abs(series - np.median(series, axis=0)) < NEAR * deviation).mean())
         series -= series.mean(axis=0)

@@ -115,7 +115,8 @@ class FlameDetector:
         self._periodicity = Periodicity(self.limits)
         self._history = History()
         self._white = 255.0  # counts: how bright the brightest pixels of this camera get
-        self._judged_ns = 0
+        self._judged_ns = 0  # when sites were looked at last
+        self._since_ns = 0  # for how much time the latest look counts
         self._result = Flame()
 
     def observe(self, frame: Picture, time_ns: int, ignored: npt.NDArray[np.bool_] | None = None) -> Flame:
@@ -142,7 +143,7 @@ class FlameDetector:
             return self._result
         if time_ns - self._awake_ns > limits.forget_ns:
             self._forget()
-        elif not self._judged_ns or time_ns - self._judged_ns >= limits.judge_ns:
+        elif time_ns - self._judged_ns >= (limits.judge_ns if self._holding else limits.glance_ns):
             self._judge(time_ns)
         return self._result
 
@@ -215,7 +216,7 @@ class FlameDetector:
     def _judge(self, time_ns: int) -> None:
         """Look at all sites, hold what is evident, and put it into the result."""
         elapsed = time_ns - self._judged_ns if self._judged_ns else 0
-        self._judged_ns = time_ns
+        self._judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
         sites = self._sites(time_ns)
         if self._holding or any(site.score >= self.limits.score_min for site in sites):
             self._hold(sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
@@ -271,7 +272,7 @@ class FlameDetector:
         """The means of the traits over the site's pixels and the last judgements, with the `latest` (None: unknown)."""
         x, y, width, height = box
         memory = self._traits[y : y + height, x : x + width]
-        rate = 1.0 - math.exp(-self.limits.judge_ns / self.limits.judge_memory_ns)
+        rate = 1.0 - math.exp(-self._since_ns / self.limits.judge_memory_ns)
         rates = np.array([0.0 if value is None else rate for value in latest], np.float32)
         memory += rates * (np.array([value or 0.0 for value in latest], np.float32) - memory)
         return dict(zip(TRAITS, memory[mask].mean(axis=0).tolist(), strict=True))

@@ -85,7 +85,7 @@ class FlameThresholds:
     flicker_min: float = 0.25  # share of the time that a pixel swings; an edge that passes swings for a few frames
     occupancy_min: float = 0.20  # share of the time that a pixel has a flame's colour
     memory_ns: int = 1_000_000_000  # time constant of both shares
-    frame_max_ns: int = 250_000_000  # one frame never counts for more time than this
+    frame_max_ns: int = 300_000_000  # one frame never counts for more time than this
     area_min: float = 16.0  # pixels of the working picture: less cannot be told from noise
     forget_ns: int = 6_000_000_000  # without any flame colour: six time constants, nothing is left to remember
     # A whole picture that swings is a camera that moves, or a cut: nothing is learnt from such a frame.
@@ -93,6 +93,7 @@ class FlameThresholds:
 
     # Weighing. Sites are looked at this often; a shift is looked for between pictures this far apart.
     judge_ns: int = 150_000_000
+    glance_ns: int = 300_000_000  # … while none of them has any evidence
     travel_ns: int = 140_000_000
     judge_memory_ns: int = 700_000_000
     weights: Mapping[str, Weight] = field(default_factory=_flame_weights)
