@@ -23,7 +23,7 @@ from embereye.vision.detector import Detector
 from embereye.vision.health import PictureHealth
 from embereye.vision.observation import Box, Observation
 from embereye.vision.persistence import merged
-from embereye.vision.thresholds import FlameThresholds
+from embereye.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.zone.sentences import kind_word
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is repo
 COST_SHARE = 0.1  # of what a frame took that goes into what the next ones are expected to take
 PROBE_NS = 10 * SECOND  # between two frames of a camera that is refused: it may have become cheaper
 RATE_FRAMES = 32  # over which the frame rate is measured
-AVAILABLE = ("flame", "motion")  # built-in detectors of this version
+AVAILABLE = ("flame", "motion", "smoke")  # built-in detectors of this version
 MODEL = "model"  # the fleet's own
 
 
@@ -46,6 +46,7 @@ class Setup:
     detectors: tuple[str, ...]
     masks: bytes  # serialised, to compare
     flame_threshold: float
+    smoke_threshold: float
     model: bytes  # serialised, to compare; empty: none
 
     @classmethod
@@ -54,7 +55,7 @@ class Setup:
         masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
         detectors = tuple(sorted(device.detectors or {*(settings.detectors or AVAILABLE), MODEL}))
         model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
-        return cls(detectors, masks, settings.flame_threshold, model)
+        return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, model)
 
 
 class CameraDevice:
@@ -140,8 +141,14 @@ class CameraDevice:
 
     def _renew(self) -> None:
         assert self._setup
-        flame = FlameThresholds(score_min=self._setup.flame_threshold or FlameThresholds.score_min)
-        detector = Detector(flame if "flame" in self._setup.detectors else None, self.device.masks)
+        setup = self._setup
+        flame = FlameThresholds(score_min=setup.flame_threshold or FlameThresholds.score_min)
+        smoke = SmokeThresholds(score_min=setup.smoke_threshold or SmokeThresholds.score_min)
+        detector = Detector(
+            flame if "flame" in setup.detectors else None,
+            smoke if "smoke" in setup.detectors else None,
+            self.device.masks,
+        )
         self._analyst = Analyst(detector, self._health)
 
     def _choose_model(self, settings: CameraSettings) -> None:
@@ -199,7 +206,7 @@ class CameraDevice:
     @property
     def urgent(self) -> bool:
         """Whether fire is suspected: flicker is told from every frame."""
-        return self.observation is not None and self.observation.suspected
+        return self.observation is not None and self.observation.urgent
 
     def done(self, work: Work) -> None:
         """Take what became of a frame."""

@@ -48,7 +48,8 @@ async def test_a_camera_is_uncovered_until_a_frame_of_it_is_analysed(running):
     assert status.covered
     assert status.ledger.analysed == 3
     assert balanced(status)
-    assert {term.name for term in status.latest} == {"fps", "fps.target", "age", "flame.score", "motion"}
+    told = {"fps", "fps.target", "age", "flame.score", "smoke.score", "motion"}
+    assert {term.name for term in status.latest} == told
     assert status.state == "streaming"
     await eventually(lambda: running.changes)
 
