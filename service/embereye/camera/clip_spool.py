@@ -69,9 +69,13 @@ class ClipSpool:
         write_whole(path.with_suffix(".json"), _text(about))
         recording = Recording(path, about, Muxer(first.width, first.height, about.device, first.time_ns))
         head = recording.muxer.begin()
-        path.write_bytes(head)
-        recording.size = len(head)
-        recording.append(first)
+        try:
+            path.write_bytes(head)
+            recording.size = len(head)
+            recording.append(first)
+        except OSError:
+            self.abandon(recording)
+            raise
         return recording
 
     def finish(self, recording: Recording) -> Clip:

@@ -68,7 +68,7 @@ class Recorder:
         while len(self._recorded) > REMEMBERED:
             del self._recorded[next(iter(self._recorded))]
         about.device, about.zone, about.kind, about.episode = report.device, report.zone, report.kind, report.episode
-        self._write(partial(self._still, about, before[-1], report, box), len(before[-1].jpeg), self._count)
+        self._write(partial(self._still, about, before[-1], report, box), len(before[-1].jpeg))
         running = self._running.get((report.device, report.kind))
         if running is not None:
             running.level, running.ends_ns = report.level, now_ns + after_ns
@@ -117,18 +117,14 @@ class Recorder:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _end(self, key: Key) -> None:
-        self._write(partial(self._finish, self._running.pop(key)), 0, self._count)
+        self._write(partial(self._finish, self._running.pop(key)), 0)
 
-    def _count(self) -> None:
-        self.made += 1
-        self._finished()
-
-    def _write(self, job: Callable[[], None], size: int, then: Callable[[], None] | None = None) -> None:
+    def _write(self, job: Callable[[], Clip | None], size: int) -> None:
         self._pending += size
         future = asyncio.get_running_loop().run_in_executor(self._thread, job)
-        future.add_done_callback(partial(self._written, size, then))
+        future.add_done_callback(partial(self._written, size))
 
-    def _written(self, size: int, then: Callable[[], None] | None, future: "asyncio.Future[None]") -> None:
+    def _written(self, size: int, future: "asyncio.Future[Clip | None]") -> None:
         self._pending -= size
         if future.cancelled():
             return
@@ -137,9 +133,11 @@ class Recorder:
             self._tell(error.strerror or str(error))
         elif error is not None:
             logger.error("a clip could not be made", exc_info=error)
-        elif then is not None:
-            self._tell("")
-            then()
+        elif (clip := future.result()) is not None:
+            self.made += 1
+            self._finished()
+            if clip.media == Clip.MEDIA_CLIP:  # a still is small: it says little of the room there is
+                self._tell("")
 
     def _tell(self, failing: str) -> None:
         if failing == self.failing:
@@ -150,7 +148,7 @@ class Recorder:
         else:
             logger.warning("clips can be written to %s again", self._folder)
 
-    # On the thread
+    # On the thread; what they return is a clip or a still that is whole
 
     def _begin(self, running: _Running, about: Clip, before: list[Kept]) -> None:
         try:
@@ -170,11 +168,11 @@ class Recorder:
             self._give_up(running)
             raise
 
-    def _finish(self, running: _Running) -> None:
+    def _finish(self, running: _Running) -> Clip | None:
         if running.recording is None:
-            return
+            return None
         try:
-            self.spool.finish(running.recording)
+            return self.spool.finish(running.recording)
         except OSError:
             self._give_up(running)
             raise
@@ -186,9 +184,9 @@ class Recorder:
         self.spool.abandon(running.recording)
         running.recording = None
 
-    def _still(self, about: Clip, frame: Kept, report: EvidenceItem, box: Box | None) -> None:
+    def _still(self, about: Clip, frame: Kept, report: EvidenceItem, box: Box | None) -> Clip:
         still = Clip()
         still.CopyFrom(about)
         still.from_ns = still.until_ns = frame.time_ns
         jpeg, still.width, still.height = annotate(frame.jpeg, report, box, frame.time_ns)
-        self.spool.add_still(still, jpeg)
+        return self.spool.add_still(still, jpeg)

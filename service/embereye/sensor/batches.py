@@ -17,7 +17,7 @@ FRAME_BYTES = (PIXEL_WORDS * 2, RAM_WORDS * 2)
 
 
 def take(device: SensorDevice, batches: Iterable[Any], intake: Intake, now_ns: int) -> None:
-    """Analyse what is new in `batches` (`wire.batches.Batch`), in order, and move the device's watermark on.
+    """Analyse what is new in `batches` of `wire.batches.Request`, in order, and move the device's watermark on.
 
     Sequences up to the watermark are duplicates, and so is one that comes twice in a batch. A gap is accepted: what is
     in it was acknowledged by the shard that owned the device before.

@@ -1,8 +1,7 @@
 """gRPC batches of one device to numbers, in numpy: sequences and rows, whichever way the sender packed them.
 
-`Request` and `Batch` are `IngestRequest` and `DeviceBatch` on the wire, but leave each reading and each packed list as
-the bytes that it is: to make Python objects of five hundred readings one by one costs ten times what everything else
-does.
+`Request` is `IngestRequest` on the wire, but leaves each reading and each packed list as the bytes that it is: to make
+Python objects of five hundred readings one by one costs ten times what everything else does.
 """
 
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ _TIME, _FLAME_DETECTED = 2, 6  # field numbers of varints in Reading
 _FLOATS = {3: 0, 4: 1, 5: 2}  # field number → column
 
 
-def _raw_messages() -> tuple[Any, Any, Any]:
+def _raw_messages() -> tuple[Any, Any]:
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="embereye/internal/raw_ingest.proto",
@@ -58,11 +57,11 @@ def _raw_messages() -> tuple[Any, Any, Any]:
     pool.Add(file)
     return tuple(
         message_factory.GetMessageClass(pool.FindMessageTypeByName(f"embereye.internal.{name}"))
-        for name in ("RawRequest", "RawBatch", "RawColumns")
+        for name in ("RawRequest", "RawColumns")
     )  # type: ignore[return-value]
 
 
-Request, Batch, _RawColumns = _raw_messages()
+Request, _RawColumns = _raw_messages()
 _channels = attrgetter(*CHANNELS)
 
 
