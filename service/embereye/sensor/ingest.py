@@ -31,6 +31,7 @@ SERVICE = "embereye.v1.Ingest"
 # batches at once costs a third of what it costs after each of them, and a message written as much as one read.
 WINDOW = 0.002
 WINDOW_BYTES = 512 * 1024  # that are analysed without waiting any longer
+MOST_RESPONSES = 16  # that may wait on a stream
 
 
 class Owner(Protocol):
@@ -62,6 +63,11 @@ class _Stream:
         self._context = context
         self._writing = asyncio.Lock()
         self._responses: deque[IngestResponse] = deque()
+
+    @property
+    def behind(self) -> bool:
+        """Whether its sender reads so little that it has to wait before it is read any further."""
+        return len(self._responses) > MOST_RESPONSES
 
     def add(self, responses: Iterable[IngestResponse]) -> None:
         """Have `responses` sent with the next `flush`."""
@@ -118,6 +124,8 @@ class Ingest:
                 self._waiting.append((stream, request))
                 self._waiting_bytes += size
                 self._analyse_soon()
+                if stream.behind:
+                    await stream.flush()
             self._analyse()
             await stream.flush()
         finally:
