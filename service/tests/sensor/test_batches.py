@@ -83,6 +83,30 @@ def test_whatever_a_batch_says_each_item_has_one_outcome(lies: list[DeviceBatch]
 
 
 @FUZZ
+@given(st.lists(batches, max_size=4))
+@example(
+    [DeviceBatch(epoch=1, columns=ReadingColumns(first_sequence=first, time_ns=[0] * 3)) for first in (1, 4, 2, 9)]
+)
+def test_batches_taken_together_come_to_the_same_as_one_after_the_other(several: list[DeviceBatch]) -> None:
+    async def take() -> None:
+        found = []
+        for sizes in ([1] * len(several), [len(several)]):
+            taken = shard()
+            device = taken.owned("a")
+            assert device is not None
+            left = [received(batch) for batch in several]
+            for size in sizes:
+                taken.take_batches(device, left[:size], 1)
+                left = left[size:]
+            ledger = device.ledger.message()
+            ledger.since_ns = 0
+            found.append((ledger, device.epoch, device.sequence, device._held, taken.intake.analysed))
+        assert found[0] == found[1]
+
+    asyncio.run(take())
+
+
+@FUZZ
 @given(st.binary(max_size=300))
 @example(b"\x1a\xff\xff\xff\xff\xff\xff\xff\xff\x7f")  # a reading of 2^56 bytes
 def test_bytes_that_are_no_batch_are_a_batch_or_an_error_and_nothing_else(text: bytes) -> None:
