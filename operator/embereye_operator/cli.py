@@ -22,6 +22,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("bench", "cameras"): ("embereye.bench.cameras", "measure the camera path against baselines"),
     ("bench", "heat"): ("embereye.bench.heat", "play simulated fires to the thermal path"),
     ("request",): ("embereye.sensor.request", "have a sensor send a frame or its calibration now"),
+    ("bench", "detection"): ("embereye.bench.detection", "score flame and smoke detection on labelled clips"),
     ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
     ("detect",): ("embereye.camera.detect", "look for fire in recordings, and say why it is or is not one"),

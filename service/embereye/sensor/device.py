@@ -66,7 +66,6 @@ class SensorDevice:
         self.wants_calibration = False
         self.request: Callable[[str], None] | None = None  # sends a bare word to the device, if it is a text device
         self.speaker: object | None = None  # the session that speaks for it
-        self.takeovers = 0  # times that a newer connection began to speak for it while an older one was open
         self.epoch = 0  # of the gRPC sender
         self.sequence = 0  # up to here everything of this epoch is accounted for
         self.slot = bands.allocate()

@@ -99,9 +99,10 @@ def complete(thresholds: HeatThresholds) -> HeatThresholds:
 class HeatWatch:
     """Follows one device's frames. Times are nanoseconds since the Unix epoch."""
 
-    def __init__(self, thresholds: HeatThresholds) -> None:
+    def __init__(self, thresholds: HeatThresholds, *, pixels: int = PIXELS, columns: int = COLUMNS) -> None:
+        """`pixels` of a frame in rows of `columns`."""
         self.configure(thresholds)
-        self._calibrated = _Calibrated()
+        self._calibrated = _Calibrated(pixels, columns)
         self._relative = _Relative()
 
     def configure(self, thresholds: HeatThresholds) -> None:
@@ -153,7 +154,8 @@ class _RunningMean:
 
 
 class _Calibrated:
-    def __init__(self) -> None:
+    def __init__(self, pixels: int, columns: int) -> None:
+        self._pixels, self._columns = pixels, columns
         self._quick, self._slow, self._baseline = _RunningMean(), _RunningMean(), _RunningMean()
         self._places = Places()
         self._place: Rising | None = None  # that rises
@@ -169,7 +171,8 @@ class _Calibrated:
         self, celsius: NDArray[np.floating[Any]], extreme: Extreme, now_ns: int, limits: _Limits
     ) -> HeatAssessment:
         pixel, hottest, visible = extreme
-        blind = "" if visible >= VISIBLE_SHARE * PIXELS else f"only {visible} of {PIXELS} pixels are measured"
+        seen = visible >= VISIBLE_SHARE * self._pixels
+        blind = "" if seen else f"only {visible} of {self._pixels} pixels are measured"
         if not visible:
             return HeatAssessment(UNKNOWN, 0.0, (), None, blind=blind)
         rate = self._rate(hottest, now_ns)
@@ -202,7 +205,7 @@ class _Calibrated:
         elif lowered and level > CLEAR:
             note = f"thresholds lowered by {lowered:g} °C because of the rise"
         score = _score(decisive, pre_alarm, alarm, critical)
-        return HeatAssessment(level, score, measured, divmod(pixel, COLUMNS), note=note, blind=blind)
+        return HeatAssessment(level, score, measured, divmod(pixel, self._columns), note=note, blind=blind)
 
     def _beside(
         self, celsius: NDArray[np.floating[Any]], hottest: float, now_ns: int, limits: _Limits
