@@ -122,7 +122,8 @@ async def test_a_sender_of_endless_unknown_names_is_cut_off(running, sender):
             await sender.send(f"x{number}", b"")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await asyncio.wait_for(sender.reader, 10)
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    # A sender that is cut off in the middle of a write is told INTERNAL by its own grpc.
+    assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
 
 
 async def test_a_sender_that_disappears_leaves_no_stream_behind(running, sender):
