@@ -12,8 +12,10 @@ from embereye.camera.mailbox import Frame, Mailbox, Tally
 from embereye.camera.model import CameraModel, ModelHost
 from embereye.camera.reception import Reception
 from embereye.camera.ring import Budget, Kept, Ring
+from embereye.camera.schedule import least_rate
 from embereye.camera.sources.push import Verdict
 from embereye.camera.thermal import ThermalAnalyst
+from embereye.camera.workers import Work
 from embereye.shard.coverage import SECOND, Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
@@ -22,7 +24,7 @@ from embereye.vision.detector import Detector
 from embereye.vision.health import PictureHealth
 from embereye.vision.observation import Box, Observation
 from embereye.vision.persistence import merged
-from embereye.vision.thresholds import FlameThresholds
+from embereye.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.zone.sentences import kind_word
 
 logger = logging.getLogger(__name__)
@@ -31,8 +33,10 @@ DEADLINE_NS = 2 * SECOND  # where the assignment names none
 EVIDENCE_NS = (5 * SECOND, 10 * SECOND)  # before and after an alarm, where the assignment names none
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
+COST_SHARE = 0.1  # of what a frame took that goes into what the next ones are expected to take
+PROBE_NS = 10 * SECOND  # between two frames of a camera that is refused: it may have become cheaper
 RATE_FRAMES = 32  # over which the frame rate is measured
-AVAILABLE = ("flame", "heat", "motion")  # built-in detectors of this version
+AVAILABLE = ("flame", "heat", "motion", "smoke")  # built-in detectors of this version
 MODEL = "model"  # the fleet's own
 
 
@@ -43,6 +47,7 @@ class Setup:
     detectors: tuple[str, ...]
     masks: bytes  # serialised, to compare
     flame_threshold: float
+    smoke_threshold: float
     model: bytes  # serialised, to compare; empty: none
     heat: bytes  # thresholds and what a word is worth, serialised, to compare
 
@@ -54,7 +59,7 @@ class Setup:
         model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
         heat = settings.heat.SerializeToString(deterministic=True)
         heat += b";" + device.radiometry.SerializeToString(deterministic=True)
-        return cls(detectors, masks, settings.flame_threshold, model, heat)
+        return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, model, heat)
 
 
 class CameraDevice:
@@ -84,6 +89,8 @@ class CameraDevice:
         self.observation: Observation | None = None
         self.still = b""  # JPEG
         self.cpu_seconds = 0.0
+        self.cost_seconds = 0.0  # of a worker thread per frame, smoothed; 0: not known yet
+        self.refused = ""  # why this shard cannot serve it, or ""
         self.failures = 0  # of the analysis
         self.pushed = False
         self._submit = submit
@@ -105,6 +112,7 @@ class CameraDevice:
         self._radiometric = False  # whether the latest frame held temperatures
         self._analyst: Analyst
         self.deadline_ns = DEADLINE_NS
+        self.least_rate = 0.0  # frames/s
         self.evidence_ns = EVIDENCE_NS
         self.configure(device, settings)
 
@@ -112,9 +120,10 @@ class CameraDevice:
         """Take new settings; the detector forgets what it saw only if what it depends on changed."""
         self.device, self._heat = device, settings.heat
         self.deadline_ns = settings.deadline_ns or DEADLINE_NS
+        self.least_rate = least_rate(device.fps_min, self.deadline_ns)
+        self.mailbox.pace.configure(device.fps_target, self.least_rate)
         before, after = EVIDENCE_NS
         self.evidence_ns = settings.evidence_before_ns or before, settings.evidence_after_ns or after
-        self.mailbox.fps_target = device.fps_target
         view = (device.source, device.view)
         past, setup = self._setup, Setup.of(device, settings)
         self._setup = setup
@@ -139,8 +148,14 @@ class CameraDevice:
 
     def _renew(self) -> None:
         assert self._setup
-        flame = FlameThresholds(score_min=self._setup.flame_threshold or FlameThresholds.score_min)
-        detector = Detector(flame if "flame" in self._setup.detectors else None, self.device.masks)
+        setup = self._setup
+        flame = FlameThresholds(score_min=setup.flame_threshold or FlameThresholds.score_min)
+        smoke = SmokeThresholds(score_min=setup.smoke_threshold or SmokeThresholds.score_min)
+        detector = Detector(
+            flame if "flame" in setup.detectors else None,
+            smoke if "smoke" in setup.detectors else None,
+            self.device.masks,
+        )
         self._analyst = Analyst(detector, self._health)
         self._thermal = ThermalAnalyst(self._heat, self.device.radiometry, self.device.masks)
 
@@ -174,8 +189,10 @@ class CameraDevice:
         self.watch.heard_ns = now
         self._arrivals.append(now)
         self._time_ns = max(time_ns, self._time_ns)
-        boosted = self.observation is not None and self.observation.suspected
-        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=boosted, lost=lost)
+        if self.refused and now - self.watch.analysed_ns < PROBE_NS:
+            self.mailbox.refuse(tally)
+            return ""
+        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=self.urgent, lost=lost)
         self._reception.frame(1.0 if reason else min(1.0, sum(w * h for _, _, w, h in lost)), now)
         if self.mailbox.waiting:
             self._submit(self)
@@ -189,10 +206,23 @@ class CameraDevice:
         """Analyse `frame`; on a worker thread."""
         return self._thermal.analyse(frame) if frame.radiometric else self._analyst.analyse(frame)
 
-    def done(self, frame: Frame, result: object) -> None:
-        """Take what became of `frame`."""
+    @property
+    def pause(self) -> float:
+        """Seconds between two frames beyond which it breaks its `fps.min` or its deadline."""
+        return 1.0 / self.least_rate
+
+    @property
+    def urgent(self) -> bool:
+        """Whether fire is suspected: flicker is told from every frame."""
+        return self.observation is not None and self.observation.urgent
+
+    def done(self, work: Work) -> None:
+        """Take what became of a frame."""
         now = self._clock()
+        frame, result = work.frame, work.result
         self._hanging = ""
+        self.cost_seconds += (work.seconds - self.cost_seconds) * (COST_SHARE if self.cost_seconds else 1.0)
+        self.mailbox.pace.learn(work.waited, now, urgent=self.urgent)
         if isinstance(result, Analysis):
             self._analysed(frame, result, now)
         elif isinstance(result, UndecodableError):
@@ -207,8 +237,6 @@ class CameraDevice:
             self._failing = reason
             self._health = PictureHealth()
             self._renew()  # its memory may be what it fails on
-        if self.mailbox.waiting:
-            self._submit(self)
 
     def _analysed(self, frame: Frame, result: Analysis, now: int) -> None:
         self.mailbox.analysed(frame)
@@ -276,8 +304,8 @@ class CameraDevice:
 
     def reason(self, now: int) -> str:
         """One sentence why this camera is not covered, or ''."""
-        if self.unopened:
-            return self.unopened
+        if self.unopened or self.refused:
+            return self.unopened or self.refused
         self.watch.blind = self.blindness(now)
         reason = self.watch.reason(now, self.deadline_ns)
         if not reason or reason == self.watch.blind:
@@ -287,6 +315,8 @@ class CameraDevice:
             return self.watch.blind
         if silent:
             return f"{reason}; source: {self.state}"
+        if self.mailbox.waiting:
+            return f"{reason}; the shard is overloaded: its frames wait for their turn"
         if now - self.mailbox.rejected_ns <= self.deadline_ns:
             return f"{reason}; frames are rejected: {self.mailbox.rejected_reason}"
         return reason
@@ -314,7 +344,11 @@ class CameraDevice:
         return self.state
 
     def _latest(self, now: int) -> list[Term]:
-        terms = [Term(name="fps", value=self.frame_rate(now), unit="1/s")]
+        pace = self.mailbox.pace
+        terms = [
+            Term(name="fps", value=self.frame_rate(now), unit="1/s"),
+            Term(name="fps.target", value=pace.rate, threshold=self.least_rate, unit="1/s"),
+        ]
         if seen := self.observation:
             terms += [
                 Term(name="age", value=(now - seen.time_ns) / 1e6, unit="ms"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from embereye.camera.analysis import UndecodableError, decode
 from embereye.camera.mailbox import Frame
-from embereye.camera.workers import Workers
+from embereye.camera.workers import Work, Workers
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask
 from embereye.vision.detector import SCALES
@@ -32,6 +32,7 @@ LOADING_NS = 10 * SECOND  # for the first load, before it is called missing
 MOST_BYTES = 1 << 30
 RUNS = 5  # over which the time of a run is judged
 LATE_RUNS = 3  # usual intervals without one, until the model is called late
+LATE_NS = 5 * SECOND  # at least: a machine may stop for a moment
 LOST_MOST = 0.3  # of a picture, or the model is not asked
 BUSY_SECONDS = 30.0  # that a run waits for another one that hangs
 
@@ -167,6 +168,7 @@ class CameraModel:
     settings: Model
     masks: tuple[Mask, ...] = ()
     clock: Callable[[], int] = time.time_ns
+    urgent: bool = field(default=False, init=False)  # no run goes before another camera's
     cpu_seconds: float = field(default=0.0, init=False)
     runs: int = field(default=0, init=False)
 
@@ -177,7 +179,8 @@ class CameraModel:
         self._budget_ns = self.settings.budget_ns or BUDGET_NS
         self._waiting: Frame | None = None
         self._asked_ns = 0  # when a frame was last given to it
-        self._answered_ns = 0  # when it last said something
+        self._answered_ns = 0  # when it last said something, or could first have been asked
+        self._offered_ns = 0  # when a frame was last there to be looked at
         self._seconds: deque[float] = deque(maxlen=RUNS)
         self._failing = ""
         self._hanging = ""
@@ -186,7 +189,9 @@ class CameraModel:
         """Take a frame that the built-in detectors looked at, where it is time for the model to look, too."""
         now = self.clock()
         self._asked_ns = self._asked_ns or now - self._idle_ns
-        self._answered_ns = self._answered_ns or now
+        self._offered_ns = now
+        if not self.host.ready or not self._answered_ns:
+            self._answered_ns = now
         hurries = seen.suspected or seen.motion > MOVES or any(each.held_ns for each in self.watch.findings)
         due_ns = self._every_ns if hurries else self._idle_ns
         if not self.host.ready or now - self._asked_ns < due_ns:
@@ -213,8 +218,14 @@ class CameraModel:
         detections = self.host.look(decode(frame.data, scale))
         return _Run(detections, time.monotonic() - began, time.thread_time() - cpu)
 
-    def done(self, frame: Frame, result: object) -> None:
-        """Take what became of `frame`."""
+    @property
+    def pause(self) -> float:
+        """Seconds between two runs beyond which it looks less often than it is to."""
+        return self._idle_ns / SECOND
+
+    def done(self, work: Work) -> None:
+        """Take what became of a frame."""
+        frame, result = work.frame, work.result
         self._hanging = ""
         if isinstance(result, _Run):
             self._failing = ""
@@ -244,14 +255,14 @@ class CameraModel:
 
     def degraded(self, now: int) -> str:
         """Why the model does not watch this camera as it should, or ''."""
-        reason = self.host.reason(now) or self._hanging or self._failing or self._slow(now)
+        reason = self.host.reason(now) or self._hanging or self._failing or self._slow()
         return f"detection.model: {reason}" if reason else ""
 
-    def _slow(self, now: int) -> str:
+    def _slow(self) -> str:
         if len(self._seconds) == RUNS and self.seconds * SECOND > self._budget_ns:
             return f"a run takes {self.seconds * 1000:.0f} ms, its budget is {self._budget_ns / 1e6:.0f} ms"
-        late_ns = now - self._answered_ns
-        if self._answered_ns and self.host.ready and late_ns > LATE_RUNS * self._idle_ns:
+        late_ns = self._offered_ns - self._answered_ns
+        if late_ns > max(LATE_RUNS * self._idle_ns, LATE_NS):
             return (
                 f"it last looked {late_ns / SECOND:.0f} s ago instead of every {self._idle_ns / SECOND:g} s: "
                 "use a smaller model, more shards, or a longer detection.model.idle"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from embereye.camera.device import CameraDevice
 from embereye.camera.ring import Budget
 from embereye.camera.signs import signs
+from embereye.camera.workers import Work
 from embereye.shard.episodes import Episodes
 from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
 from embereye.v1.evidence_pb2 import EvidenceItem
@@ -93,12 +94,12 @@ class Replay:
     def _work(self, camera: CameraDevice) -> None:
         frame = camera.next_frame()
         assert frame
-        result: object
+        work = Work(frame, waited=0.0, began=self.seconds)
         try:
-            result = camera.work(frame)
+            work.result = camera.work(frame)
         except Exception as error:
-            result = error
-        camera.done(frame, result)
+            work.result = error
+        camera.done(work)
 
     def _observe(self, camera: CameraDevice, seen: Observation) -> None:
         for finding, sign in zip(seen.findings, signs(camera, seen), strict=True):

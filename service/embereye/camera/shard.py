@@ -14,9 +14,9 @@ from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
 from embereye.camera.evidence import Evidence
 from embereye.camera.mailbox import Tally
-from embereye.camera.measure import LoadMeter
 from embereye.camera.model import ModelHost
 from embereye.camera.ring import Budget
+from embereye.camera.schedule import Admission, Demand
 from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
@@ -26,6 +26,7 @@ from embereye.camera.workers import Workers, thread_count
 from embereye.process.grpc_server import Service
 from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
+from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
@@ -51,11 +52,12 @@ class CameraShard:
         self._episodes = Episodes("")
         self._workers = Workers(threads or thread_count(os.cpu_count()))
         self._push = PushService(self._take)
-        self._meter = LoadMeter()
+        self._meter = Meter()
         self._budget = Budget()
         self._evidence: Evidence | None = None  # where there is a folder for it
         self._context: ShardContext | None = None
         self._dials = asyncio.Semaphore(DIALS)
+        self._admission = Admission()
         self._delays = Delays()
         self._host = ModelHost()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
@@ -109,7 +111,7 @@ class CameraShard:
                 )
                 self._open(device)
                 continue
-            reopened = known.device.source != device.source
+            reopened = (known.device.source, known.device.credentials) != (device.source, device.credentials)
             known.configure(device, settings)
             if reopened:
                 self._close(camera)
@@ -119,7 +121,7 @@ class CameraShard:
         camera = self._cameras[device.id]
         camera.pushed, camera.unopened, camera.state = False, "", "connecting"
         try:
-            source = open_source(device.source, self._dials)
+            source = open_source(device.source, self._dials, secret=device.credentials, frame_rate=device.fps_target)
         except SourceError as error:
             camera.unopened = str(error)
             camera.state = f"failed: {error}"
@@ -209,12 +211,19 @@ class CameraShard:
                 if self._evidence:
                     self._evidence.tick(now)
                 self._workers.watch()
+                self._admit(now)
                 totals = self._totals()
                 self._meter.sample(
                     time.monotonic(), offered=totals.offered, analysed=totals.analysed, cpu=time.process_time()
                 )
             ticks += 1
             await asyncio.sleep(TICK)
+
+    def _admit(self, now: int) -> None:
+        demands = [Demand(name, camera.least_rate, camera.cost_seconds) for name, camera in self._cameras.items()]
+        self._admission.decide(demands, self._workers.threads, now)
+        for name, camera in self._cameras.items():
+            camera.refused = self._admission.refused.get(name, "")
 
     def _totals(self) -> Ledger:
         totals = Ledger(
@@ -243,10 +252,7 @@ class CameraShard:
         """What was measured over the last seconds."""
         now = time.time_ns()
         waiting = [frame for camera in self._cameras.values() if (frame := camera.mailbox.waiting)]
-        return Load(
-            arrival_rate=self._meter.arrival_rate,
-            cost_seconds=self._meter.cost_seconds,
-            utilization=self._meter.utilization,
+        return self._meter.load(
             queue_depth=sum(camera.mailbox.ledger.waiting for camera in self._cameras.values()),
             oldest_age_ns=max((now - frame.received_ns for frame in waiting), default=0),
         )

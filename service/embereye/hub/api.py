@@ -180,6 +180,7 @@ class Api:
             status = latest[1].status
             entry |= {
                 "state": status.state,
+                "degraded": status.degraded,
                 "heardNs": str(status.heard_ns),
                 "analysedNs": str(status.analysed_ns),
                 "latest": [_fields(term) for term in status.latest],

@@ -41,6 +41,7 @@ def add_up(ledgers: Iterable[Ledger]) -> Ledger:
         total.duplicate += ledger.duplicate
         total.waiting += ledger.waiting
         total.shared += ledger.shared
+        total.takeovers += ledger.takeovers
         for reason, count in ledger.shed.items():
             total.shed[reason] += count
         for reason, count in ledger.rejected.items():

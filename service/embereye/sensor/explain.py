@@ -91,6 +91,8 @@ def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
     """What is known of a device, for people."""
     yield f"{entry['id']} in zone {entry['zone'] or 'none'} of {entry['fleet']}"
     yield "  covered" if entry["covered"] else f"  NOT covered: {entry['reason']}"
+    if degraded := entry.get("degraded"):
+        yield f"  degraded: {degraded}"
     if shards := entry.get("shards"):
         yield f"  owned by {', '.join(shards)}: {entry.get('state', 'unknown')}"
     for name, key in (("heard", "heardNs"), ("analysed", "analysedNs")):
@@ -105,6 +107,8 @@ def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
         yield f"  {name:<28} {count:>12,}"
     if shared := int(ledger.get("shared", 0)):
         yield f"  {shared:,} of them were taken by two owners while it changed hands, and count twice"
+    if takeovers := int(ledger.get("takeovers", 0)):
+        yield f"  {takeovers:,} times a newer connection began to speak for it: do two devices have this id?"
     yield "  the ledger adds up" if balanced(ledger) else "  the ledger does NOT add up: please report this"
     if owners > 1:
         yield "  by owner:"

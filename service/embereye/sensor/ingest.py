@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import grpc
@@ -26,6 +26,9 @@ from embereye.wire.batches import Request
 
 logger = logging.getLogger(__name__)
 SERVICE = "embereye.v1.Ingest"
+# Between two acknowledgements on a stream, in seconds: in a flood each message that is written costs as much as one
+# that is read, and a sender's window is many times what arrives in this time.
+ACK_SECONDS = 0.005
 
 
 class Owner(Protocol):
@@ -39,8 +42,8 @@ class Owner(Protocol):
         """The shard that owns the device where it is another one."""
         ...
 
-    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> Watermark:
-        """Analyse a batch; the watermark tells up to where everything is accounted for."""
+    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> None:
+        """Analyse a batch; the device then tells up to where everything is accounted for."""
         ...
 
     def peers(self) -> Iterable[Peer]:
@@ -56,11 +59,46 @@ class _Stream:
         self.drained = False
         self._context = context
         self._writing = asyncio.Lock()
+        self._taken: set[SensorDevice] = set()  # what was analysed of them is not acknowledged yet
+        self._acknowledged_at = 0.0  # event loop time
+        self._timer: asyncio.TimerHandle | None = None
+        self._late: asyncio.Task[None] | None = None  # sends an acknowledgement that had to wait
 
     async def send(self, responses: Iterable[IngestResponse]) -> None:
         async with self._writing:
             for response in responses:
                 await self._context.write(response)
+
+    async def acknowledge(self, taken: Iterable[SensorDevice]) -> None:
+        """Acknowledge now, or soon and together with what arrives until then."""
+        self._taken.update(taken)
+        if not self._taken:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._acknowledged_at >= ACK_SECONDS:
+            await self.flush()
+        elif self._timer is None:
+            self._timer = loop.call_later(ACK_SECONDS, self._flush_late)
+
+    async def flush(self) -> None:
+        """Acknowledge all that was analysed."""
+        if not self._taken:
+            return
+        self._acknowledged_at = asyncio.get_running_loop().time()
+        taken, self._taken = self._taken, set()
+        marks = [Watermark(device=one.spec.id, epoch=one.epoch, sequence=one.sequence) for one in taken]
+        await self.send([IngestResponse(ack=Ack(watermarks=marks))])
+
+    def _flush_late(self) -> None:
+        self._timer = None
+        self._late = asyncio.get_running_loop().create_task(_until_gone(self.flush), name="ingest-acknowledge")
+
+    def close(self) -> None:
+        """The stream is over: nobody reads what would be sent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._late is not None:
+            self._late.cancel()
 
 
 class Ingest:
@@ -98,8 +136,13 @@ class Ingest:
                     break  # its sender goes elsewhere with what is not acknowledged
                 if len(departures):
                     await departures.settle([batch.device for batch in request.devices])
-                await stream.send(self._answer(request, stream))
+                taken, responses = self._take(request, stream)
+                await stream.acknowledge(taken)
+                if responses:
+                    await stream.send(responses)
+            await stream.flush()
         finally:
+            stream.close()
             self._streams.discard(stream)
             if not self._streams:
                 self._idle.set()
@@ -140,7 +183,7 @@ class Ingest:
             for name in {*leaving, *self._left}
             if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.grpc
         }
-        self._departures.update(targets)
+        self._departures.update(targets, leaving)
         strangers = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
         self._tell_moved(strangers - targets.keys())
 
@@ -154,7 +197,7 @@ class Ingest:
         """Tell the senders of `devices`, which have gone, where to go."""
         for stream in self._streams:
             if drains := self._elsewhere(stream, stream.devices.intersection(devices), "owned by another shard"):
-                task = asyncio.get_running_loop().create_task(self._send(stream, drains), name="ingest-moved")
+                task = asyncio.get_running_loop().create_task(_until_gone(stream.send, drains), name="ingest-moved")
                 self._moving.add(task)
                 task.add_done_callback(self._moving.discard)
 
@@ -165,12 +208,7 @@ class Ingest:
             self._departures.leave({name for name in stream.devices if self._owner.peer_of(name)})
             drains = self._elsewhere(stream, stream.devices, reason)
             peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
-            await self._send(stream, [*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
-
-    @staticmethod
-    async def _send(stream: _Stream, responses: list[IngestResponse]) -> None:
-        with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
-            await stream.send(responses)
+            await _until_gone(stream.send, [*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
 
     def _elsewhere(self, stream: _Stream, devices: Collection[str], reason: str) -> list[IngestResponse]:
         targets: dict[str, list[str]] = {}
@@ -183,9 +221,10 @@ class Ingest:
             for target, names in targets.items()
         ]
 
-    def _answer(self, request: Any, stream: _Stream) -> list[IngestResponse]:
+    def _take(self, request: Any, stream: _Stream) -> tuple[list[SensorDevice], list[IngestResponse]]:
+        """The devices of which something was analysed, and what is to be said of the others."""
         now = time.time_ns()
-        watermarks: list[Watermark] = []
+        taken: list[SensorDevice] = []
         elsewhere: dict[str, list[str]] = {}
         unknown: list[str] = []
         for batch in request.devices:
@@ -193,20 +232,26 @@ class Ingest:
             device = self._owner.owned(name)
             if device is not None and not self._departures.gone(name):
                 stream.devices.add(name)
-                watermarks.append(self._owner.take_batch(device, batch, now))
+                self._owner.take_batch(device, batch, now)
+                taken.append(device)
             elif peer := self._owner.peer_of(name):
                 elsewhere.setdefault(peer.grpc, []).append(name)
             else:
                 unknown.append(name)
-        responses = [IngestResponse(ack=Ack(watermarks=watermarks))] if watermarks else []
-        responses += [
+        responses = [
             IngestResponse(drain=Drain(target=target, devices=devices, reason="owned by another shard"))
             for target, devices in elsewhere.items()
         ]
         if unknown:
             reason = "not declared in this fleet: add the device to spec.sensors"
             responses.append(IngestResponse(rejected=Rejected(devices=unknown, reason=reason)))
-        return responses
+        return taken, responses
+
+
+async def _until_gone(send: Callable[..., Awaitable[None]], *responses: list[IngestResponse]) -> None:
+    """Send to one who may have gone meanwhile."""
+    with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
+        await send(*responses)
 
 
 def _add_to_server(servicer: Ingest, server: Any) -> None:

@@ -174,10 +174,9 @@ class SensorShard:
             state = self._undeclared[device] = SensorDevice(Device(id=device), self._settings, self.bands)
         return state
 
-    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> Watermark:
-        """Analyse a gRPC batch (`wire.batches.Batch`); what was analysed before is a duplicate."""
+    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> None:
+        """Analyse a batch of a `wire.batches.Request`; what was analysed before is a duplicate."""
         take(device, batch, self.intake, now_ns)
-        return Watermark(device=device.spec.id, epoch=device.epoch, sequence=device.sequence)
 
     def _observe(self, signs: list[Sign], now_ns: int) -> None:
         if self._context is None:
@@ -193,13 +192,16 @@ class SensorShard:
 
     def load(self) -> Load:
         """Measured over the last seconds."""
-        self._count()
         return self._meter.load(queue_depth=self.intake.depth, oldest_age_ns=self.intake.oldest_age_ns())
 
-    def _count(self) -> None:
+    def _sample(self) -> None:
         singles = self._departed + sum(device.singles for device in self._devices.values())
-        self._meter.arrivals = self.intake.offered + singles
-        self._meter.analysed = self.intake.analysed + singles
+        self._meter.sample(
+            time.monotonic(),
+            offered=self.intake.offered + singles,
+            analysed=self.intake.analysed + singles,
+            cpu=time.process_time(),
+        )
 
     def metrics(self) -> Iterator[Metric]:
         """Counters over all devices and gauges of each, read from plain slots at scrape time."""
@@ -233,8 +235,7 @@ class SensorShard:
                 self._context.coverage_changed()
             ticks += 1
             if ticks % 4 == 0:
-                self._count()
-                self._meter.sample()
+                self._sample()
             # A share of them at a time: none of the others waits for long.
             for device in list(self._devices.values())[ticks % LOOK_TICKS :: LOOK_TICKS]:
                 device.look(now)

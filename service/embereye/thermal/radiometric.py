@@ -72,7 +72,7 @@ class RadiometricWatch:
             return self._last
         self._before, self._changed_ns = words, now_ns
         celsius = to_celsius(words, self._radiometry)
-        found = self._heat.observe_extreme(_extreme(celsius), now_ns)
+        found = self._heat.observe_extreme(celsius, _extreme(celsius), now_ns)
         box = None
         if found.level > CLEAR and found.hottest:
             box, terms = _spot(celsius, found.hottest)

@@ -19,10 +19,10 @@ from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
-from embereye.v1.ingest_pb2 import DeviceBatch, ReadingColumns
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
-from embereye.wire.batches import Batch
+from embereye.wire.batches import Request
 from embereye.wire.device import Eeprom, FrameWords, encode
 
 if importlib.util.find_spec("pyarrow") is None or importlib.util.find_spec("duckdb") is None:
@@ -182,7 +182,8 @@ async def test_a_shard_keeps_what_its_devices_send_however_they_send_it(tmp_path
         )
         device = shard.owned("b")
         assert device is not None
-        shard.take_batch(device, Batch.FromString(batch.SerializeToString()), 1)
+        request = Request.FromString(IngestRequest(devices=[batch]).SerializeToString())
+        shard.take_batch(device, request.devices[0], 1)
         async with asyncio.timeout(20):
             while shard.devices(0)[0].ledger.analysed < 22:
                 await asyncio.sleep(0.01)

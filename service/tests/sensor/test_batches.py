@@ -3,16 +3,17 @@
 import asyncio
 import math
 import random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from embereye.sensor.shard import SensorShard
-from embereye.v1.ingest_pb2 import DeviceBatch, Reading, ReadingColumns, ThermalFrame
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, Reading, ReadingColumns, ThermalFrame
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
-from embereye.wire.batches import Batch
+from embereye.wire.batches import Request
 
 FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 sequences = st.one_of(st.integers(0, 12), st.sampled_from([2**62, 2**63 - 1, 2**63, 2**64 - 1]))
@@ -47,6 +48,11 @@ batches = st.builds(
 )
 
 
+def received(batch: DeviceBatch) -> Any:
+    """As a shard reads it."""
+    return Request.FromString(IngestRequest(devices=[batch]).SerializeToString()).devices[0]
+
+
 def shard() -> SensorShard:
     found = SensorShard()
     found.apply(Assignment(fleet="f", epoch=1, devices=[Device(id="a", zone="hall")]))
@@ -67,8 +73,8 @@ def test_whatever_a_batch_says_each_item_has_one_outcome(lies: list[DeviceBatch]
         for batch in lies:
             offered += len(batch.readings) + len(batch.columns.time_ns) + len(batch.frames) + bool(batch.calibration)
             before = (device.epoch, device.sequence)
-            mark = taken.take_batch(device, Batch.FromString(batch.SerializeToString()), 1)
-            assert (mark.epoch, mark.sequence) >= before  # what was acknowledged stays so
+            taken.take_batch(device, received(batch), 1)
+            assert (device.epoch, device.sequence) >= before  # what was acknowledged stays so
         ledger = device.ledger
         assert ledger.waiting == 0
         assert ledger.offered == offered
@@ -86,7 +92,7 @@ def test_bytes_that_are_no_batch_are_a_batch_or_an_error_and_nothing_else(text: 
     device = taken.owned("a")
     assert device is not None
     try:
-        batch = Batch.FromString(text)
+        (batch,) = Request.FromString(b"\x0a" + bytes([len(text) % 128 | 128, len(text) // 128]) + text).devices
     except DecodeError:
         return
     taken.take_batch(device, batch, 1)
@@ -99,7 +105,7 @@ def test_an_epoch_that_is_as_late_as_can_be_does_not_end_the_shard() -> None:
     assert device is not None
     for epoch, sequence in ((2**64 - 1, 1), (5, 2)):
         batch = DeviceBatch(device="a", epoch=epoch, readings=[Reading(sequence=sequence, smoke_adc=1)])
-        taken.take_batch(device, Batch.FromString(batch.SerializeToString()), 1)
+        taken.take_batch(device, received(batch), 1)
     assert dict(device.ledger.rejected) == {"older epoch": 1}
     assert device.ledger.analysed == 1
     assert device.ledger.waiting == pytest.approx(0)

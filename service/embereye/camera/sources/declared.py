@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
 from embereye.wire.jpeg import MAX_SIDE
 
-SCHEMES = ("rtsp", "rtp", "http", "push", "file")
+SCHEMES = ("rtsp", "rtp", "http", "onvif", "push", "file")
 _KINDS = {
     "": "file",
     "file": "file",
@@ -17,8 +17,8 @@ _KINDS = {
     "rtsp": "rtsp",
     "rtsps": "rtsp",
     "rtp": "rtp",
+    "onvif": "onvif",
 }
-_UNSUPPORTED = ("rtsp",)
 _RTP_OPTIONS = {"width": (1, MAX_SIDE), "height": (1, MAX_SIDE), "payload": (0, 127)}
 
 
@@ -30,12 +30,13 @@ class SourceError(ValueError):
 class Declared:
     """A source taken apart. `address` holds no credentials."""
 
-    kind: str  # "http", "rtp", "file" or "push"
+    kind: str  # "http", "rtsp", "rtp", "onvif", "file" or "push"
     address: str  # URL or path; of "rtp" the address to listen at, empty: any
     user: str = ""
     password: str = ""
     port: int = 0  # of "rtp"
     options: Mapping[str, int] = field(default_factory=dict)  # of "rtp": width, height and payload, where given
+    transport: str = "tcp"  # of "rtsp": "tcp" or "udp", what is tried first
     interface: str = ""  # of "rtp": the address of the network interface that joins a multicast group
 
 
@@ -48,7 +49,7 @@ def redact(source: str) -> str:
 
 
 def declared(source: str) -> Declared:
-    """Take `source` apart; SourceError where it is no source, or one of a kind that this version does not have.
+    """Take `source` apart; SourceError where it is no source.
 
     An empty source and `push:` mean that the camera's frames are pushed; a plain path means a file.
     """
@@ -64,8 +65,6 @@ def declared(source: str) -> Declared:
         raise SourceError(f'source "{redact(source)}" is not one of {", ".join(SCHEMES)}')
     if kind == "rtp":
         return _rtp(source, parts, port)
-    if kind in _UNSUPPORTED:
-        raise SourceError(f"{kind} sources are not supported by this version")
     if kind == "push":
         return Declared("push", "")
     if kind == "file":
@@ -75,9 +74,24 @@ def declared(source: str) -> Declared:
         return Declared("file", path)
     if not parts.hostname or port == 0:
         raise SourceError(f'source "{redact(source)}" names no host')
+    transport = "tcp"
+    if kind == "rtsp":
+        transport, parts = _transport(parts)
     return Declared(
-        kind, urlunsplit(_without_credentials(parts)), unquote(parts.username or ""), unquote(parts.password or "")
-    )
+        kind, urlunsplit(_without_credentials(parts)), unquote(parts.username or ""), unquote(parts.password or ""),
+        transport=transport,
+    )  # fmt: skip
+
+
+def _transport(parts: SplitResult) -> tuple[str, SplitResult]:
+    """The transport that ?transport= asks for, taken out of the query: the rest of it is the camera's."""
+    chosen, rest = "tcp", []
+    for word in parts.query.split("&"):
+        if word in {"transport=tcp", "transport=udp"}:
+            chosen = word.removeprefix("transport=")
+        else:
+            rest.append(word)
+    return chosen, parts._replace(query="&".join(rest))
 
 
 def _rtp(source: str, parts: SplitResult, port: int | None) -> Declared:

@@ -1,9 +1,11 @@
-"""Plays one video file to standard output as JPEG frames, each behind its length: a process that can be killed.
+"""Plays one video to standard output as JPEG frames, each behind its length: a process that can be killed.
 
-A file stands for a camera, so it is played at its own frame rate, over and over.
-Run as `python -m embereye.camera.sources.player PATH`; exit code 2 and a sentence on standard error where it cannot.
+The first line of standard input is the path or the URL, which may hold a password. A file stands for a camera, so it is
+played at its own frame rate, over and over; a URL is played as it comes, until it ends.
+Run as `python -m embereye.camera.sources.player`; exit code 2 and a sentence on standard error where it cannot.
 """
 
+import os
 import struct
 import sys
 import time
@@ -46,6 +48,9 @@ def frames(path: str) -> Iterator[tuple[bytes, float]]:
 
 def play(path: str) -> str:
     """Play `path` until standard output is closed; returns why it cannot."""
+    live = "://" in path
+    # By UDP every loss would smear over a second of pictures.
+    os.environ["OPENCV_FFMPEG_CAPTURE_OPTIONS"] = "rtsp_transport;tcp" if live else ""
     import cv2
 
     cv2.setNumThreads(1)
@@ -58,7 +63,8 @@ def play(path: str) -> str:
                 # Late frames are sent at once, but a long pause is not caught up with.
                 due = max(due + (PAUSE if before is None else seconds - before), time.monotonic() - 1.0)
                 before = seconds
-                time.sleep(max(0.0, due - time.monotonic()))
+                if not live:
+                    time.sleep(max(0.0, due - time.monotonic()))
                 out.write(LENGTH.pack(len(data)))
                 out.write(data)
                 out.flush()
@@ -66,12 +72,14 @@ def play(path: str) -> str:
             return str(error)
         if before is None:
             return "it is not a video that can be read"
+        if live:
+            return "the stream ended"
 
 
 def main() -> int:
-    """Play the file named on the command line."""
+    """Play what standard input names."""
     try:
-        reason = play(sys.argv[1])
+        reason = play(sys.stdin.readline().rstrip("\n"))
     except (BrokenPipeError, KeyboardInterrupt):
         return 0
     print(reason, file=sys.stderr)
