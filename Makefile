@@ -9,7 +9,11 @@ PROTOS := $(wildcard protos/embereye/v1/*.proto)
 IMAGE := embereye:dev
 EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/camerafleet.yaml
 
-.PHONY: help install up test lint format bench image e2e e2e-up e2e-down requirements crds clean
+# Programs of other makers that tests send from and compare with; without them those tests are skipped.
+PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
+  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi
+
+.PHONY: help install peers up test lint format bench image e2e e2e-up e2e-down requirements crds clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -24,6 +28,9 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py $(PROTOS)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
+
+peers: ## Install FFmpeg and GStreamer, which camera tests talk to where they are present (root, Debian)
+	@dpkg -s $(PEERS) >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEERS) >/dev/null; }
 
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
 	$(BIN)/embereye up --data .data $(ARGS) $(EXAMPLES)
@@ -41,7 +48,7 @@ lint: install ## Check style, types and layers
 bench: install ## Measure sensors and operator against baselines, and detection on clips where they are
 	$(BIN)/embereye bench sensors --quick
 	$(BIN)/embereye bench operator --quick
-	$(BIN)/python bench/clips.py || true
+	$(BIN)/embereye bench detection --quick || true
 
 image: install ## Build the image that every component runs, embereye:dev
 	e2e/cluster/build-image $(IMAGE)

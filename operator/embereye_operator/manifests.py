@@ -27,6 +27,7 @@ from embereye_operator.model import (
     GRPC_PORT,
     METRICS_PORT,
     Autoscaling,
+    CameraFleetSpec,
     Fleet,
     SensorFleetSpec,
     TopologySpread,
@@ -43,7 +44,9 @@ ANNOTATION_DEVICE = "embereye.dev/device"  # of a Service: the camera that pushe
 PUSHED = r"rtp://:(\d{1,5})(?:[/?#]|$)"  # sources that wait for the camera; with an address it is a multicast group
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
+MODEL_FOLDER = "/etc/embereye/model"
 DATA_FOLDER = "/var/lib/embereye"
+TELEMETRY_FOLDER = f"{DATA_FOLDER}/telemetry"
 PLACEMENT_KEY = "placement.json"
 PLAIN_PLACEMENT = 250_000  # characters; more is packed, for a ConfigMap holds a million bytes
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
@@ -358,6 +361,8 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
         {"name": "data", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
     ]
+    if claim := _telemetry_claim(fleet):
+        volumes.append({"name": "telemetry", "persistentVolumeClaim": {"claimName": claim}})
     # What is said here although it is the default: server-side apply leaves what we do not say as somebody else set it.
     pod: Manifest = {
         "hostNetwork": False,
@@ -383,7 +388,11 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
             for spread in template.topology_spread or SPREAD
         ],
         "containers": [_container(fleet, shard, settings, secrets)],
-        "volumes": [*volumes, *({"name": _volume(name), "secret": _secret(name)} for name in secrets)],
+        "volumes": [
+            *volumes,
+            *({"name": _volume(name), "secret": _secret(name)} for name in secrets),
+            *_model_volume(fleet),
+        ],
     }
     if template.node_selector:
         pod["nodeSelector"] = dict(template.node_selector)
@@ -397,6 +406,25 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
     if template.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret.name} for secret in template.image_pull_secrets]
     return pod
+
+
+def _telemetry_claim(fleet: Fleet) -> str:
+    """The PersistentVolumeClaim that raw readings are kept in; empty: none."""
+    if isinstance(fleet.spec, SensorFleetSpec) and fleet.spec.telemetry.archive:
+        return fleet.spec.telemetry.claim
+    return ""
+
+
+def _model_volume(fleet: Fleet) -> list[Manifest]:
+    """The volume with the fleet's own model, where it has one that is not in the image."""
+    model = fleet.spec.detection.model if isinstance(fleet.spec, CameraFleetSpec) else None
+    if model is not None and model.config_map_ref:
+        source = {"name": model.config_map_ref.name, "optional": True}  # as a Secret
+        return [{"name": "model", "configMap": source}]
+    if model is not None and model.volume_ref:
+        claim = {"claimName": model.volume_ref.claim_name, "readOnly": True}
+        return [{"name": "model", "persistentVolumeClaim": claim}]
+    return []
 
 
 def _volume(secret: str) -> str:
@@ -420,20 +448,28 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
     }
+    if model := _model_volume(fleet):
+        environment["EMBEREYE_MODEL"] = MODEL_FOLDER
     ports = [("grpc", GRPC_PORT), ("metrics", METRICS_PORT)]
     if isinstance(fleet.spec, SensorFleetSpec):
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
         ports.insert(1, ("tcp", fleet.spec.listen.tcp))
         del environment["EMBEREYE_CREDENTIALS"]
+        if fleet.spec.telemetry.archive:
+            environment["EMBEREYE_TELEMETRY"] = TELEMETRY_FOLDER
+            environment["EMBEREYE_TELEMETRY_BYTES"] = str(int(quantity(fleet.spec.telemetry.size) or 0))
     probe = {"grpc": {"port": GRPC_PORT, "service": ""}, "timeoutSeconds": 2}
     mounts: list[Manifest] = [
         {"name": "placement", "mountPath": PLACEMENT_FOLDER, "readOnly": True},
         {"name": "data", "mountPath": DATA_FOLDER},
         {"name": "tmp", "mountPath": "/tmp"},
     ]
+    if _telemetry_claim(fleet):
+        mounts.append({"name": "telemetry", "mountPath": TELEMETRY_FOLDER})
     mounts.extend(
         {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True} for name in secrets
     )
+    mounts.extend({"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model)
     container: Manifest = {
         "name": "shard",
         "image": settings.image,

@@ -7,27 +7,22 @@ values are medians over the rounds. CPU is that of the measured process alone, w
 import argparse
 import asyncio
 import contextlib
-import json
 import random
-import resource
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 from google.protobuf import json_format
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from embereye.bench import report
 from embereye.bench.load import (
     HOST,
     Server,
@@ -39,9 +34,9 @@ from embereye.bench.load import (
     paced,
     reading_line,
 )
+from embereye.bench.report import Result, Scale, median
 from embereye.bench.server import assignment
 from embereye.process.grpc_server import GrpcServer, Service, channel
-from embereye.process.lifecycle import UserError
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
@@ -50,32 +45,6 @@ from embereye.v1.shard_pb2 import StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 
 IDENTITY = (lambda message: message, lambda message: message)
-
-
-@dataclass(frozen=True)
-class Result:
-    """One line of the report."""
-
-    name: str
-    value: float
-    unit: str
-    baseline: float
-    ratio: float  # value over baseline
-    reach: str
-    ok: bool
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How long to measure."""
-
-    rounds: int
-    seconds: float  # of each
-
-
-def median(values: list[float]) -> float:
-    """The median; 0 of nothing."""
-    return statistics.median(values) if values else 0.0
 
 
 def _text_paced(name: str, connections: int, scale: Scale) -> tuple[float, float, float, float]:
@@ -481,7 +450,7 @@ def drain(scale: Scale) -> Result:
                   "≤ 100, 0 lost, 0 doubled", ok)  # fmt: skip
 
 
-BENCHMARKS: dict[str, Callable[[Scale], Result]] = {
+BENCHMARKS: dict[str, report.Benchmark] = {
     "text-1000x10hz": text_1000,
     "text-100x10hz": text_100,
     "text-flood": text_flood,
@@ -497,47 +466,9 @@ FULL, QUICK = Scale(5, 3.0), Scale(3, 0.5)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME",
-                        help=f"run only this one, may be repeated: {', '.join(BENCHMARKS)}")  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="shorter rounds: at most a minute in all")
+    report.add_arguments(parser, list(BENCHMARKS))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the benchmarks; 1 where one of them falls short."""
-    for name in arguments.only:
-        if name not in BENCHMARKS:
-            raise UserError(f'--only "{name}" is not one of {", ".join(BENCHMARKS)}')
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    names = [name for name in BENCHMARKS if not arguments.only or name in arguments.only]
-    results = _measure(names, QUICK if arguments.quick else FULL, quiet=arguments.json)
-    if arguments.json:
-        print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
-    else:
-        Console().print(_table(results))
-    return 0 if all(result.ok for result in results) else 1
-
-
-def _measure(names: list[str], scale: Scale, *, quiet: bool) -> list[Result]:
-    columns = (TextColumn("{task.description:20}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
-        task = progress.add_task("", total=len(names))
-        results = []
-        for name in names:
-            progress.update(task, description=name)
-            results.append(BENCHMARKS[name](scale))
-            progress.advance(task)
-    return results
-
-
-def _table(results: list[Result]) -> Table:
-    table = Table(title="sensor path", box=None)
-    for heading, justify in (("", "left"), ("value", "right"), ("unit", "left"), ("baseline", "right"),
-                             ("ratio", "right"), ("reach", "left"), ("", "left")):  # fmt: skip
-        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for result in results:
-        row = (f"{result.value:,.4g}" if result.value < 1000 else f"{result.value:,.0f}", result.unit)
-        baseline = f"{result.baseline:,.4g}" if result.baseline < 1000 else f"{result.baseline:,.0f}"
-        table.add_row(result.name, *row, baseline, f"{result.ratio:.2f}", result.reach, "ok" if result.ok else "SHORT")
-    return table
+    return report.run(arguments, "sensor path", BENCHMARKS, full=FULL, quick=QUICK)

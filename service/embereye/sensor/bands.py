@@ -9,11 +9,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.sensor.calibration import full_scale_of
 from embereye.sensor.thresholds import (
-    CO2_EXPONENT,
-    CO2_SCALE,
     FLAME_DEFAULTS,
-    FULL_SCALE,
     HYSTERESIS,
     SMOKE_DEFAULTS,
     complete_gas,
@@ -24,19 +22,19 @@ from embereye.v1.types_pb2 import Level
 
 Band = tuple[float, float]  # from, inclusive; to, exclusive
 NOWHERE: Band = (math.inf, math.inf)
-UPPER = math.nextafter(FULL_SCALE, math.inf)
 MARGIN = 1e-6  # of an edge: this close to it the exact calculation decides
 
 
-def percent_counts(thresholds: PercentThresholds) -> tuple[float, float]:
+def percent_counts(thresholds: PercentThresholds, full_scale: float) -> tuple[float, float]:
     """ADC counts at which pre-alarm and alarm start."""
-    return thresholds.pre_alarm / 100 * FULL_SCALE, thresholds.alarm / 100 * FULL_SCALE
+    return thresholds.pre_alarm / 100 * full_scale, thresholds.alarm / 100 * full_scale
 
 
-def gas_counts(amount_ppm: float, thresholds: GasThresholds) -> float:
+def gas_counts(amount_ppm: float, thresholds: GasThresholds, full_scale: float) -> float:
     """The ADC counts of an MQ-135 in so many ppm: the inverse of `thresholds.ppm`."""
-    resistance: float = thresholds.r0_kohm * (amount_ppm / CO2_SCALE) ** (1 / CO2_EXPONENT)
-    return FULL_SCALE * thresholds.load_kohm / (thresholds.load_kohm + resistance)
+    resistance = thresholds.r0_kohm * (amount_ppm / thresholds.curve_scale) ** (1 / thresholds.curve_exponent)
+    counts = full_scale * thresholds.supply_ratio * thresholds.load_kohm / (thresholds.load_kohm + resistance)
+    return float(min(counts, full_scale - 0.5))  # what lies beyond the converter's end begins there
 
 
 def level_band(level: Level.ValueType, pre_alarm: float, alarm: float, held_pre: float, held_alarm: float) -> Band:
@@ -47,7 +45,7 @@ def level_band(level: Level.ValueType, pre_alarm: float, alarm: float, held_pre:
         low, high = held_pre, alarm
     else:
         low, high = 0.0, min(pre_alarm, alarm)
-    return (low * (1 + MARGIN), min(high * (1 - MARGIN), UPPER))
+    return (low * (1 + MARGIN), high * (1 - MARGIN))
 
 
 class Limits:
@@ -55,37 +53,38 @@ class Limits:
 
     def __init__(self, settings: SensorSettings) -> None:
         gas = complete_gas(settings.gas)
-        keep = 1 - HYSTERESIS
-        self._smoke = percent_counts(complete_percent(settings.smoke, SMOKE_DEFAULTS))
-        self._flame = percent_counts(complete_percent(settings.flame, FLAME_DEFAULTS))
-        self._gas = (
-            gas_counts(gas.pre_alarm_ppm, gas),
-            gas_counts(gas.alarm_ppm, gas),
-            gas_counts(gas.pre_alarm_ppm * keep, gas),
-            gas_counts(gas.alarm_ppm * keep, gas),
-        )
+        full_scale = full_scale_of(settings)
+        self._upper = math.nextafter(full_scale, math.inf)  # the first value that the converter cannot give
+        self._smoke = percent_counts(complete_percent(settings.smoke, SMOKE_DEFAULTS), full_scale)
+        self._flame = percent_counts(complete_percent(settings.flame, FLAME_DEFAULTS), full_scale)
+        amounts = [gas.pre_alarm_ppm, gas.alarm_ppm]
+        amounts += [amount * (1 - HYSTERESIS) for amount in amounts]
+        self._gas = [gas_counts(amount, gas, full_scale) for amount in amounts]
 
     def smoke(self, held: Level.ValueType) -> Band:
         """Where a smoke level stays."""
-        return _linear(held, self._smoke)
+        return self._linear(held, self._smoke)
 
     def gas(self, held: Level.ValueType) -> Band:
         """Where a gas level stays."""
-        return level_band(held, *self._gas)
+        return self._within(level_band(held, *self._gas))
 
     def flame(self, held: Level.ValueType, *, digital: bool) -> Band:
         """Where a flame level stays while the digital output stays as it is."""
         if not digital:
-            return _linear(held, self._flame)
+            return self._linear(held, self._flame)
         keep = self._flame[0] * (1 - HYSTERESIS)
         if held >= Level.LEVEL_ALARM:
-            return (keep * (1 + MARGIN), UPPER)
+            return (keep * (1 + MARGIN), self._upper)
         return (0.0, keep * (1 - MARGIN)) if held == Level.LEVEL_PRE_ALARM else NOWHERE
 
+    def _linear(self, held: Level.ValueType, starts: tuple[float, float]) -> Band:
+        pre_alarm, alarm = starts
+        keep = 1 - HYSTERESIS
+        return self._within(level_band(held, pre_alarm, alarm, pre_alarm * keep, alarm * keep))
 
-def _linear(held: Level.ValueType, starts: tuple[float, float]) -> Band:
-    pre_alarm, alarm = starts
-    return level_band(held, pre_alarm, alarm, pre_alarm * (1 - HYSTERESIS), alarm * (1 - HYSTERESIS))
+    def _within(self, band: Band) -> Band:
+        return (band[0], min(band[1], self._upper))
 
 
 class BandTable:

@@ -250,23 +250,21 @@ class Intake:
                 device.quiet(len(block), last, now_ns)
                 continue
             try:
-                rows = self._bounded(device, block)
+                rows = self._bounded(device, block, now_ns)
                 self._observe(device.readings(rows, now_ns), now_ns)
             except Exception:
                 logger.exception("device %s: readings could not be analysed", device.spec.id)
 
-    def _bounded(self, device: SensorDevice, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """At most a queue's capacity of rows, the newest."""
+    def _bounded(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> NDArray[np.float64]:
+        """At most a queue's capacity of rows, the newest; what came before them is given up."""
         surplus = len(rows) - self._capacity
         if surplus <= 0:
             return rows
-        if not self._compact:
+        if self._compact:
+            self._observe(device.compact(rows[:surplus], now_ns), now_ns)
+        else:
             device.shed(OVERFLOW, surplus)
-            return rows[surplus:]
-        # The highest of each channel stands for what is left out: a spike of one packet still alarms.
-        peak = np.fmax.reduce(rows[: surplus + 1], axis=0)[None]
-        device.shed(COMPACTED, surplus)
-        return np.concatenate([peak, rows[surplus + 1 :]])
+        return rows[surplus:]
 
     def _analyse_frames(self, frames: list[_Frame]) -> None:
         started = time.perf_counter()
@@ -287,6 +285,8 @@ class Intake:
             for frame in own:
                 picture, extreme = next(found) if calibrated else self._alone(frame)
                 try:
+                    if self.archive is not None:
+                        self.archive.add_frame(device.spec.id, frame.words, picture, frame.at_ns)
                     if signs := device.frame(frame.words, picture, extreme, frame.at_ns):
                         self._observe(signs, frame.at_ns)
                 except Exception:

@@ -4,8 +4,8 @@ Follows the Melexis MLX90640 datasheet (3901090640, revision 12), section 11, "C
 in brackets are its subsections. The work per pixel is a matrix product and two fourth roots, for a whole batch at once.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -204,8 +204,12 @@ class Calibration:
             bad_pixels=tuple(int(pixel) for pixel in marked),
             _basis=_pixel_basis(inverse_alpha, offset, kta, kv, e),
             _inverse_alpha=inverse_alpha.astype(np.float32),
-            _neighbours=_good_neighbours(marked),
+            _neighbours=_good_neighbours({int(pixel) for pixel in marked}),
         )
+
+    def replacing(self, deviating: Collection[int]) -> "Calibration":
+        """The same for a device of which these pixels are found to deviate, besides those that its EEPROM marks."""
+        return replace(self, _neighbours=_good_neighbours({*self.bad_pixels, *deviating}))
 
     @cached_property
     def scalars(self) -> Scalars:
@@ -490,9 +494,8 @@ def _pixel_basis(inverse_alpha: Floats, offset: Floats, kta: Floats, kv: Floats,
     return basis
 
 
-def _good_neighbours(marked: NDArray[np.int64]) -> tuple[tuple[int, NDArray[np.int64]], ...]:
+def _good_neighbours(bad: Collection[int]) -> tuple[tuple[int, NDArray[np.int64]], ...]:
     """For each bad pixel the good ones of the eight around it."""
-    bad = {int(pixel) for pixel in marked}
     found = []
     for pixel in sorted(bad):
         row, column = divmod(pixel, COLUMNS)

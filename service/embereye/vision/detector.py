@@ -7,14 +7,17 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.v1.types_pb2 import Level, Mask
-from embereye.vision.flame import FlameDetector
+from embereye.v1.types_pb2 import Kind, Level, Mask
+from embereye.vision.flame import Flame, FlameDetector
 from embereye.vision.motion import MotionGate
-from embereye.vision.observation import Box, Observation
-from embereye.vision.thresholds import FlameThresholds
+from embereye.vision.observation import Box, Finding, Observation
+from embereye.vision.smoke import Smoke, SmokeDetector
+from embereye.vision.thresholds import FlameThresholds, SmokeThresholds
 
 WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
 WORKING_SLACK = 0.8  # nearer than this to the working size, a picture is left as it is
+FLAME = FlameThresholds()
+SMOKE = SmokeThresholds()
 SCALES = (8, 4, 2, 1)  # what a JPEG decoder can reduce by without decoding everything
 
 
@@ -24,10 +27,19 @@ def working_scale(width: int, height: int) -> int:
 
 
 class Detector:
-    """The detectors of one camera and all they remember. Not safe for two threads at once."""
+    """The detectors of one camera and all they remember. Not safe for two threads at once.
 
-    def __init__(self, thresholds: FlameThresholds | None = None, masks: Iterable[Mask] = ()) -> None:
-        self._flame = FlameDetector(thresholds)
+    A kind whose thresholds are None is not looked for.
+    """
+
+    def __init__(
+        self,
+        flame: FlameThresholds | None = FLAME,
+        smoke: SmokeThresholds | None = SMOKE,
+        masks: Iterable[Mask] = (),
+    ) -> None:
+        self._flame = FlameDetector(flame) if flame else None
+        self._smoke = SmokeDetector(smoke) if smoke else None
         self._motion = MotionGate()
         self._masks = tuple(masks)
         self._ignored: npt.NDArray[np.bool_] | None = None
@@ -43,29 +55,30 @@ class Detector:
         if (height, width) != self._shape:
             self._shape = (height, width)
             self._ignored = rasterize(self._masks, width, height)
-        motion = self._motion.observe(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), time_ns, frozen=self._flame.suspect_mask)  # type: ignore[arg-type]
-        flame = self._flame.observe(frame, time_ns, without(self._ignored, lost, width, height))
-        limits = self._flame.limits
+        ignored = without(self._ignored, lost, width, height)
+        grey: npt.NDArray[np.uint8] = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)  # type: ignore[assignment]
+        burning = self._flame.suspect_mask if self._flame else None
+        motion = self._motion.observe(grey, time_ns, frozen=burning)
+        findings = []
+        if self._flame:
+            flame = self._flame.observe(frame, time_ns, ignored)
+            findings.append(self._finding(Kind.KIND_FLAME, flame, self._flame.limits))
+        if self._smoke:
+            smoke = self._smoke.observe(frame, grey, time_ns, ignored, burning)
+            findings.append(self._finding(Kind.KIND_SMOKE, smoke, self._smoke.limits))
+        return Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
+
+    def _finding(self, kind: Kind.ValueType, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds) -> Finding:
         level: Level.ValueType = Level.LEVEL_CLEAR
-        if flame.held_ns >= (limits.alarm_large_ns if flame.large else limits.alarm_ns):
+        if seen.held_ns >= limits.alarm_ns:
             level = Level.LEVEL_ALARM
-        elif flame.held_ns >= limits.pre_alarm_ns:
+        elif seen.held_ns >= limits.pre_alarm_ns:
             level = Level.LEVEL_PRE_ALARM
         box = None
-        if flame.box:
-            x, y, w, h = flame.box
+        if seen.box:
+            (x, y, w, h), (height, width) = seen.box, self._shape
             box = (x / width, y / height, w / width, h / height)
-        return Observation(
-            time_ns=time_ns,
-            level=level,
-            score=flame.score,
-            box=box,
-            terms=flame.terms,
-            motion=motion.share,
-            suspected=flame.held_ns > 0,
-            blind=motion.blind,
-            unchanged=motion.unchanged,
-        )
+        return Finding(kind, level, seen.score, box, seen.terms, seen.held_ns)
 
 
 def to_working_size(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -1,10 +1,22 @@
-"""What a detector says of one frame."""
+"""What the detectors say of one frame."""
 
 from dataclasses import dataclass
 
-from embereye.v1.types_pb2 import Level, Term
+from embereye.v1.types_pb2 import Kind, Level, Term
 
 Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one detector says after one frame; every detector that runs says something of every frame."""
+
+    kind: Kind.ValueType
+    level: Level.ValueType  # after persistence; LEVEL_CLEAR: nothing suspicious
+    score: float = 0.0  # 0..1; at 0.5 every term is just at its limit
+    box: Box | None = None
+    terms: tuple[Term, ...] = ()
+    held_ns: int = 0  # for how long the sign has lasted, its gaps taken off; above 0 it is suspected
 
 
 @dataclass(frozen=True)
@@ -12,11 +24,20 @@ class Observation:
     """The state of one camera after one frame."""
 
     time_ns: int  # of the frame, nanoseconds since the Unix epoch
-    level: Level.ValueType  # after persistence; LEVEL_CLEAR: nothing suspicious
-    score: float = 0.0  # 0..1; at 0.5 every term is just at its limit
-    box: Box | None = None
-    terms: tuple[Term, ...] = ()
+    findings: tuple[Finding, ...] = ()  # at most one of a kind
     motion: float = 0.0  # 0..1 of the picture differs from the background
-    suspected: bool = False  # worth a higher frame rate and resolution
-    blind: str = ""  # why the picture shows nothing, or ""
-    unchanged: bool = False  # exactly the picture before
+
+    @property
+    def level(self) -> Level.ValueType:
+        """The highest level of any kind."""
+        return max((finding.level for finding in self.findings), default=Level.LEVEL_CLEAR)
+
+    @property
+    def suspected(self) -> bool:
+        """Whether anything is suspected."""
+        return any(finding.held_ns > 0 for finding in self.findings)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a higher frame rate would help to decide: flicker needs one, the other kinds are slow."""
+        return any(finding.held_ns > 0 and finding.kind == Kind.KIND_FLAME for finding in self.findings)

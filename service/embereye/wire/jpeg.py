@@ -90,7 +90,9 @@ def read_header(data: bytes) -> JpegHeader:
     width, height, components, progressive = frame
     if progressive and data.count(b"\xff\xda", offset) > MAX_SCANS:
         raise JpegError("too large", f"more than {MAX_SCANS} scans")
-    return JpegHeader(width, height, components, progressive, data.find(EOI, offset + 2 + length) >= 0)
+    # Most frames end at their end; only the others are searched, which takes as long as all the rest of this function.
+    complete = data.endswith(EOI) or data.find(EOI, offset + 2 + length) >= 0
+    return JpegHeader(width, height, components, progressive, complete)
 
 
 def _read_frame(data: bytes, offset: int, marker: int, length: int) -> tuple[int, int, int, bool]:

@@ -9,6 +9,9 @@ from embereye.camera.sources.declared import SourceError, declared, redact
         ("http://cam/video.mjpg", "http", "http://cam/video.mjpg"),
         ("https://cam:8443/x?y=1", "http", "https://cam:8443/x?y=1"),
         ("http://me:p%40ss@cam/v", "http", "http://cam/v"),
+        ("rtsp://me:x@cam/1?channel=1&transport=tcp&subtype=0", "rtsp", "rtsp://cam/1?channel=1&subtype=0"),
+        ("rtsps://cam", "rtsp", "rtsps://cam"),
+        ("onvif://me:x@cam:8080", "onvif", "onvif://cam:8080"),
         ("file:///var/clip%20one.mp4", "file", "/var/clip one.mp4"),
         ("/var/clip.mp4", "file", "/var/clip.mp4"),
         ("push:", "push", ""),
@@ -28,10 +31,12 @@ def test_credentials_are_decoded_and_kept_out_of_the_address():
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        ("rtsp://cam/1", "rtsp sources are not supported by this version"),
-        ("rtsps://cam/1", "rtsp sources are not supported by this version"),
-        ("rtp://239.0.0.1:5004", "rtp sources are not supported by this version"),
-        ("ftp://me:secret@cam/x", 'source "ftp://cam/x" is not one of rtsp, rtp, http, push, file'),
+        ("rtp://cam", "names no port: write rtp://:5004"),
+        ("rtp://cam:5004", '"cam" is no IP address'),
+        ("rtp://:5004?size=4", '"size" is not one of width, height, payload, interface'),
+        ("rtp://:5004?width=9000", 'width "9000" is not between 1 and 8192'),
+        ("rtp://:5004?height=x", 'height "x" is not between'),
+        ("ftp://me:secret@cam/x", 'source "ftp://cam/x" is not one of rtsp, rtp, http, onvif, push, file'),
         ("http:///x", "names no host"),
         ("http://cam:99999/x", "is not a URL"),
         ("http://[::1/x", "is not a URL"),
@@ -43,6 +48,14 @@ def test_a_source_that_cannot_be_opened_is_refused_with_a_sentence(source, text)
         declared(source)
     assert text in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_port_to_listen_at_may_have_an_address_and_options():
+    what = declared("rtp://239.0.0.1:5004?width=2560&height=1440&payload=96&interface=127.0.0.1")
+    assert (what.kind, what.address, what.port, what.interface) == ("rtp", "239.0.0.1", 5004, "127.0.0.1")
+    assert what.options == {"width": 2560, "height": 1440, "payload": 96}
+    assert declared("rtp://:5004").address == ""
+    assert declared("rtp://[::1]:5004").address == "::1"
 
 
 def test_a_password_is_never_shown():

@@ -39,7 +39,7 @@ async def camera(*chunks, hold=False, requests=None):
 
 
 def source(address, **options):
-    return HttpSource(declared(f"http://{address}/video.mjpg"), asyncio.Semaphore(1), **options)
+    return HttpSource(declared(f"http://{address}/video.mjpg"), lambda: ("", ""), asyncio.Semaphore(1), **options)
 
 
 async def play(address, **options):
@@ -116,13 +116,25 @@ async def test_a_stream_that_dribbles_without_ever_ending_a_picture_is_given_up(
     assert reason == "no picture for 0.3 s"
 
 
-async def test_credentials_are_sent_as_basic_authentication_and_not_in_the_url():
+@pytest.mark.parametrize(
+    ("challenge", "text"),
+    [
+        (b'WWW-Authenticate: Basic realm="cam"\r\n', base64.b64encode(b"me:p@ss").decode()),
+        (b"", base64.b64encode(b"me:p@ss").decode()),
+        (b'WWW-Authenticate: Digest realm="cam", nonce="n", qop="auth"\r\n', 'Digest username="me", realm="cam"'),
+    ],
+)
+async def test_credentials_are_sent_when_the_camera_asks_for_them_and_never_in_the_url(challenge, text):
     requests = []
-    async with camera(OK, requests=requests) as address:
-        what = declared(f"http://me:p%40ss@{address}/v")
-        await HttpSource(what, asyncio.Semaphore(1)).play(lambda _: None, lambda _: None)
-    assert base64.b64encode(b"me:p@ss").decode() in requests[0]
-    assert "@" not in requests[0]
+    denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n" + challenge + b"Content-Length: 0\r\n\r\n"
+    async with camera(denied, requests=requests) as address:
+        what = declared(f"http://{address}/v?x=1")
+        with pytest.raises(SourceError, match="check the credentials"):
+            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1)).play(lambda _: None, lambda _: None)
+    assert len(requests) == 2
+    assert "Authorization" not in requests[0]
+    assert text in requests[1]
+    assert "@" not in "".join(requests)
 
 
 async def test_a_source_is_played_again_after_every_end_and_its_state_tells_why():

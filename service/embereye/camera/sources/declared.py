@@ -1,9 +1,13 @@
 """What a camera's declared source means, before anything is opened."""
 
-from dataclasses import dataclass
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
-SCHEMES = ("rtsp", "rtp", "http", "push", "file")
+from embereye.wire.jpeg import MAX_SIDE
+
+SCHEMES = ("rtsp", "rtp", "http", "onvif", "push", "file")
 _KINDS = {
     "": "file",
     "file": "file",
@@ -13,8 +17,9 @@ _KINDS = {
     "rtsp": "rtsp",
     "rtsps": "rtsp",
     "rtp": "rtp",
+    "onvif": "onvif",
 }
-_UNSUPPORTED = ("rtsp", "rtp")
+_RTP_OPTIONS = {"width": (1, MAX_SIDE), "height": (1, MAX_SIDE), "payload": (0, 127)}
 
 
 class SourceError(ValueError):
@@ -25,10 +30,14 @@ class SourceError(ValueError):
 class Declared:
     """A source taken apart. `address` holds no credentials."""
 
-    kind: str  # "http", "file" or "push"
-    address: str  # URL or path
+    kind: str  # "http", "rtsp", "rtp", "onvif", "file" or "push"
+    address: str  # URL or path; of "rtp" the address to listen at, empty: any
     user: str = ""
     password: str = ""
+    port: int = 0  # of "rtp"
+    options: Mapping[str, int] = field(default_factory=dict)  # of "rtp": width, height and payload, where given
+    transport: str = "tcp"  # of "rtsp": "tcp" or "udp", what is tried first
+    interface: str = ""  # of "rtp": the address of the network interface that joins a multicast group
 
 
 def redact(source: str) -> str:
@@ -40,7 +49,7 @@ def redact(source: str) -> str:
 
 
 def declared(source: str) -> Declared:
-    """Take `source` apart; SourceError where it is no source, or one of a kind that this version does not have.
+    """Take `source` apart; SourceError where it is no source.
 
     An empty source and `push:` mean that the camera's frames are pushed; a plain path means a file.
     """
@@ -54,8 +63,8 @@ def declared(source: str) -> Declared:
     kind = _KINDS.get(parts.scheme.lower())
     if kind is None:
         raise SourceError(f'source "{redact(source)}" is not one of {", ".join(SCHEMES)}')
-    if kind in _UNSUPPORTED:
-        raise SourceError(f"{kind} sources are not supported by this version")
+    if kind == "rtp":
+        return _rtp(source, parts, port)
     if kind == "push":
         return Declared("push", "")
     if kind == "file":
@@ -65,9 +74,49 @@ def declared(source: str) -> Declared:
         return Declared("file", path)
     if not parts.hostname or port == 0:
         raise SourceError(f'source "{redact(source)}" names no host')
+    transport = "tcp"
+    if kind == "rtsp":
+        transport, parts = _transport(parts)
     return Declared(
-        kind, urlunsplit(_without_credentials(parts)), unquote(parts.username or ""), unquote(parts.password or "")
-    )
+        kind, urlunsplit(_without_credentials(parts)), unquote(parts.username or ""), unquote(parts.password or ""),
+        transport=transport,
+    )  # fmt: skip
+
+
+def _transport(parts: SplitResult) -> tuple[str, SplitResult]:
+    """The transport that ?transport= asks for, taken out of the query: the rest of it is the camera's."""
+    chosen, rest = "tcp", []
+    for word in parts.query.split("&"):
+        if word in {"transport=tcp", "transport=udp"}:
+            chosen = word.removeprefix("transport=")
+        else:
+            rest.append(word)
+    return chosen, parts._replace(query="&".join(rest))
+
+
+def _rtp(source: str, parts: SplitResult, port: int | None) -> Declared:
+    """A port of ours that a camera sends to: rtp://:PORT, or rtp://ADDRESS:PORT where ADDRESS is ours or a group."""
+    if not port:
+        raise SourceError(f'source "{redact(source)}" names no port: write rtp://:5004')
+    address = parts.hostname or ""
+    options: dict[str, int] = {}
+    interface = ""
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name == "interface":
+            interface = value
+            continue
+        least, most = _RTP_OPTIONS.get(name, (0, -1))
+        if name not in _RTP_OPTIONS:
+            raise SourceError(f'source "{redact(source)}": "{name}" is not one of {", ".join(_RTP_OPTIONS)}, interface')
+        if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+            raise SourceError(f'source "{redact(source)}": {name} "{value}" is not between {least} and {most}')
+        options[name] = int(value)
+    for text in filter(None, (address, interface)):
+        try:
+            ipaddress.ip_address(text)
+        except ValueError as error:
+            raise SourceError(f'source "{redact(source)}": "{text}" is no IP address') from error
+    return Declared("rtp", address, port=port, options=options, interface=interface)
 
 
 def _without_credentials(parts: SplitResult) -> SplitResult:

@@ -1,12 +1,18 @@
 """MJPEG over HTTP: one GET, then picture after picture (multipart/x-mixed-replace)."""
 
 import asyncio
+import contextlib
 import os
+import secrets
+from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import aiohttp
 
+from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import Declared, SourceError
 from embereye.camera.sources.source import Offer, Tell
+from embereye.wire.authorization import Challenge, authorize, strongest
 from embereye.wire.multipart import MultipartParser
 
 DIAL_SECONDS = 5.0  # from connecting to the end of the response's headers
@@ -16,12 +22,14 @@ _REFUSED_TYPES = ("text/", "application/json", "video/")
 
 
 class HttpSource:
-    """A camera that answers a GET with MJPEG. Basic credentials come from the URL's userinfo."""
+    """A camera that answers a GET with MJPEG; Basic and Digest credentials."""
 
     def __init__(
-        self, what: Declared, dials: asyncio.Semaphore, *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS
-    ) -> None:
+        self, what: Declared, credentials: Credentials, dials: asyncio.Semaphore,
+        *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
+    ) -> None:  # fmt: skip
         self._what = what
+        self._credentials = credentials
         self._dials = dials
         self._dial = dial
         self._stall = stall
@@ -29,29 +37,16 @@ class HttpSource:
     async def play(self, offer: Offer, tell: Tell) -> None:
         """Read pictures until the server ends the stream."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._dial, sock_read=self._stall)
-        headers = {}
-        if self._what.user:
-            headers["Authorization"] = aiohttp.encode_basic_auth(self._what.user, self._what.password)
-        try:
+        with in_sentences(self._dial):
             async with aiohttp.ClientSession(timeout=timeout, read_bufsize=CHUNK) as session:
                 async with self._dials, asyncio.timeout(self._dial):
-                    response = await session.get(self._what.address, headers=headers, max_redirects=3)
+                    response = await get(session, self._what.address, *self._credentials())
                 try:
                     await self._stream(response, offer, tell)
                 finally:
                     response.close()
-        except TimeoutError as error:
-            raise SourceError(f"no answer within {self._dial:g} s") from error
-        except aiohttp.ClientConnectorError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error.os_error)
-            raise SourceError(f"cannot connect: {reason}") from error
-        except aiohttp.ClientError as error:
-            raise SourceError(f"HTTP: {type(error).__name__}: {str(error)[:200]}") from error
 
     async def _stream(self, response: aiohttp.ClientResponse, offer: Offer, tell: Tell) -> None:
-        if response.status != 200:
-            hint = ": check the credentials in the source" if response.status in {401, 403} else ""
-            raise SourceError(f"HTTP {response.status} {response.reason}{hint}")
         content_type = response.headers.get("Content-Type", "")
         if content_type.lower().startswith(_REFUSED_TYPES):
             raise SourceError(f'the server sends "{content_type}", not multipart/x-mixed-replace')
@@ -73,3 +68,34 @@ class HttpSource:
                         offer(part)
         except TimeoutError as error:
             raise SourceError(f"no picture for {self._stall:g} s") from error
+
+
+async def get(session: aiohttp.ClientSession, url: str, user: str, password: str) -> aiohttp.ClientResponse:
+    """The answer to a GET, its body not read; asked who we are, we say so. SourceError unless it is 200."""
+    response = await session.get(url, max_redirects=3)
+    if response.status == 401 and user and response.url.host == urlsplit(url).hostname:  # nobody else learns them
+        challenge = strongest(response.headers.getall("WWW-Authenticate", ())) or Challenge("basic")
+        response.close()
+        authorization = authorize(
+            challenge, "GET", response.url.raw_path_qs, user, password, client_nonce=secrets.token_hex(8)
+        )
+        response = await session.get(response.url, headers={"Authorization": authorization}, allow_redirects=False)
+    if response.status != 200:
+        response.close()
+        hint = ": check the credentials" if response.status in {401, 403} else ""
+        raise SourceError(f"HTTP {response.status} {response.reason}{hint}")
+    return response
+
+
+@contextlib.contextmanager
+def in_sentences(dial: float) -> Iterator[None]:
+    """Turn what goes wrong while asking a server into sentences; `dial` is the time it has, in seconds."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise SourceError(f"no answer within {dial:g} s") from error
+    except aiohttp.ClientConnectorError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error.os_error)
+        raise SourceError(f"cannot connect: {reason}") from error
+    except aiohttp.ClientError as error:
+        raise SourceError(f"HTTP: {type(error).__name__}: {str(error)[:200]}") from error

@@ -2,18 +2,34 @@
 
 import asyncio
 
-from embereye.camera.sources.declared import Declared, declared
-from embereye.camera.sources.file import FileSource
+from embereye.camera.sources.credentials import credentials_of
+from embereye.camera.sources.declared import declared
 from embereye.camera.sources.http import HttpSource
+from embereye.camera.sources.onvif import OnvifSource
+from embereye.camera.sources.rtp import RtpSource
+from embereye.camera.sources.rtsp import RtspSource
 from embereye.camera.sources.source import Source
+from embereye.camera.sources.video import FileSource
 
 
-def open_source(source: str, dials: asyncio.Semaphore) -> Source | None:
+def open_source(source: str, dials: asyncio.Semaphore, *, secret: str = "", frame_rate: float = 0.0) -> Source | None:
     """The source that `source` declares, not yet opened; None: its frames are pushed. SourceError: not possible.
 
-    `dials` bounds how many sources are being connected at the same time.
+    `dials` bounds how many sources are being connected at the same time; `secret` names the Secret with the camera's
+    user and password; `frame_rate` is what a camera is asked for that has to be asked for every picture, 0: any.
     """
-    what: Declared = declared(source)
-    if what.kind == "push":
-        return None
-    return FileSource(what.address, dials) if what.kind == "file" else HttpSource(what, dials)
+    what = declared(source)
+    credentials = credentials_of(what, secret)
+    match what.kind:
+        case "push":
+            return None
+        case "rtp":
+            return RtpSource(what)
+        case "file":
+            return FileSource(what.address, dials)
+        case "rtsp":
+            return RtspSource(what, credentials, dials)
+        case "onvif":
+            return OnvifSource(what, credentials, dials, frame_rate)
+        case _:
+            return HttpSource(what, credentials, dials)

@@ -11,8 +11,11 @@ from embereye.camera.mailbox import Tally
 from embereye.v1.frames_pb2 import FrameAck, PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesServicer
 from embereye.v1.ingest_pb2 import Drain, Rejected
+from embereye.wire import radiometric
 
-ACK_PERIOD = 0.05  # seconds between acknowledgements of a stream: they are cumulative
+ACK_PERIOD = 0.5  # seconds between acknowledgements of a stream: cumulative, and each costs as much as a small frame
+GATHER = 0.02  # seconds from the first to the last of what is told at once
+FINISH_PERIOD = 0.05  # seconds between looks at the last frames of a sender that has finished
 TELL_AGAIN = 1.0  # seconds between two refusals of the same camera on one stream
 FINISH_SECONDS = 1.0  # for the last frames of a sender that has finished
 MAX_UNKNOWN = 1_000  # different unknown ids on one stream before it is ended
@@ -112,19 +115,20 @@ class PushService(FramesServicer):
         reader.add_done_callback(lambda _: stream.wake.set())
         try:
             while not reader.done():
-                if not stream.pending:
-                    await stream.wake.wait()
-                await asyncio.sleep(ACK_PERIOD)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ACK_PERIOD):
+                        await stream.wake.wait()
+                        await asyncio.sleep(GATHER)  # a sender of many cameras is told of all of them at once
                 stream.wake.clear()
                 for response in stream.responses():
                     yield response
             if not await reader:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "too many unknown cameras on one stream")
             # A sender that has finished still learns what became of its last frames.
-            for _ in range(int(FINISH_SECONDS / ACK_PERIOD)):
+            for _ in range(int(FINISH_SECONDS / FINISH_PERIOD)):
                 if not stream.pending:
                     break
-                await asyncio.sleep(ACK_PERIOD)
+                await asyncio.sleep(FINISH_PERIOD)
             for response in stream.responses():
                 yield response
         finally:
@@ -143,12 +147,14 @@ class PushService(FramesServicer):
     def _receive(self, stream: _Stream, request: PushRequest) -> bool:
         camera = request.camera
         tally = stream.tallies.get(camera) or Tally()
-        verdict = self._take(camera, request.image, request.time_ns, tally)
+        image = request.image
+        if request.HasField("raw"):
+            image = radiometric.wrap(request.raw.width, request.raw.height, image)
+        verdict = self._take(camera, image, request.time_ns, tally)
         if verdict.taken:
             stream.tallies[camera] = tally
             stream.sequences[camera] = max(request.sequence, stream.sequences.get(camera, 0))
             stream.received[camera] = stream.received.get(camera, 0) + 1
-            stream.wake.set()
             if not verdict.reason:
                 return True
         now = asyncio.get_running_loop().time()

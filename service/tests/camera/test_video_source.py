@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from embereye.camera.sources.declared import SourceError
-from embereye.camera.sources.file import FileSource
 from embereye.camera.sources.source import keep_playing
+from embereye.camera.sources.video import FileSource
 from embereye.process.backoff import Backoff
 from embereye.wire.jpeg import read_header
 

@@ -1,4 +1,4 @@
-"""A video file as a camera, played by a process of its own: a decoder that hangs or crashes can be killed."""
+"""H.264, H.265 and video files, played by a process of its own: a decoder that hangs or crashes can be killed."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote, urlsplit
 
 from embereye.camera.mailbox import MAX_BYTES
 from embereye.camera.sources.declared import SourceError
@@ -18,18 +19,17 @@ STALL_SECONDS = 10.0  # between frames
 READ_AHEAD = 1024 * 1024  # bytes
 
 
-class FileSource:
-    """Plays `path` over and over at its own frame rate."""
+class VideoSource:
+    """Plays what OpenCV's FFmpeg can open: a URL that holds no credentials, or a path."""
 
-    def __init__(self, path: str, dials: asyncio.Semaphore) -> None:
-        self._path = path
+    def __init__(self, address: str, user: str, password: str, dials: asyncio.Semaphore) -> None:
+        self._address = address
+        self._user, self._password = user, password
         self._dials = dials
         self.process: subprocess.Popen[bytes] | None = None
 
     async def play(self, offer: Offer, tell: Tell) -> None:
         """Run the player until it ends; it is killed when this is cancelled."""
-        if not Path(self._path).is_file():
-            raise SourceError(f"{self._path} is not a file")
         process = self._start()
         self.process = process
         try:
@@ -43,10 +43,15 @@ class FileSource:
         # -P: modules come from where ours come from, never from the working directory.
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
         # Popen does not fork as uvloop's own subprocesses do, which gRPC's threads would not survive.
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "embereye.camera.sources.player", self._path],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "embereye.camera.sources.player"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
         )  # fmt: skip
+        assert process.stdin
+        # Everybody on the machine can read a command line: the password goes another way.
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(with_credentials(self._address, self._user, self._password).encode() + b"\n")
+        return process
 
     async def _frames(self, process: "subprocess.Popen[bytes]", offer: Offer, tell: Tell) -> None:
         output, transport = await _reader(process.stdout)
@@ -57,9 +62,9 @@ class FileSource:
                 said = (await asyncio.wait_for(errors.read(2000), 1.0)).decode(errors="replace").strip()
                 code = await asyncio.wait_for(asyncio.to_thread(process.wait, 1.0), 2.0)
                 if code == 2:
-                    raise SourceError(f"{self._path}: {said.splitlines()[-1] if said else 'the player gave up'}")
-                raise SourceError(f"the player of {self._path} ended with code {code}")
-            raise SourceError(f"the player of {self._path} closed its output")
+                    raise SourceError(f"{self._address}: {said.splitlines()[-1] if said else 'the player gave up'}")
+                raise SourceError(f"the player of {self._address} ended with code {code}")
+            raise SourceError(f"the player of {self._address} closed its output")
         finally:
             transport.close()
             error_transport.close()
@@ -84,6 +89,27 @@ class FileSource:
             return None
         except TimeoutError as error:
             raise SourceError(f"no frame within {seconds:g} s") from error
+
+
+class FileSource(VideoSource):
+    """Plays a file over and over at its own frame rate."""
+
+    def __init__(self, path: str, dials: asyncio.Semaphore) -> None:
+        super().__init__(path, "", "", dials)
+
+    async def play(self, offer: Offer, tell: Tell) -> None:
+        """Run the player until it ends; it is killed when this is cancelled."""
+        if not Path(self._address).is_file():
+            raise SourceError(f"{self._address} is not a file")
+        await super().play(offer, tell)
+
+
+def with_credentials(url: str, user: str, password: str) -> str:
+    """`url` with user and password in it."""
+    if not user:
+        return url
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc}").geturl()
 
 
 async def _reader(pipe: IO[bytes] | None) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:

@@ -1,0 +1,75 @@
+"""Frames that simulated cameras send in a benchmark: drawn once, written to a file that every sender reads."""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from embereye.sim.scene import Room
+
+LENGTH = struct.Struct(">II")  # film, bytes
+QUALITY = 80  # JPEG quality; cameras use 70 to 85
+DETAIL = 4.5  # counts, standard deviation of the drawn room's texture: frames of a real room's size
+RATE = 15.0  # frames/s
+BLAZE_BEGINS = 8.0  # seconds after its outbreak a fire has its full size
+BURNING, QUIET, WALKING = "burning", "quiet", "walking"
+
+
+@dataclass(frozen=True)
+class Films:
+    """Loops of JPEG frames; a camera shows one of them from a moment of its own."""
+
+    films: tuple[tuple[bytes, ...], ...]
+
+    def frame(self, camera: int, number: int) -> bytes:
+        """Frame `number` of `camera`: most are quiet, one in five has somebody in it, two of a hundred see fire."""
+        name = BURNING if camera % 50 == 0 else WALKING if camera % 5 == 1 else QUIET
+        film = self.films[(QUIET, WALKING, BURNING).index(name)]
+        return film[(number + 7 * camera) % len(film)]
+
+    @property
+    def mean_bytes(self) -> float:
+        """Mean size of a quiet frame."""
+        return sum(map(len, self.films[0])) / len(self.films[0])
+
+    def save(self, path: Path) -> None:
+        """Write all films to `path`."""
+        with path.open("wb") as out:
+            for number, film in enumerate(self.films):
+                for frame in film:
+                    out.write(LENGTH.pack(number, len(frame)) + frame)
+
+
+def load(path: Path) -> Films:
+    """The films that were saved to `path`."""
+    data, offset = path.read_bytes(), 0
+    films: dict[int, list[bytes]] = {}
+    while offset < len(data):
+        number, size = LENGTH.unpack_from(data, offset)
+        offset += LENGTH.size + size
+        films.setdefault(number, []).append(data[offset - size : offset])
+    return Films(tuple(tuple(film) for _, film in sorted(films.items())))
+
+
+def draw(width: int = 640, height: int = 480, seconds: float = 3.0, *, options: tuple[int, ...] = ()) -> Films:
+    """One room, `seconds` of it each quiet, with somebody walking through, and with a fire; 25 to 40 KB a VGA frame.
+
+    `options` are further options of OpenCV's JPEG encoder.
+    """
+    cv2.setNumThreads(1)
+    room = Room(width, height, 1)
+    count = max(2, int(seconds * RATE))
+    rng = np.random.default_rng(2)
+    texture = cv2.GaussianBlur(rng.normal(0, 2 * DETAIL, (height, width, 1)).astype(np.float32), (3, 3), 0)[..., None]
+    coding = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, *options]
+
+    def detailed(frame: bytes) -> bytes:
+        picture = cv2.imdecode(np.frombuffer(frame, np.uint8), cv2.IMREAD_COLOR)
+        assert picture is not None, "we coded it ourselves"
+        textured = np.clip(picture + texture, 0, 255).astype(np.uint8)
+        return cv2.imencode(".jpg", textured, coding)[1].tobytes()
+
+    loops = room.quiet(count), room.walk(count), room.fire(BLAZE_BEGINS, count, RATE)
+    return Films(tuple(tuple(detailed(frame) for frame in loop[:]) for loop in loops))

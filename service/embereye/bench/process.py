@@ -1,0 +1,155 @@
+"""The processes of a benchmark: the shard that is measured, whoever sends to it, and what both cost."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from google.protobuf import json_format
+
+from embereye.bench.load import HOST
+from embereye.v1.shard_pb2 import Assignment
+
+TICKS = os.sysconf("SC_CLK_TCK")
+READY_SECONDS = 20.0
+# The command `embereye shard camera` without the operator's package around it.
+SHARD = """
+import argparse, os, sys
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+from embereye.camera import main
+parser = argparse.ArgumentParser()
+main.add_arguments(parser)
+sys.exit(main.run(parser.parse_args()))
+"""
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds that process `pid` and all its threads have used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of process `pid` in MB."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+@dataclass(frozen=True)
+class Counters:
+    """A shard's own totals at one moment."""
+
+    at: float  # perf_counter seconds
+    cpu: float  # seconds
+    values: dict[str, float]  # by metric name and labels, as /metrics writes them
+
+    def total(self, name: str) -> float:
+        """The sum over all labels."""
+        return sum(value for key, value in self.values.items() if key.partition("{")[0] == name)
+
+
+class CameraShardProcess:
+    """`embereye shard camera` with an assignment file, as it always runs."""
+
+    def __init__(self, assignment: Assignment, folder: Path, hub: str, *options: str) -> None:
+        grpc, tcp, metrics = free_ports(3)
+        path = folder / f"{assignment.shard}.json"
+        path.write_text(json_format.MessageToJson(assignment))
+        self.grpc = f"{HOST}:{grpc}"
+        self._metrics = f"http://{HOST}:{metrics}/metrics"
+        self._process = subprocess.Popen(
+            [
+                sys.executable, "-c", SHARD, "--shard", assignment.shard,
+                "--assignment", str(path), "--hub", hub, "--host", HOST,
+                "--grpc-port", str(grpc), "--tcp-port", str(tcp), "--metrics-port", str(metrics), *options,
+            ],
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def wait_ready(self, devices: int) -> None:
+        """Wait until it owns `devices`; RuntimeError where it does not come to that."""
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                if self.counters().values.get("embereye_shard_devices") == devices:
+                    return
+            time.sleep(0.05)
+        raise RuntimeError(f"the shard was not ready after {READY_SECONDS:g} s")
+
+    def counters(self) -> Counters:
+        """What it says of itself now, and what it has cost."""
+        cpu, at = cpu_seconds(self._process.pid), time.perf_counter()
+        with urllib.request.urlopen(self._metrics, timeout=5) as response:
+            lines = response.read().decode().splitlines()
+        pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return Counters(at, cpu, {name: float(value) for name, _, value in pairs})
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def __enter__(self) -> "CameraShardProcess":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Sender:
+    """A process of `embereye.bench.senders`: told what to do line by line, it answers each line with its numbers."""
+
+    def __init__(self, kind: str, *options: str) -> None:
+        command = [sys.executable, "-m", "embereye.bench.senders", kind, *options]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.told: dict[str, Any] = self._line()  # with which it introduced itself
+
+    def _line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the sending process ended early; its last words are above")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def tell(self, word: str) -> dict[str, Any]:
+        """Say `word` ("start", "stop" or "ask"); returns what was sent so far and what it cost."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(word + "\n")
+        self._process.stdin.flush()
+        return self._line()
+
+    def __enter__(self) -> "Sender":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,94 @@
+"""What every benchmark of the data plane reports, and the command around a set of them."""
+
+import argparse
+import json
+import resource
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from embereye.process.lifecycle import UserError
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the report."""
+
+    name: str
+    value: float
+    unit: str
+    baseline: float
+    ratio: float  # value over baseline; 0 where the baseline could not be measured
+    reach: str
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How long to measure."""
+
+    rounds: int
+    seconds: float  # of each
+
+
+Benchmark = Callable[[Scale], Result]
+
+
+def median(values: Sequence[float]) -> float:
+    """The median; 0 of nothing."""
+    return statistics.median(values) if values else 0.0
+
+
+def add_arguments(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """Declare the options of a command that runs the benchmarks `names`."""
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME",
+                        help=f"run only this one, may be repeated: {', '.join(names)}")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="shorter rounds: at most a minute in all")
+
+
+def run(
+    arguments: argparse.Namespace, title: str, benchmarks: Mapping[str, Benchmark], *, full: Scale, quick: Scale
+) -> int:
+    """Run the benchmarks; 1 where one of them falls short."""
+    for name in arguments.only:
+        if name not in benchmarks:
+            raise UserError(f'--only "{name}" is not one of {", ".join(benchmarks)}')
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    chosen = {name: one for name, one in benchmarks.items() if not arguments.only or name in arguments.only}
+    results = _measure(chosen, quick if arguments.quick else full, quiet=arguments.json)
+    if arguments.json:
+        print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
+    else:
+        Console().print(results_table(title, results))
+    return 0 if all(result.ok for result in results) else 1
+
+
+def _measure(benchmarks: Mapping[str, Benchmark], scale: Scale, *, quiet: bool) -> list[Result]:
+    columns = (TextColumn("{task.description:20}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+        task = progress.add_task("", total=len(benchmarks))
+        results = []
+        for name, benchmark in benchmarks.items():
+            progress.update(task, description=name)
+            results.append(benchmark(scale))
+            progress.advance(task)
+    return results
+
+
+def results_table(title: str, results: Sequence[Result]) -> Table:
+    """The results as people read them."""
+    table = Table(title=title, box=None)
+    for heading, justify in (("", "left"), ("value", "right"), ("unit", "left"), ("baseline", "right"),
+                             ("ratio", "right"), ("reach", "left"), ("", "left")):  # fmt: skip
+        table.add_column(heading, justify=justify, no_wrap=heading not in {"unit", "reach"})  # type: ignore[arg-type]
+    for result in results:
+        row = (f"{result.value:,.4g}" if result.value < 1000 else f"{result.value:,.0f}", result.unit)
+        baseline = f"{result.baseline:,.4g}" if result.baseline < 1000 else f"{result.baseline:,.0f}"
+        table.add_row(result.name, *row, baseline, f"{result.ratio:.2f}", result.reach, "ok" if result.ok else "SHORT")
+    return table

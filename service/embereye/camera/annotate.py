@@ -1,0 +1,69 @@
+"""Writes a video with what was seen drawn into it."""
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from embereye.camera.analysis import Picture, decode
+from embereye.process.lifecycle import UserError
+from embereye.v1.types_pb2 import Level
+from embereye.vision.observation import Observation
+from embereye.zone.sentences import kind_word
+
+RATE = 15.0  # frames/s of the video; frames of the recording are repeated or left out to keep its time
+_COLOURS = {Level.LEVEL_CLEAR: (160, 160, 160), Level.LEVEL_PRE_ALARM: (0, 200, 255)}  # BGR; above: red
+_RED = (0, 0, 255)
+
+
+class Annotator:
+    """One output file; `close` it, or it cannot be played."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+        self._size = (0, 0)
+        self._written = 0
+
+    def add(self, data: bytes, seconds: float, seen: Observation | None) -> None:
+        """Draw what was `seen` into the frame `data` of the time `seconds`. UserError where it cannot be written."""
+        missing = int(seconds * RATE) + 1 - self._written
+        if missing <= 0:
+            return
+        picture = decode(data, 1)
+        draw(picture, seconds, seen)
+        height, width = picture.shape[:2]
+        if self._writer is None:
+            self._size = (width, height)
+            self._writer = cv2.VideoWriter(str(self._path), cv2.VideoWriter.fourcc(*"mp4v"), RATE, self._size)
+            if not self._writer.isOpened():
+                raise UserError(f"--annotate {self._path}: it cannot be written; the name has to end in .mp4")
+        if (width, height) != self._size:
+            picture = cv2.resize(picture, self._size)  # type: ignore[assignment]
+        for _ in range(missing):
+            self._writer.write(picture)
+        self._written += missing
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._writer:
+            self._writer.release()
+
+
+def draw(picture: Picture, seconds: float, seen: Observation | None) -> None:
+    """Frames around what is suspected, and a line of text for each kind."""
+    height, width = picture.shape[:2]
+    size = max(0.35, height / 600)
+    lines = [(f"{seconds:.1f} s", (255, 255, 255))]
+    for finding in seen.findings if seen else ():
+        colour = _COLOURS.get(finding.level, _RED)
+        words = f"{kind_word(finding.kind)} {finding.score:.2f} for {finding.held_ns / 1e9:.1f} s"
+        lines.append((words, colour))
+        if finding.box and finding.held_ns:
+            x, y, w, h = finding.box
+            corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
+            cv2.rectangle(picture, *corners, colour, max(1, height // 240))
+    for number, (words, colour) in enumerate(lines, 1):
+        where = (6, int(number * 36 * size))
+        cv2.putText(picture, words, where, cv2.FONT_HERSHEY_SIMPLEX, size, (0, 0, 0), 3)
+        cv2.putText(picture, words, where, cv2.FONT_HERSHEY_SIMPLEX, size, colour, 1)

@@ -1,0 +1,127 @@
+"""A recording shown to one camera as its shard would show it: what is detected, and what the zone is told."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from embereye.camera.device import CameraDevice
+from embereye.camera.ring import Budget
+from embereye.camera.signs import signs
+from embereye.camera.workers import Work
+from embereye.shard.episodes import Episodes
+from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.shard_pb2 import CameraSettings
+from embereye.v1.types_pb2 import Device, Kind, Level, Term
+from embereye.vision.observation import Box, Observation
+from embereye.zone.state import ZoneMachine
+
+SECOND = 1_000_000_000
+START_NS = 1_700_000_000 * SECOND  # a recording's first frame; any time will do
+FLEET = "default/cameras/recording"
+
+
+@dataclass
+class Detection:
+    """One uninterrupted sign of one kind, with the terms of its strongest moment."""
+
+    kind: Kind.ValueType
+    start: float  # seconds from the first frame
+    level: Level.ValueType
+    score: float
+    box: Box | None
+    why: list[Term]
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """The zone's alarm, or a further kind at alarm level that joined it."""
+
+    time: float  # seconds from the first frame
+    kind: Kind.ValueType
+    why: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why the camera could not see."""
+
+    start: float  # seconds from the first frame
+    reason: str
+
+
+@dataclass
+class Replay:
+    """One camera and its zone, on the recording's time instead of the clock's."""
+
+    settings: CameraSettings
+    fps_target: float = 0.0  # frames/s above which frames are shed while nothing is suspected; 0: none is
+    detections: list[Detection] = field(default_factory=list, init=False)
+    alarms: list[Alarm] = field(default_factory=list, init=False)
+    faults: list[Fault] = field(default_factory=list, init=False)
+    seconds: float = field(default=0.0, init=False)  # of the latest frame
+    frames: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        device = Device(id="camera", zone="recording", fps_target=self.fps_target)
+        self.camera = CameraDevice(
+            device,
+            self.settings,
+            budget=Budget(),
+            submit=self._work,
+            report=self._observe,
+            clock=lambda: self._now_ns,
+        )
+        self._episodes = Episodes(FLEET)
+        self._zone = ZoneMachine("default", "recording")
+        self._by_episode: dict[str, Detection] = {}
+        self._faulty = False
+
+    @property
+    def _now_ns(self) -> int:
+        return START_NS + round(self.seconds * SECOND)
+
+    def show(self, data: bytes, seconds: float, lost: tuple[Box, ...] = ()) -> Observation | None:
+        """Show one compressed frame, taken `seconds` after the first; what is seen now, None while nothing was."""
+        self.seconds = seconds
+        self.frames += 1
+        self.camera.offer(data, self._now_ns, lost)
+        reason = self.camera.reason(self._now_ns)
+        if reason and not self._faulty:
+            self.faults.append(Fault(seconds, reason))
+        self._faulty = bool(reason)
+        return self.camera.observation
+
+    def _work(self, camera: CameraDevice) -> None:
+        frame = camera.next_frame()
+        assert frame
+        work = Work(frame, waited=0.0, began=self.seconds)
+        try:
+            work.result = camera.work(frame)
+        except Exception as error:
+            work.result = error
+        camera.done(work)
+
+    def _observe(self, camera: CameraDevice, seen: Observation) -> None:
+        for finding, sign in zip(seen.findings, signs(camera, seen), strict=True):
+            item = self._episodes.observe(sign, self._now_ns)
+            if item is None:
+                continue
+            self._note(item, finding.box)
+            self._tell(self._zone.evidence(item, self._now_ns), item)
+
+    def _note(self, item: EvidenceItem, box: Box | None) -> None:
+        known = self._by_episode.get(item.episode)
+        if known is None:
+            start = (item.since_ns - START_NS) / SECOND
+            known = Detection(item.kind, start, item.level, item.score, box, list(item.why))
+            self._by_episode[item.episode] = known
+            self.detections.append(known)
+        elif (item.level, item.score) > (known.level, known.score):
+            known.level, known.score, known.box, known.why = item.level, item.score, box, list(item.why)
+
+    def _tell(self, events: Iterable[AlarmEvent], item: EvidenceItem) -> None:
+        for event in events:
+            raised = event.type == AlarmEvent.TYPE_STATE and event.state == ZoneState.ZONE_STATE_ALARM
+            joined = event.type == AlarmEvent.TYPE_EVIDENCE and event.state == ZoneState.ZONE_STATE_ALARM
+            if raised or (joined and item.level >= Level.LEVEL_ALARM):
+                self.alarms.append(Alarm(self.seconds, item.kind, event.why))

@@ -1,0 +1,36 @@
+"""What ONVIF adds to RTP/JPEG: the JPEG's own segments in a header extension (ONVIF Streaming Specification, 5.1.3)."""
+
+from dataclasses import dataclass
+
+EXTENSION = 0xFFD8  # the extension's identifier: a start of image
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What the segments say: a size beyond 2,040 pixels, and quantization tables."""
+
+    width: int = 0  # pixels
+    height: int = 0  # pixels
+    tables: bytes = b""  # DQT segments
+
+
+def describe(segments: bytes) -> Described | None:
+    """Read the segments of an extension; None where there is no frame header in it. Raises on no input."""
+    width = height = start = 0
+    tables = b""
+    while start + 4 <= len(segments) and segments[start] == 0xFF:
+        marker = segments[start + 1]
+        if marker == 0xFF:  # padding
+            start += 1
+            continue
+        length = int.from_bytes(segments[start + 2 : start + 4])
+        end = start + 2 + length
+        if length < 2 or end > len(segments):
+            break
+        if marker == 0xDB:
+            tables += segments[start:end]
+        elif marker in {0xC0, 0xC1} and length >= 8:
+            height = int.from_bytes(segments[start + 5 : start + 7])
+            width = int.from_bytes(segments[start + 7 : start + 9])
+        start = end
+    return Described(width, height, tables) if width and height else None

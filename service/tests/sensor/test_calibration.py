@@ -1,0 +1,192 @@
+"""What a sensor's raw values mean where they are not the fleet's, and how that is found out."""
+
+import json
+import math
+import random
+import threading
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embereye.process.lifecycle import UserError
+from embereye.sensor import calibrate
+from embereye.sensor.bands import BandTable
+from embereye.sensor.calibration import settings_of
+from embereye.sensor.device import SensorDevice
+from embereye.sensor.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
+from embereye.shard.episodes import Sign
+from embereye.v1.shard_pb2 import GasThresholds, SensorSettings
+from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Level, SensorCalibration
+
+SECOND = 1_000_000_000
+NAN = math.nan
+
+
+def sensor(settings: SensorSettings | None = None, **calibration: object) -> SensorDevice:
+    spec = Device(id="s", zone="hall", calibration=SensorCalibration(**calibration))  # type: ignore[arg-type]
+    return SensorDevice(spec, settings or SensorSettings(), BandTable())
+
+
+def say(device: SensorDevice, *row: float) -> dict[int, int]:
+    signs: list[Sign] = device.readings(np.array([row]), 10 * SECOND)
+    return {sign.kind: sign.level for sign in signs}
+
+
+def latest(device: SensorDevice) -> dict[str, float]:
+    return {name: value for name, value, _ in device.latest()}
+
+
+def test_what_a_device_does_not_say_of_itself_is_as_in_its_fleet() -> None:
+    fleet = SensorSettings(emissivity=0.9, converter_bits=10, gas=GasThresholds(r0_kohm=50, load_kohm=20))
+    own = settings_of(Device(calibration=SensorCalibration(r0_kohm=30, emissivity=0.5)), fleet)
+    assert (own.emissivity, own.converter_bits) == (0.5, 10)
+    assert (own.gas.r0_kohm, own.gas.load_kohm) == (30, 20)
+    assert settings_of(Device(), fleet) == fleet
+
+
+def test_the_same_share_of_the_range_means_the_same_with_ten_bits() -> None:
+    device = sensor(converter_bits=10)
+    assert say(device, 0.3 * 1023, 300, 100, 0) == {Kind.KIND_SMOKE: Level.LEVEL_ALARM}
+    assert latest(device)["smoke"] == pytest.approx(30)
+    assert latest(device)["gas"] == pytest.approx(ppm(100 * 4095 / 1023))
+
+
+def test_more_counts_than_the_converter_has_are_a_fault_of_that_device_alone() -> None:
+    coarse, fine = sensor(converter_bits=10), sensor()
+    assert say(coarse, 1200, 300, 100, 0) == {}
+    assert coarse.status(10 * SECOND, SECOND).reason == "smoke reads 1200 counts, outside of its converter's 0 to 1023"
+    assert "smoke" not in latest(coarse)
+    assert say(fine, 1200, 300, 100, 0) == {Kind.KIND_SMOKE: Level.LEVEL_ALARM}
+
+
+def test_an_active_low_output_says_flame_by_zero() -> None:
+    device = sensor(digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW)
+    assert say(device, 283, 1305, 2, 1) == {}
+    assert device.single(283, 1305, 2, 1, 11 * SECOND)  # its rest changes nothing
+    assert not device.single(283, 1305, 2, 0, 12 * SECOND)
+    assert say(device, 283, 1305, 2, 0) == {Kind.KIND_FLAME: Level.LEVEL_PRE_ALARM}
+    assert latest(device)["flame.digital"] == 1
+    fleet = SensorSettings(digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW)
+    assert say(sensor(fleet), 283, 1305, 2, 0) == {Kind.KIND_FLAME: Level.LEVEL_PRE_ALARM}
+    assert say(sensor(fleet, digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH), 283, 1305, 2, 0) == {}
+
+
+def test_a_supply_above_the_converters_reference_makes_the_same_counts_less_gas() -> None:
+    five_volts = GasThresholds(supply_ratio=5 / 3.3)
+    assert ppm(1000, five_volts) < ppm(1000)
+    # 10 kOhm beside 20 kOhm: a third of 5 V, of which a converter of 3.3 V makes half its range.
+    counts = 5 / 3 / 3.3 * 4095
+    assert sensor_kohm(counts, five_volts, 4095) == pytest.approx(20, rel=1e-4)
+
+
+def test_a_converter_at_its_end_is_an_alarm_whatever_the_supply() -> None:
+    fleet = SensorSettings(gas=GasThresholds(supply_ratio=3, alarm_ppm=900_000))
+    device = sensor(fleet)
+    assert say(device, 283, 1305, 1300, 0) == {}
+    assert say(device, 283, 1305, 4095, 0)[Kind.KIND_GAS] == Level.LEVEL_ALARM
+
+
+def test_another_gas_has_another_curve() -> None:
+    ammonia = GasThresholds(curve_scale=102.2, curve_exponent=-2.473)
+    assert ppm(4095 * 10 / 86.63, ammonia) == pytest.approx(102.2, rel=1e-4)
+
+
+@given(st.floats(1, 400), st.floats(200, 5000), st.floats(0.5, 3))
+def test_the_measured_r0_gives_back_the_air_it_was_measured_in(kohm: float, amount: float, supply: float) -> None:
+    found = r0_kohm(kohm, amount)
+    limits = GasThresholds(r0_kohm=found, supply_ratio=supply, load_kohm=10)
+    counts = 4095 * supply * 10 / (10 + kohm)
+    if counts < 4094:
+        assert ppm(counts, limits) == pytest.approx(amount, rel=1e-3)
+
+
+@given(st.integers(8, 16), st.floats(0.3, 3), st.floats(0, 1), st.sampled_from([0.0, 1.0]), st.booleans())
+def test_a_reading_that_is_passed_over_would_have_changed_nothing(
+    bits: int, supply: float, share: float, digital: float, low: bool
+) -> None:
+    polarity = DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW if low else DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH
+    devices = [sensor(converter_bits=bits, supply_ratio=supply, digital_flame=polarity) for _ in range(2)]
+    row = (share * (2**bits - 1), 0.3 * 2**bits, share * (2**bits - 1), digital)
+    if devices[0].single(*row, 11 * SECOND):
+        for sign in devices[1]._reading(row, 11 * SECOND):
+            pytest.fail(f"{row} means {sign}")
+
+
+class Hub(BaseHTTPRequestHandler):
+    dice = random.Random(5)
+    resistance = 60.0
+    drift = 0.0
+    entry: Mapping[str, object] = MappingProxyType({})
+
+    def do_GET(self) -> None:
+        type(self).resistance += self.drift
+        terms = [{"name": "gas.resistance", "value": self.resistance * self.dice.uniform(0.99, 1.01), "unit": "kOhm"}]
+        body = json.dumps({"devices": [{"id": "s-1", "covered": True, "reason": "", "latest": terms, **self.entry}]})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *args: object, **_: object) -> None: ...
+
+
+@contextmanager
+def hub(**state: object) -> Iterator[str]:
+    handler = type("Handler", (Hub,), state)
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "PERIOD", 0.01)
+
+
+def calibrated(console: str, *arguments: str) -> int:
+    parser = ArgumentParser()
+    calibrate.add_arguments(parser)
+    return calibrate.run(parser.parse_args(["s-1", "--console", console, *arguments]))
+
+
+@pytest.mark.usefixtures("quick")
+def test_calibrating_prints_what_belongs_into_the_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+    with hub() as console:
+        assert calibrated(console, "--seconds", "0.3") == 0
+    printed = capsys.readouterr().out
+    found = float(printed.rpartition("cleanAirKilohm: ")[2].rstrip("}\n"))
+    assert ppm(4095 * 10 / 70, GasThresholds(r0_kohm=found)) == pytest.approx(425, rel=0.05)
+    assert GAS_DEFAULTS.r0_kohm != pytest.approx(found)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ({"drift": -0.5}, "let the sensor warm up"),
+        ({"entry": {"covered": False, "reason": "silent"}}, "s-1 is not covered: silent"),
+        ({"entry": {"latest": []}}, "says nothing of gas"),
+        ({"entry": {"id": "other"}}, "no fleet declares a device s-1"),
+    ],
+)
+def test_air_or_a_sensor_that_cannot_be_calibrated_is_named(state: dict[str, object], sentence: str) -> None:
+    with hub(**state) as console, pytest.raises(UserError, match=sentence):
+        calibrated(console, "--seconds", "0.3")
+
+
+@pytest.mark.parametrize("option", [["--seconds", "1"], ["--ppm", "0"], ["--curve-exponent", "2"]])
+def test_calibrating_names_options_that_make_no_sense(option: list[str]) -> None:
+    with pytest.raises(UserError, match=option[0]):
+        calibrated("http://127.0.0.1:1", *option)

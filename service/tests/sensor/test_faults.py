@@ -1,0 +1,155 @@
+"""A sensor that does not work is a fault of its device, and says nothing else."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from embereye.sensor.bands import BandTable
+from embereye.sensor.device import SensorDevice
+from embereye.sim.mlx90640 import invent_eeprom, measure
+from embereye.thermal.heat import extremes
+from embereye.thermal.mlx90640 import Calibration, words_of
+from embereye.v1.shard_pb2 import SensorSettings
+from embereye.v1.types_pb2 import Device
+
+SECOND = 1_000_000_000
+START = 1_700_000_000 * SECOND
+DEADLINE = 5 * SECOND
+EEPROM = invent_eeprom(4)
+CALIBRATION = Calibration.from_eeprom(EEPROM)
+DICE = np.random.default_rng(3)
+NAN = math.nan
+
+
+class Played:
+    """A device that is looked at every 5 s, as its shard does."""
+
+    def __init__(self) -> None:
+        self.device = SensorDevice(Device(id="s", zone="hall"), SensorSettings(), BandTable())
+        self.device.calibrate(EEPROM.astype(">u2").tobytes(), START)
+        self.now = START
+
+    def read(self, *row: float, seconds: int = 5) -> str:
+        for _ in range(seconds):
+            self.now += SECOND
+            self.device.readings(np.array([row]), self.now)
+        return self.looked()
+
+    def frame(self, words: bytes, per_look: int = 5) -> str:
+        for _ in range(per_look):
+            self.now += SECOND
+            assert self.device.calibration
+            celsius = self.device.calibration.temperatures(words_of(words)[None])
+            self.device.frame(words, celsius[0], extremes(celsius)[0], self.now)
+        return self.looked()
+
+    def looked(self) -> str:
+        self.device.look(self.now)
+        return self.device.status(self.now, DEADLINE).reason
+
+    @property
+    def said(self) -> set[str]:
+        return {name for name, _, _ in self.device.latest()}
+
+
+def words(spoil: Callable[[np.ndarray], None] | None = None, **state: float) -> bytes:
+    frame = measure(CALIBRATION, 22 + DICE.normal(0, 0.3, (24, 32)), **state)  # type: ignore[arg-type]
+    if spoil:
+        spoil(frame)
+    return frame.astype(">u2").tobytes()
+
+
+def test_a_channel_that_falls_silent_is_a_fault_and_its_last_value_is_not_shown() -> None:
+    played = Played()
+    assert played.read(283, 1305, 400, 0) == ""
+    assert "gas" in played.said
+    for second in range(80):
+        reason = played.read(283 + second % 3, 1305 + second % 2, NAN, 0, seconds=1)
+    assert reason == "gas has not been said for 79 s"
+    assert "gas" not in played.said
+    assert "smoke" in played.said
+    assert played.read(283, 1305, 400, 0) == ""
+
+
+def test_channels_that_come_in_lines_of_their_own_are_not_silent() -> None:
+    played = Played()
+    for second in range(100):
+        played.read(283 + second % 3, NAN, NAN, NAN, seconds=1)
+        assert played.read(NAN, NAN, 400 + second % 3, NAN, seconds=1) == ""
+
+
+def test_noise_that_crosses_a_threshold_is_a_fault_besides_the_alarm_it_raised() -> None:
+    played = Played()
+    for _ in range(60):
+        reason = played.read(float(DICE.choice([20, 3000])), 1305, 2, 0, seconds=1)
+    assert "smoke jumps by" in reason
+    assert "smoke" not in played.said
+
+
+def test_a_supply_outside_of_its_range_is_a_fault() -> None:
+    played = Played()
+    for _ in range(5):
+        assert played.frame(words()) == ""
+    assert "supply reads 2.80 V" in played.frame(words(vdd=2.8))
+    assert "temperature.max" not in played.said
+    assert played.frame(words()) == ""
+
+
+def test_frames_too_damaged_to_calculate_are_a_fault_at_once() -> None:
+    assert "gain" in Played().frame(words(lambda frame: frame.__setitem__(778, 3)), per_look=1)
+
+
+def test_frames_that_stop_while_readings_go_on_are_a_fault() -> None:
+    played = Played()
+    for _ in range(5):
+        played.frame(words())
+    for second in range(45):
+        reason = played.read(283 + second % 3, 1305 + second % 2, 2, 0, seconds=1)
+    assert reason == "its thermal frames stopped 45 s ago"
+    assert played.frame(words()) == ""
+
+
+def test_a_few_frames_that_were_asked_for_promise_no_more() -> None:
+    played = Played()
+    played.frame(words())
+    for second in range(100):
+        assert played.read(283 + second % 3, 1305 + second % 2, 2, 0, seconds=1) == ""
+
+
+def test_the_same_frame_over_and_over_is_a_frozen_picture() -> None:
+    played, same = Played(), words()
+    reasons = [played.frame(same) for _ in range(10)]
+    assert reasons[:4] == [""] * 4
+    assert "frozen: the same words" in reasons[-1]
+    assert played.frame(words()) == ""
+
+
+def test_a_stuck_pixel_is_replaced_and_many_are_a_fault() -> None:
+    played = Played()
+    hot = 9 * 32 + 9
+    for _ in range(85):
+        reason = played.frame(words(lambda frame: frame.__setitem__(hot, 0x7FF0)), per_look=1)
+    assert reason == ""
+    assert {name: value for name, value, _ in played.device.latest()}["pixels.replaced"] == 1
+    assert played.device.calibration is not None
+    assert (
+        played.device.calibration.temperatures(words_of(words(lambda f: f.__setitem__(hot, 0x7FF0)))[None]).max() < 30
+    )
+
+    def many(frame: np.ndarray) -> None:
+        frame[:700:7] = 0x0100
+
+    for _ in range(85):
+        reason = played.frame(words(many), per_look=1)
+    assert reason == "100 of 768 thermal pixels are broken, stuck or noisy; 76 is the most"
+
+
+@pytest.mark.parametrize("column", [0, 1, 2])
+def test_a_reading_out_of_range_is_never_shown(column: int) -> None:
+    row = [283.0, 1305.0, 2.0, 0.0]
+    row[column] = 5000
+    played = Played()
+    assert "outside of its converter's" in played.read(*row)
+    assert ("smoke", "flame", "gas")[column] not in played.said
