@@ -97,7 +97,7 @@ class FlameThresholds:
     travel_ns: int = 140_000_000
     judge_memory_ns: int = 700_000_000
     weights: Mapping[str, Weight] = field(default_factory=_flame_weights)
-    prior: float = -1.4  # log odds: most of what is coloured like a flame is none
+    prior: float = -1.9  # log odds: most of what is coloured like a flame is none
     repeat_shortest_ns: int = 250_000_000
     repeat_longest_ns: int = 1_600_000_000
 
