@@ -1,6 +1,6 @@
 """Children that a fleet has only where the cluster knows their kind: autoscalers, monitors, rules, a network policy."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from embereye_operator.model import API_VERSION, METRICS_PORT, SECOND, Fleet, SensorFleetSpec
@@ -85,8 +85,13 @@ def _behavior(fleet: Fleet) -> Manifest:
     }
 
 
-def build_network_policy(fleet: Fleet, metadata: Manifest, selector: Mapping[str, str]) -> Manifest:
-    """What may come in to a shard: devices, senders, peers, operator and Prometheus, on their ports."""
+def build_network_policy(
+    fleet: Fleet, metadata: Manifest, selector: Mapping[str, str], udp: Sequence[int] = ()
+) -> Manifest:
+    """What may come in to a shard: devices, senders, peers, operator and Prometheus, on their ports.
+
+    `udp` are the ports that cameras push RTP to.
+    """
     ports: list[Any] = ["grpc", METRICS_PORT]
     if isinstance(fleet.spec, SensorFleetSpec):
         ports.append("tcp")
@@ -97,7 +102,14 @@ def build_network_policy(fleet: Fleet, metadata: Manifest, selector: Mapping[str
         "spec": {
             "podSelector": {"matchLabels": dict(selector)},
             "policyTypes": ["Ingress"],
-            "ingress": [{"ports": [{"port": port, "protocol": "TCP"} for port in ports]}],
+            "ingress": [
+                {
+                    "ports": [
+                        *({"port": port, "protocol": "TCP"} for port in ports),
+                        *({"port": port, "protocol": "UDP"} for port in udp),
+                    ]
+                }
+            ],
         },
     }
 

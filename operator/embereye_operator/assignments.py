@@ -13,17 +13,21 @@ from embereye.v1.shard_pb2 import (
     Commands,
     GasThresholds,
     HeatThresholds,
+    Model,
+    ModelClass,
     Peer,
     PercentThresholds,
     SensorSettings,
 )
-from embereye.v1.types_pb2 import Device, DigitalFlame, Mask
+from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Mask, Radiometry
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
 from embereye_operator.model import (
     Camera,
     CameraFleetSpec,
+    DetectionModel,
     FlamePercent,
     Fleet,
+    Heat,
     Sensor,
     SensorCalibration,
     SensorFleetSpec,
@@ -34,6 +38,18 @@ OVERFLOW = {
     "compact": SensorSettings.OVERFLOW_COMPACT,
     "dropOldest": SensorSettings.OVERFLOW_DROP_OLDEST,
 }
+RUNTIME = {"opencv": Model.RUNTIME_OPENCV, "onnxruntime": Model.RUNTIME_ONNXRUNTIME}
+DECODER = {
+    "yolov5": Model.DECODER_YOLOV5,
+    "yolov8": Model.DECODER_YOLOV8,
+    "classification": Model.DECODER_CLASSIFICATION,
+}
+ACTIVATION = {
+    "none": Model.ACTIVATION_UNSPECIFIED,
+    "sigmoid": Model.ACTIVATION_SIGMOID,
+    "softmax": Model.ACTIVATION_SOFTMAX,
+}
+KIND = {"flame": Kind.KIND_FLAME, "smoke": Kind.KIND_SMOKE}
 DIGITAL_FLAME = {
     None: DigitalFlame.DIGITAL_FLAME_UNSPECIFIED,
     "activeHigh": DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH,
@@ -54,6 +70,9 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
             Mask(x=[point.left for point in mask.points], y=[point.top for point in mask.points])
             for mask in device.masks
         )
+        out.view = device.view
+        if device.radiometry:
+            out.radiometry.CopyFrom(Radiometry(scale=device.radiometry.scale, offset=device.radiometry.offset))
         out.credentials = device.credentials_ref.name if device.credentials_ref else ""
     if isinstance(device, Sensor) and device.calibration is not None:
         out.calibration.CopyFrom(_calibration(device.calibration))
@@ -74,7 +93,7 @@ def _calibration(own: SensorCalibration) -> Calibration:
 def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | CameraSettings:
     """The fleet's settings, as its shards need them."""
     if isinstance(spec, CameraFleetSpec):
-        return CameraSettings(
+        settings = CameraSettings(
             deadline_ns=spec.deadline,
             flame_threshold=spec.detection.flame.threshold,
             smoke_threshold=spec.detection.smoke.threshold,
@@ -82,20 +101,18 @@ def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | 
             evidence_before_ns=spec.evidence.before,
             evidence_after_ns=spec.evidence.after,
             evidence_retention_ns=spec.evidence.retention,
+            heat=_heat(spec.detection.heat),
         )
+        if spec.detection.model is not None:
+            settings.model.CopyFrom(_model(spec.detection.model))
+        return settings
     return SensorSettings(
         deadline_ns=spec.deadline,
         window_ns=spec.batching.window,
         max_items=spec.batching.max_items,
         queue_capacity=spec.queue.capacity,
         overflow=OVERFLOW[spec.queue.overflow],
-        heat=HeatThresholds(
-            pre_alarm_c=spec.thermal.pre_alarm_celsius,
-            alarm_c=spec.thermal.alarm_celsius,
-            critical_c=spec.thermal.critical_celsius,
-            rise_c_per_min=spec.thermal.rise_celsius_per_minute,
-            rise_allowance_c=spec.thermal.rise_allowance_celsius,
-        ),
+        heat=_heat(spec.thermal),
         gas=GasThresholds(
             pre_alarm_ppm=spec.gas.pre_alarm_ppm,
             alarm_ppm=spec.gas.alarm_ppm,
@@ -113,6 +130,45 @@ def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | 
         commands=Commands(
             start=spec.commands.start, calibration=spec.commands.calibration, request=spec.commands.request
         ),
+    )
+
+
+def _model(declared: DetectionModel) -> Model:
+    place = declared.config_map_ref.key if declared.config_map_ref else ""
+    if declared.volume_ref:
+        place = declared.volume_ref.path
+    return Model(
+        path=declared.path or "",
+        mounted=place,
+        runtime=RUNTIME[declared.runtime],
+        width=declared.input.width,
+        height=declared.input.height,
+        stretch=declared.input.fit == "stretch",
+        bgr=declared.input.color == "BGR",
+        scale=declared.input.scale,
+        mean=declared.input.mean,
+        std=declared.input.std,
+        decoder=DECODER[declared.decoder],
+        activation=ACTIVATION[declared.activation],
+        classes=[
+            ModelClass(index=entry.index, kind=KIND[entry.kind], threshold=entry.threshold)
+            for entry in declared.classes
+        ],
+        overlap=declared.overlap,
+        every_ns=declared.every,
+        idle_ns=declared.idle,
+        budget_ns=declared.budget,
+        alarm_ns=declared.alarm_after,
+    )
+
+
+def _heat(limits: Heat) -> HeatThresholds:
+    return HeatThresholds(
+        pre_alarm_c=limits.pre_alarm_celsius,
+        alarm_c=limits.alarm_celsius,
+        critical_c=limits.critical_celsius,
+        rise_c_per_min=limits.rise_celsius_per_minute,
+        rise_allowance_c=limits.rise_allowance_celsius,
     )
 
 

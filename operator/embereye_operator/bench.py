@@ -23,6 +23,7 @@ from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
 from embereye.process.lifecycle import UserError
+from embereye_operator.controller import rest_period
 from embereye_operator.crds import build_crd
 from embereye_operator.model import API_VERSION, FLEET_TYPES
 from embereye_operator.placement import LIMIT, place, shard_loads, spread
@@ -301,7 +302,8 @@ class _Session:
         time.sleep(self._seconds / 2)
         before = asyncio.run(self._versions())
         started, cpu = time.monotonic(), operator.cpu()
-        time.sleep(self._seconds)
+        # Every fleet is looked at once in this time, however many there are.
+        time.sleep(rest_period(self._fleets))
         seconds = time.monotonic() - started
         share = (operator.cpu() - cpu) / seconds * 100
         writes = sum(version != before.get(key) for key, version in asyncio.run(self._versions()).items()) / seconds

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks
@@ -14,14 +15,14 @@ from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus,
 from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime import NotLeadingError, UnavailableError
 from embereye_operator.runtime.cache import ObjectKey, Stored
-from embereye_operator.runtime.kubernetes import KubernetesRuntime
+from embereye_operator.runtime.kubernetes import KubernetesRuntime, retry_after
 from embereye_operator.schema import Manifest
 from embereye_operator.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
 WORKERS = 8  # fleets reconciled at the same time
 PERIOD = 2.0  # seconds between passes over all fleets, for what only shards know
-REST_SECONDS = 0.06  # that a fleet at rest adds to the time between looks at those
+REST_SECONDS = 0.03  # that a fleet at rest adds to the time between looks at those
 REST_PASSES = 3  # without anything to do, after which a fleet is at rest
 MAX_PERIOD = 60.0  # seconds between looks at a fleet at rest, however many there are
 RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed; at least
@@ -29,6 +30,11 @@ NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied
 OBJECT_SECONDS = 0.05  # that every object adds to it
 PASS_LIMIT = 30.0  # seconds that one pass may take
 STALE = 20.0  # seconds that a watch may lag behind a list before it counts as dead
+
+
+def rest_period(fleets: int) -> float:
+    """Seconds between looks at a fleet at rest, of so many."""
+    return min(max(PERIOD, fleets * REST_SECONDS), MAX_PERIOD)
 
 
 @dataclass
@@ -45,7 +51,8 @@ class FleetRecord:
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
     failing: str = ""  # why the latest pass failed
-    backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=15.0))
+    not_before: float = 0.0  # monotonic seconds, where the API server asked to be left alone
+    backoff: Backoff = field(default_factory=Backoff)
 
     def read(self, stored: Stored) -> Fleet | None:
         """The fleet that was stored, None where it is being deleted; what did not change is not validated again."""
@@ -59,7 +66,7 @@ class FleetRecord:
         told = metadata.get("uid"), metadata.get("generation"), annotations
         if known is None or (known.uid, known.generation, known.annotations) != told:
             known = parse_fleet(manifest, strict=False)
-        # Of a manifest that has been read only the status is looked at again.
+        # Of a manifest that has been read only the status is looked at, and that once: see `_pass`.
         self.fleet, self.version = replace(known, manifest={"status": manifest.get("status")}), stored.version
         return self.fleet
 
@@ -74,6 +81,7 @@ class Controller:
         self.records: dict[ObjectKey, FleetRecord] = {}
         self._runtime = runtime
         self._settings = settings
+        self._jitter = Random()  # one is 2.5 kB, more than the rest of what a fleet's failures need
         self._leads = leads
         self._led = time.monotonic()  # since when
         self._ended = time.monotonic()  # when a pass last ended, well or not
@@ -147,7 +155,7 @@ class Controller:
                 if str(error) != failing:
                     logger.warning("cannot list what there is: %s; trying again", error)
                 failing = str(error)
-                await asyncio.sleep(backoff.next())
+                await asyncio.sleep(max(backoff.next(), retry_after(error)))
                 continue
             backoff.reset()
             failing = ""
@@ -174,8 +182,8 @@ class Controller:
             self._beat = time.monotonic()
             now = time.monotonic()
             fleets = self._fleets() if self._leads() else []
-            # Many fleets at rest are looked at less often; whatever happens to them comes as an event.
-            rest = min(max(PERIOD, len(fleets) * REST_SECONDS), MAX_PERIOD)
+            # Many fleets at rest are looked at less often: only what their shards say does not come as an event.
+            rest = rest_period(len(fleets))
             for key in fleets:
                 record = self.records.get(key)
                 resting = record is not None and record.at_rest >= REST_PASSES and now - record.latest < rest
@@ -213,7 +221,10 @@ class Controller:
         if stored is None:
             await self._forget(key)
             return
-        record = self.records.setdefault(key, FleetRecord())
+        if (record := self.records.get(key)) is None:
+            record = self.records[key] = FleetRecord(backoff=Backoff(floor=0.2, cap=15.0, jitter=self._jitter))
+        if time.monotonic() < record.not_before and key in self._retries:
+            return  # an event came; the retry comes, too
         started = time.monotonic()
         record.passes += 1
         try:
@@ -233,6 +244,7 @@ class Controller:
         if record.failing:
             logger.info("%s: passes succeed again", fleet.key)
         record.failing = ""
+        record.fleet = replace(fleet, manifest={})
         record.backoff.reset()
         record.latest = time.monotonic()
         record.status = outcome.status
@@ -253,7 +265,9 @@ class Controller:
             expected = isinstance(error, FleetError)
             logger.warning("%s %s/%s: %s; trying again", *key, reason, exc_info=None if expected else error)
         record.failing = reason
-        delay = record.backoff.next()
+        asked = retry_after(error)
+        record.not_before = time.monotonic() + asked
+        delay = max(record.backoff.next(), asked)
         if (before := self._retries.pop(key, None)) is not None:
             before.cancel()
         self._retries[key] = asyncio.get_running_loop().call_later(delay, self._retry, key)

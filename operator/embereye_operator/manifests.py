@@ -3,7 +3,9 @@
 import base64
 import contextlib
 import gzip
+import hashlib
 import json
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ from embereye_operator.model import (
     GRPC_PORT,
     METRICS_PORT,
     Autoscaling,
+    CameraFleetSpec,
     Fleet,
     SensorFleetSpec,
     TopologySpread,
@@ -37,9 +40,13 @@ LABEL_FLEET = "embereye.dev/fleet"  # value: see fleet_label
 LABEL_SHARD = "embereye.dev/shard"
 ANNOTATION_DRAIN = "embereye.dev/drain"  # of a fleet: shards, with commas, that others are to take the place of
 ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it was made to replace
+ANNOTATION_DEVICE = "embereye.dev/device"  # of a Service: the camera that pushes to it
+PUSHED = r"rtp://:(\d{1,5})(?:[/?#]|$)"  # sources that wait for the camera; with an address it is a multicast group
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
+MODEL_FOLDER = "/etc/embereye/model"
 DATA_FOLDER = "/var/lib/embereye"
+TELEMETRY_FOLDER = f"{DATA_FOLDER}/telemetry"
 PLACEMENT_KEY = "placement.json"
 PLAIN_PLACEMENT = 250_000  # characters; more is packed, for a ConfigMap holds a million bytes
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
@@ -139,22 +146,26 @@ def build_children(
     that nodes can be emptied, so that evictions must not be refused.
     """
     secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
+    pushing = push_ports(assignments)
     return [
         build_placement(fleet, assignments=assignments, record=record),
         *(build_service(fleet, shard) for shard in shards),
         build_fleet_service(fleet),
+        *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
         build_disruption_budget(fleet, evictable=evictable),
         *(build_deployment(fleet, shard, settings, secrets, (replaces or {}).get(shard, "")) for shard in shards),
-        *build_additions(fleet, settings, offers),
+        *build_additions(fleet, settings, offers, sorted(set(pushing.values()))),
     ]
 
 
-def build_additions(fleet: Fleet, settings: Settings, offers: Callable[[str], bool]) -> list[Manifest]:
-    """Children of kinds that not every cluster knows, or that not every fleet wants."""
+def build_additions(
+    fleet: Fleet, settings: Settings, offers: Callable[[str], bool], udp: Sequence[int] = ()
+) -> list[Manifest]:
+    """Children of kinds that not every cluster knows, or that not every fleet wants; `udp` ports are let in."""
     built = []
     metadata = _metadata(fleet, fleet_name(fleet))
     if offers("NetworkPolicy"):
-        built.append(build_network_policy(fleet, metadata, selector(fleet)))
+        built.append(build_network_policy(fleet, metadata, selector(fleet), udp))
     match fleet.spec.autoscaling:
         case Autoscaling(mode="hpa", observe=False) if offers("HorizontalPodAutoscaler"):
             built.append(build_autoscaler(fleet, metadata))
@@ -266,6 +277,38 @@ def build_fleet_service(fleet: Fleet) -> Manifest:
     }
 
 
+def push_ports(assignments: Mapping[str, Assignment]) -> dict[str, int]:
+    """The UDP port of each camera that sends RTP to whoever owns it (`rtp://:5004`), by id."""
+    found = {}
+    for assignment in assignments.values():
+        for device in assignment.devices:
+            if match := re.match(PUSHED, device.source):
+                found[device.id] = int(match[1])
+    return dict(sorted(found.items()))
+
+
+def push_name(fleet: Fleet, device: str) -> str:
+    """Name of the Service of a camera that pushes: its id, as far as a DNS label can say it, made unique."""
+    unique = hashlib.blake2b(device.encode(), digest_size=4).hexdigest()
+    name = re.sub("[^a-z0-9]+", "-", device.lower()).strip("-")
+    return f"{fleet_name(fleet)}-{name[: 62 - len(fleet_name(fleet)) - len(unique) - 1].rstrip('-')}-{unique}"
+
+
+def build_push_service(fleet: Fleet, device: str, port: int, owner: str) -> Manifest:
+    """The address that a camera pushes RTP to, whichever shard owns it: it stays when the owner changes."""
+    metadata = _metadata(fleet, push_name(fleet, device))
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {**metadata, "annotations": {ANNOTATION_DEVICE: device}},
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {**selector(fleet), LABEL_SHARD: owner},
+            "ports": [{"name": "rtp", "port": port, "targetPort": port, "protocol": "UDP"}],
+        },
+    }
+
+
 def build_disruption_budget(fleet: Fleet, *, evictable: bool) -> Manifest:
     """Evictions are refused: from a node that is being emptied shards are moved by a roll, which leaves no gap.
 
@@ -318,6 +361,8 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
         {"name": "data", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
     ]
+    if claim := _telemetry_claim(fleet):
+        volumes.append({"name": "telemetry", "persistentVolumeClaim": {"claimName": claim}})
     # What is said here although it is the default: server-side apply leaves what we do not say as somebody else set it.
     pod: Manifest = {
         "hostNetwork": False,
@@ -343,7 +388,11 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
             for spread in template.topology_spread or SPREAD
         ],
         "containers": [_container(fleet, shard, settings, secrets)],
-        "volumes": [*volumes, *({"name": _volume(name), "secret": _secret(name)} for name in secrets)],
+        "volumes": [
+            *volumes,
+            *({"name": _volume(name), "secret": _secret(name)} for name in secrets),
+            *_model_volume(fleet),
+        ],
     }
     if template.node_selector:
         pod["nodeSelector"] = dict(template.node_selector)
@@ -357,6 +406,25 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
     if template.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret.name} for secret in template.image_pull_secrets]
     return pod
+
+
+def _telemetry_claim(fleet: Fleet) -> str:
+    """The PersistentVolumeClaim that raw readings are kept in; empty: none."""
+    if isinstance(fleet.spec, SensorFleetSpec) and fleet.spec.telemetry.archive:
+        return fleet.spec.telemetry.claim
+    return ""
+
+
+def _model_volume(fleet: Fleet) -> list[Manifest]:
+    """The volume with the fleet's own model, where it has one that is not in the image."""
+    model = fleet.spec.detection.model if isinstance(fleet.spec, CameraFleetSpec) else None
+    if model is not None and model.config_map_ref:
+        source = {"name": model.config_map_ref.name, "optional": True}  # as a Secret
+        return [{"name": "model", "configMap": source}]
+    if model is not None and model.volume_ref:
+        claim = {"claimName": model.volume_ref.claim_name, "readOnly": True}
+        return [{"name": "model", "persistentVolumeClaim": claim}]
+    return []
 
 
 def _volume(secret: str) -> str:
@@ -380,20 +448,28 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
     }
+    if model := _model_volume(fleet):
+        environment["EMBEREYE_MODEL"] = MODEL_FOLDER
     ports = [("grpc", GRPC_PORT), ("metrics", METRICS_PORT)]
     if isinstance(fleet.spec, SensorFleetSpec):
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
         ports.insert(1, ("tcp", fleet.spec.listen.tcp))
         del environment["EMBEREYE_CREDENTIALS"]
+        if fleet.spec.telemetry.archive:
+            environment["EMBEREYE_TELEMETRY"] = TELEMETRY_FOLDER
+            environment["EMBEREYE_TELEMETRY_BYTES"] = str(int(quantity(fleet.spec.telemetry.size) or 0))
     probe = {"grpc": {"port": GRPC_PORT, "service": ""}, "timeoutSeconds": 2}
     mounts: list[Manifest] = [
         {"name": "placement", "mountPath": PLACEMENT_FOLDER, "readOnly": True},
         {"name": "data", "mountPath": DATA_FOLDER},
         {"name": "tmp", "mountPath": "/tmp"},
     ]
+    if _telemetry_claim(fleet):
+        mounts.append({"name": "telemetry", "mountPath": TELEMETRY_FOLDER})
     mounts.extend(
         {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True} for name in secrets
     )
+    mounts.extend({"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model)
     container: Manifest = {
         "name": "shard",
         "image": settings.image,

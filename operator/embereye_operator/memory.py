@@ -10,7 +10,6 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator.autoscale import DEFAULT_LEAD, Scaler
 from embereye_operator.model import FleetStatus
 from embereye_operator.record import Record
-from embereye_operator.schema import Manifest
 
 SECOND = 1_000_000_000  # nanoseconds
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
@@ -43,7 +42,7 @@ class Memory:
     # What the latest pass found, so that the next one need not work it out again while nothing has changed.
     declared: tuple[Any, list[Device]] = ((), [])  # from what, devices
     applied: Any = None  # under what everything was as it should be
-    status: tuple[Manifest, FleetStatus] | None = None  # as it was written
+    status: FleetStatus | None = None  # as it was read or written last
     found: tuple[Mapping[tuple[str, str], str], Record, list[str]] | None = None  # versions, record, existing shards
     roster: tuple[Any, FleetRoster] = field(default_factory=lambda: ((), FleetRoster()))  # from what, as it was told
     uneven: int = 0  # since when loads have differed too much; 0: they do not

@@ -32,7 +32,7 @@ MAX_DEVICES = 5000  # declared in a fleet; etcd refuses objects of more than 1.5
 MAX_SHARDS = 64
 
 FleetKind = Literal["sensors", "cameras"]
-Detector = Literal["motion", "flame", "smoke", "heat"]
+Detector = Literal["motion", "flame", "smoke", "heat", "model"]
 
 MILLISECOND = 1_000_000  # nanoseconds
 SECOND = 1_000_000_000  # nanoseconds
@@ -75,7 +75,7 @@ def _ordered(low: str, high: str) -> Rule:
 DigitalFlameOutput = Literal["activeHigh", "activeLow"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SensorCalibration(Resource):
     """How a sensor's raw values are to be read; what is not given is as in the fleet."""
 
@@ -95,7 +95,7 @@ class SensorCalibration(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sensor(Resource):
     """A thermal, gas, smoke or flame sensor."""
 
@@ -105,7 +105,7 @@ class Sensor(Resource):
     calibration: SensorCalibration | None = described("What is its own.", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Point(Resource):
     """A point of a picture. Not x and y: YAML 1.1 reads a bare y as true."""
 
@@ -113,14 +113,14 @@ class Point(Resource):
     top: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PictureMask(Resource):
     """A region that is not looked at."""
 
     points: tuple[Point, ...] = described("The corners of the polygon, in order.", min_items=3, max_items=32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CameraRate(Resource):
     """A camera's own frame rate."""
 
@@ -136,7 +136,7 @@ class CameraRate(Resource):
     min: float | None = described("Frames per second kept under overload.", default=None, minimum=1, maximum=60)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SecretReference(Resource):
     """A Secret in the fleet's namespace."""
 
@@ -148,7 +148,15 @@ class SecretReference(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class PixelScale(Resource):
+    """°C of a pixel of a radiometric camera: scale times its 16-bit word, plus offset."""
+
+    scale: float = described("°C per step.", default=0.01, minimum=0.0001, maximum=10)
+    offset: float = described("°C of the word 0.", default=-273.15, minimum=-1000, maximum=1000)
+
+
+@dataclass(frozen=True, slots=True)
 class Camera(Resource):
     """A camera."""
 
@@ -162,12 +170,25 @@ class Camera(Resource):
     )
     location: str = described("Where it is, for people.", default="", max_length=200)
     fps: CameraRate | None = described("Instead of the fleet's frame rate.", default=None)
-    detectors: tuple[Detector, ...] = described("Instead of the fleet's.", default=(), unique=True, max_items=4)
+    detectors: tuple[Detector, ...] = described(
+        "Instead of the fleet's; with a model of your own only where model is among them.",
+        default=(),
+        unique=True,
+        max_items=5,
+    )
     masks: tuple[PictureMask, ...] = described("Regions that are not looked at.", default=(), max_items=8)
     credentials_ref: SecretReference | None = described("The camera's user name and password.", default=None)
+    radiometry: PixelScale | None = described(
+        "What its 16-bit frames hold; where not given: hundredths of a kelvin.", default=None
+    )
+    view: str = described(
+        "Any text, a date for example. Change it after aiming the camera anew: what it shows then is its reference.",
+        default="",
+        max_length=63,
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ConfigMapKey(Resource):
     """A ConfigMap in the fleet's namespace."""
 
@@ -179,7 +200,7 @@ class ConfigMapKey(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DevicesFrom(Resource):
     """Where more devices are declared."""
 
@@ -200,7 +221,7 @@ NOT_METRICS = Rule(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SensorListen(Resource):
     """The ports that devices connect to."""
 
@@ -219,7 +240,7 @@ class SensorListen(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CameraListen(Resource):
     """The port that cameras push to."""
 
@@ -228,7 +249,7 @@ class CameraListen(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Batching(Resource):
     """When what arrived is analysed together."""
 
@@ -238,7 +259,7 @@ class Batching(Resource):
     max_items: int = described("Packets that make a tick early.", default=2000, minimum=1, maximum=100_000)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Queue(Resource):
     """What happens to a backlog."""
 
@@ -249,9 +270,9 @@ class Queue(Resource):
     )
 
 
-@dataclass(frozen=True)
-class Thermal(Resource):
-    """Heat, from thermal frames. Informed by EN 54-5; no compliance is claimed."""
+@dataclass(frozen=True, slots=True)
+class Heat(Resource):
+    """Temperatures that are signs of fire. Informed by EN 54-5; no compliance is claimed."""
 
     RULES = (_ordered("preAlarmCelsius", "alarmCelsius"), _ordered("alarmCelsius", "criticalCelsius"))
     pre_alarm_celsius: float = described("°C; counts with another kind.", default=47.0, minimum=-40, maximum=300)
@@ -264,10 +285,16 @@ class Thermal(Resource):
         maximum=100,
     )
     rise_allowance_celsius: float = described("°C.", default=10.0, minimum=0, maximum=50)
+
+
+@dataclass(frozen=True, slots=True)
+class Thermal(Heat):
+    """Heat, from thermal frames. Informed by EN 54-5; no compliance is claimed."""
+
     emissivity: float = described("Of what is looked at.", default=0.95, minimum=0.1, maximum=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GasCurve(Resource):
     """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
 
@@ -275,7 +302,7 @@ class GasCurve(Resource):
     exponent: float = described("Slope of the line.", default=-2.769034857, minimum=-10, maximum=-0.1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gas(Resource):
     """Gas, from an MQ-135 on ADC3."""
 
@@ -298,7 +325,7 @@ class Gas(Resource):
     curve: GasCurve = described("From resistance to ppm; by default CO2's.", default=GasCurve)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SmokePercent(Resource):
     """Smoke, from the analog channel ADC1."""
 
@@ -307,7 +334,7 @@ class SmokePercent(Resource):
     alarm_percent: float = described("% of the converter's range.", default=25.0, minimum=0, maximum=100)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FlamePercent(Resource):
     """Flame, from the analog channel ADC2."""
 
@@ -317,14 +344,14 @@ class FlamePercent(Resource):
     digital: DigitalFlameOutput = described("What the digital output is while there is a flame.", default="activeHigh")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Converter(Resource):
     """The devices' analog-to-digital converters."""
 
     bits: int = described("Resolution; 10 bits give 0 to 1023.", default=12, minimum=8, maximum=16)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceCommands(Resource):
     """The bare words sent to text devices."""
 
@@ -333,7 +360,22 @@ class DeviceCommands(Resource):
     request: str = described("Send one frame now.", default="REQUEST1", pattern="^[!-~]*$", max_length=32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Telemetry(Resource):
+    """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
+
+    archive: bool = described("Keep them.", default=False)
+    size: Quantity = described("Of the files of one shard; the oldest go beyond it.", default=Quantity("10Gi"))
+    claim: str = described(
+        "Name of a PersistentVolumeClaim, ReadWriteMany, that they are kept in; empty: gone with the shard's pod.",
+        default="",
+        pattern="^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+        hint="is not the name of a PersistentVolumeClaim",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleDown(Resource):
     """How shards are taken away."""
 
@@ -345,7 +387,7 @@ class ScaleDown(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Autoscaling(Resource):
     """Who decides how many shards there are."""
 
@@ -367,7 +409,7 @@ class Autoscaling(Resource):
     scale_down: ScaleDown = described("How shards are taken away.", default=ScaleDown)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Toleration(Resource):
     """A toleration, as Kubernetes has it."""
 
@@ -378,7 +420,7 @@ class Toleration(Resource):
     toleration_seconds: int | None = described("How long a NoExecute taint is borne.", default=None, minimum=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TopologySpread(Resource):
     """How the fleet's shards are spread; the label selector is ours."""
 
@@ -389,7 +431,7 @@ class TopologySpread(Resource):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Resources(Resource):
     """Resource requests and limits of a shard."""
 
@@ -397,7 +439,7 @@ class Resources(Resource):
     limits: Mapping[str, Quantity] = described("For example memory: 1Gi.", default=dict, max_items=8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Template(Resource):
     """What goes into every shard's pod."""
 
@@ -411,7 +453,7 @@ class Template(Resource):
     image_pull_secrets: tuple[SecretReference, ...] = described("For the image.", default=(), max_items=8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Alerts(Resource):
     """Alert rules for Prometheus."""
 
@@ -450,7 +492,7 @@ def _devices_from(what: str) -> Any:
     return described(f"More {what}, from ConfigMaps in the fleet's namespace.", default=(), max_items=32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SensorFleetSpec(Resource):
     """Sensors that are watched together."""
 
@@ -466,6 +508,7 @@ class SensorFleetSpec(Resource):
     flame: FlamePercent = described("Thresholds for flame.", default=FlamePercent)
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
+    telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
     shards: int = _shards()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)
@@ -473,7 +516,7 @@ class SensorFleetSpec(Resource):
     paused: bool = described("Leave everything as it is.", default=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FleetRate(Resource):
     """Frame rates."""
 
@@ -482,7 +525,7 @@ class FleetRate(Resource):
     min: float = described("Frames per second kept under overload.", default=5.0, minimum=1, maximum=60)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ScoreThreshold(Resource):
     """A detector's threshold."""
 
@@ -490,18 +533,137 @@ class ScoreThreshold(Resource):
     threshold: float = described("Score from 0 to 1 that is reported as an alarm.", default=0.5, minimum=0, maximum=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class ModelInput(Resource):
+    """How a picture becomes the model's input: per channel (pixel x scale - mean) / std, pixels 0 to 255."""
+
+    width: int = described("Pixels.", default=640, minimum=16, maximum=2048)
+    height: int = described("Pixels.", default=640, minimum=16, maximum=2048)
+    fit: Literal["letterbox", "stretch"] = described(
+        "letterbox keeps the picture's proportions, with grey bars.", default="letterbox"
+    )
+    color: Literal["RGB", "BGR"] = described("Order of the channels.", default="RGB")
+    scale: float = described("0.00392157 makes 0 to 1.", default=0.00392157, minimum=0.0001, maximum=1000)
+    mean: tuple[float, ...] = described("Per channel, in their order.", default=(), min_items=3, max_items=3)
+    std: tuple[float, ...] = described(
+        "Per channel, in their order.", default=(), min_items=3, max_items=3, item=Limit(minimum=0.0001)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelClass(Resource):
+    """A class of the model's that is a sign of fire; the others are not listed."""
+
+    index: int = described("Number of the class, from 0.", minimum=0, maximum=9999)
+    kind: Literal["flame", "smoke"] = described("What it is a sign of.")
+    threshold: float = described("Score from which on it counts.", default=0.5, minimum=0.01, maximum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFile(Resource):
+    """A file in a PersistentVolumeClaim of the fleet's namespace, mounted read-only in every shard."""
+
+    claim_name: str = described(
+        "Name of the claim.", pattern=OBJECT_NAME, hint="is not the name of a claim", max_length=253
+    )
+    path: str = described(
+        "Of the file in the volume.",
+        pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*$",
+        hint="is not a path inside the volume, such as models/fire.onnx",
+        max_length=1024,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MapFile(Resource):
+    """A file in a ConfigMap of the fleet's namespace (binaryData, at most 1 MiB), mounted in every shard."""
+
+    name: str = described(
+        "Name of the ConfigMap.", pattern=OBJECT_NAME, hint="is not the name of a ConfigMap", max_length=253
+    )
+    key: str = described(
+        "The key that holds the file.", pattern=r"^[-._A-Za-z0-9]+$", hint="is not a key of a ConfigMap", max_length=253
+    )
+
+
+MODEL_PLACES = ("path", "configMapRef", "volumeRef")
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionModel(Resource):
+    """An ONNX model of your own, besides the built-in detectors."""
+
+    RULES = (
+        Rule(
+            "[has(self.path), has(self.configMapRef), has(self.volumeRef)].filter(given, given).size() == 1",
+            f"needs exactly one of {', '.join(MODEL_PLACES)}",
+            lambda value, _: sum(name in value for name in MODEL_PLACES) == 1,
+        ),
+    )
+    decoder: Literal["yolov5", "yolov8", "classification"] = described("What its output means; see docs/models.md.")
+    classes: tuple[ModelClass, ...] = described("Its classes that are signs of fire.", min_items=1, max_items=32)
+    path: str | None = described(
+        "Of the file, where the shard sees it: in its image, or on this machine.",
+        default=None,
+        min_length=1,
+        max_length=1024,
+    )
+    config_map_ref: MapFile | None = described("The file in a ConfigMap.", default=None)
+    volume_ref: VolumeFile | None = described("The file in a PersistentVolumeClaim.", default=None)
+    activation: Literal["none", "sigmoid", "softmax"] = described(
+        "What its scores still need to be 0 to 1.", default="none"
+    )
+    input: ModelInput = described("How a picture becomes its input.", default=ModelInput)
+    overlap: float = described(
+        "Two boxes of a class that share more of their union are one thing.", default=0.45, minimum=0.05, maximum=0.95
+    )
+    runtime: Literal["opencv", "onnxruntime"] = described(
+        "onnxruntime is often faster; the image needs the extra embereye[onnx].", default="opencv"
+    )
+    every: Duration = described(
+        "Between two looks at a camera in which something moves or is suspected.",
+        default=Duration(SECOND),
+        minimum=50 * MILLISECOND,
+        maximum=MINUTE,
+    )
+    idle: Duration = described(
+        "Between two looks at a camera in which nothing does.",
+        default=Duration(10 * SECOND),
+        minimum=50 * MILLISECOND,
+        maximum=HOUR,
+    )
+    budget: Duration = described(
+        "That one look may take; a slower model degrades its cameras.",
+        default=Duration(SECOND),
+        minimum=MILLISECOND,
+        maximum=MINUTE,
+    )
+    alarm_after: Duration = described(
+        "That a sign must last to be an alarm.",
+        default=Duration(4 * SECOND),
+        minimum=100 * MILLISECOND,
+        maximum=10 * MINUTE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Detection(Resource):
     """What is looked for in pictures."""
 
     detectors: tuple[Detector, ...] = described(
-        "Which detectors run.", default=("motion", "flame", "smoke"), unique=True, min_items=1, max_items=4
+        "Which built-in detectors run; a model runs wherever it is declared.",
+        default=("motion", "flame", "smoke"),
+        unique=True,
+        min_items=1,
+        max_items=5,
     )
+    model: DetectionModel | None = described("An ONNX model of your own.", default=None)
     flame: ScoreThreshold = described("Flame.", default=ScoreThreshold)
     smoke: ScoreThreshold = described("Smoke.", default=ScoreThreshold)
+    heat: Heat = described("Heat, of cameras that send temperatures.", default=Heat)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Evidence(Resource):
     """Pictures kept around an alarm."""
 
@@ -514,7 +676,7 @@ class Evidence(Resource):
     retention: Duration = described("How long they are kept.", default=Duration(7 * DAY), long=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CameraFleetSpec(Resource):
     """Cameras that are watched together."""
 
@@ -538,7 +700,7 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_DARK = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Condition(Resource):
     """The answer to one question about the fleet."""
 
@@ -550,7 +712,7 @@ class Condition(Resource):
     observed_generation: int = described("Of the spec that was judged.", default=0, minimum=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DarkDevice(Resource):
     """A declared device that is not covered."""
 
@@ -559,7 +721,7 @@ class DarkDevice(Resource):
     reason: str = described("Why it is dark.", default="")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceSummary(Resource):
     """How many devices are watched."""
 
@@ -569,7 +731,7 @@ class DeviceSummary(Resource):
     dark: tuple[DarkDevice, ...] = described("The others, the first 20.", default=(), max_items=MAX_DARK)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LoadSummary(Resource):
     """Measured by the shards, rounded."""
 
@@ -581,7 +743,7 @@ class LoadSummary(Resource):
     lead: float = described("Seconds until a new shard is ready.", default=0.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LastScale(Resource):
     """The latest change of the number of shards."""
 
@@ -592,7 +754,7 @@ class LastScale(Resource):
     inputs: Mapping[str, float] = described("What it was decided on.", default=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FleetStatus(Resource):
     """What the operator says about a fleet."""
 
@@ -615,7 +777,7 @@ class FleetStatus(Resource):
 # --- fleets ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FleetType:
     """Names of a fleet resource."""
 
@@ -654,7 +816,7 @@ class FleetError(UserError):
         self.problems = problems
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """A fleet as it is declared."""
 
@@ -732,7 +894,7 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceList(Resource):
     """What a ConfigMap's key holds, wrapped so that it is validated as a fleet's own list is."""
 

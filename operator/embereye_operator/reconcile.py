@@ -130,16 +130,15 @@ class _Pass:
         return self.record.assignments
 
     def _previous(self) -> FleetStatus:
-        stored = self.fleet.status
-        if self.memory.status and self.memory.status[0] == stored:
-            self.memory.status = stored, self.memory.status[1]
-            return self.memory.status[1]
-        try:
-            status: FleetStatus = from_manifest(FleetStatus, stored)
-        except (TypeError, ValueError, AttributeError):
-            return FleetStatus()  # written by another version, or by hand
-        self.memory.status = stored, status
-        return status
+        """What the status says; a manifest without one says that it is what it was at the last pass."""
+        if stored := self.fleet.status:
+            try:
+                self.memory.status = from_manifest(FleetStatus, stored)
+            except (TypeError, ValueError, AttributeError):
+                self.memory.status = None  # written by another version, or by hand
+        elif "status" in self.fleet.manifest:
+            self.memory.status = None
+        return self.memory.status or FleetStatus()
 
     async def _declared(self) -> list[Device]:
         """All devices: the manifest's, then those of the ConfigMaps it names.
@@ -408,12 +407,20 @@ class _Pass:
         # Deployments first: a shard that drains still wants its Service.
         for child in sorted(children.values(), key=lambda child: (child["kind"] != "Deployment", identity(child))):
             name = identity(child)[1]
-            if identity(child) in keep or name in staying:
+            if identity(child) in keep or name in staying or self._waits_for_its_shard(child):
                 continue
             self.actions.append(f"delete {' '.join(identity(child))}")
             await self.runtime.delete(child)
             if child["kind"] == "Deployment":
                 self.gone.add(name)
+
+    def _waits_for_its_shard(self, child: Manifest) -> bool:
+        """Whether it is the Service of a shard that scaling may bring back: a new one would have another address.
+
+        Whoever looked the name up goes on with the old address for as long as it believes the answer, up to a minute.
+        """
+        index = shard_index(self.fleet, child["metadata"]["name"])
+        return child["kind"] == "Service" and index is not None and index < self.fleet.spec.autoscaling.max_shards
 
     def _may_go(self, shard: str, children: Mapping[Identity, Manifest]) -> bool:
         deployment = children.get(("Deployment", shard), {})
@@ -502,10 +509,9 @@ class _Pass:
         status = build_status(facts, self.previous)
         if status == self.previous:
             status = self.previous  # one of them is enough to keep
-        if status is not self.previous or not self.fleet.status:
-            manifest = to_manifest(status)
-            await self.runtime.write_status(self.fleet, manifest)
-            self.memory.status = manifest, status
+        if status is not self.memory.status:
+            await self.runtime.write_status(self.fleet, to_manifest(status))
+            self.memory.status = status
             self.actions.append("write status")
             await self._announce(status)
         progressing = status.condition("Progressing")

@@ -87,6 +87,7 @@ def described(description: str, *, default: Any = MISSING, **constraints: Any) -
 class Resource:
     """Base of the dataclasses that are part of a resource; `RULES` are judged on the whole object."""
 
+    __slots__ = ()
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
 
@@ -386,6 +387,17 @@ def _broken_rules(cls: type, root: Constraint, value: Any, old: Any, path: str) 
                 yield f"{where}{rule.field_path}: {shown}{rule.message}"
 
 
+@cache
+def _made(hint: Any) -> Any:
+    """The dataclass `hint` with nothing but defaults; None where that cannot be."""
+    if not dataclasses.is_dataclass(hint) or any(
+        field.default is MISSING and field.default_factory is MISSING
+        for field, _, _ in _fields(typing.cast("type", hint))
+    ):
+        return None
+    return typing.cast("type", hint)()
+
+
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
@@ -393,11 +405,12 @@ def from_manifest(hint: Any, value: Any) -> Any:
     """`value`, valid and with its defaults, as the dataclass `hint`; fields that the dataclass lacks are left out."""
     hint = _unwrap(hint)
     if dataclasses.is_dataclass(hint):
-        known = {
-            field.name: from_manifest(inner, value[camel(field.name)])
-            for field, inner, _ in _fields(typing.cast("type", hint))
-            if value.get(camel(field.name)) is not None
-        }
+        known = {}
+        for field, inner, _ in _fields(typing.cast("type", hint)):
+            if value.get(camel(field.name)) is not None:
+                entry, default = from_manifest(inner, value[camel(field.name)]), _made(_unwrap(inner))
+                # Most of a fleet is as it is by default: one of each is enough for all fleets.
+                known[field.name] = default if entry == default else entry
         return typing.cast("type", hint)(**known)
     origin = typing.get_origin(hint)
     if origin is tuple:

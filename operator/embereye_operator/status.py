@@ -59,7 +59,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
     conditions = (
         _ready(facts, ready),
         _progressing(facts),
-        _degraded(facts),
+        _degraded(facts, previous),
         _covered(facts, devices),
         _scaling_active(facts),
         _metrics_available(facts),
@@ -131,11 +131,26 @@ def _progressing(facts: Facts) -> Condition:
     return _condition("Progressing", False, "Settled", f"placement {facts.epoch} is in force everywhere")
 
 
-def _degraded(facts: Facts) -> Condition:
-    if not facts.problems:
+def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
+    problems = dict(facts.problems)
+    if less := _less_detected(facts):
+        problems["DetectionDegraded"] = less
+    if not problems:
         return _condition("Degraded", False, "AsExpected", "")
-    reason = next(iter(facts.problems))
-    return _condition("Degraded", True, reason, "; ".join(facts.problems.values())[:4000])
+    condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values())[:4000])
+    before = previous.condition("Degraded")
+    same = before and before.reason == condition.reason and _shape(before.message) == _shape(condition.message)
+    return before if before and same else condition
+
+
+def _less_detected(facts: Facts) -> str:
+    """Which devices detect less than was asked for, and why: devices of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for shard, status in sorted(facts.statuses.items()):
+        for device in status.devices if status and status.epoch == facts.epoch else ():
+            if device.degraded and facts.placement.get(device.id) == shard:
+                by_reason.setdefault(_shape(device.degraded), [device.degraded]).append(device.id)
+    return "; ".join(f"{_listed(ids, 5)}: {why}" for why, *ids in by_reason.values())
 
 
 def _covered(facts: Facts, devices: DeviceSummary) -> Condition:

@@ -28,6 +28,7 @@ class FakeShard:
     name: str
     assignment: Assignment = field(default_factory=Assignment)
     dark: dict[str, str] = field(default_factory=dict)  # device → reason
+    degraded: dict[str, str] = field(default_factory=dict)  # likewise
     draining: bool = False
     reachable: bool = True
     load: Load = field(default_factory=Load)
@@ -56,6 +57,7 @@ class FakeShard:
                 zone=device.zone,
                 covered=not self.why_dark(device.id),
                 reason=self.why_dark(device.id),
+                degraded=self.degraded.get(device.id, ""),
             )
             for device in self.assignment.devices
         ]

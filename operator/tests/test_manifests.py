@@ -210,3 +210,21 @@ def test_a_changed_assignment_does_not_roll_pods() -> None:
 )  # fmt: skip
 def test_a_shards_index_is_read_from_its_name(name: str, index: int | None) -> None:
     assert shard_index(fleet(), name) == index
+
+
+def test_raw_readings_are_kept_where_the_fleet_asks_for_it() -> None:
+    def pod(**telemetry: Any) -> tuple[dict[str, str], list[Manifest], list[Manifest]]:
+        spec = build_deployment(fleet(telemetry=telemetry), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+        [container] = spec["containers"]
+        return {each["name"]: each["value"] for each in container["env"]}, container["volumeMounts"], spec["volumes"]
+
+    environment, _, _ = pod()
+    assert "EMBEREYE_TELEMETRY" not in environment
+    environment, mounts, _ = pod(archive=True, size="2Gi")
+    assert environment["EMBEREYE_TELEMETRY"] == "/var/lib/embereye/telemetry"
+    assert environment["EMBEREYE_TELEMETRY_BYTES"] == str(2 * 1024**3)
+    assert "telemetry" not in {mount["name"] for mount in mounts}
+    _, mounts, volumes = pod(archive=True, claim="readings")
+    assert {"name": "telemetry", "mountPath": "/var/lib/embereye/telemetry"} in mounts
+    assert {"name": "telemetry", "persistentVolumeClaim": {"claimName": "readings"}} in volumes
+    assert "telemetry" not in {mount["name"] for mount in pod(claim="readings")[1]}

@@ -96,9 +96,11 @@ def essence(found: dict[tuple[str, str], Any]) -> Any:
     }
 
 
-def names(shards: int, kind: str = "sensors", fleet: str = "hall") -> set[tuple[str, str]]:
+def names(shards: int, kind: str = "sensors", fleet: str = "hall", *, services: int = 0) -> set[tuple[str, str]]:
+    """What a fleet's children are called; `services` where there were more shards: their addresses are kept."""
     base = f"{fleet}-{kind}"
-    each = {(which, f"{base}-{index}") for index in range(shards) for which in ("Deployment", "Service")}
+    each = {("Deployment", f"{base}-{index}") for index in range(shards)}
+    each |= {("Service", f"{base}-{index}") for index in range(max(shards, services))}
     return each | {("Service", base), ("PodDisruptionBudget", base), ("ConfigMap", f"{base}-placement")}
 
 
@@ -246,9 +248,11 @@ def test_what_is_changed_by_hand_comes_back(
 def test_kubectl_scale_makes_shards_and_takes_them_away(cluster: ApiServer, namespace: str, running: int) -> None:
     fleet = create(cluster, sensor_fleet(namespace))
     settled(cluster, namespace, names(1))
-    for count in (3, 1):
+    addresses = set()
+    for count in (3, 1, 3):
         cluster.merge(f"{path_of(fleet)}/scale", {"spec": {"replicas": count}})
-        settled(cluster, namespace, names(count))
+        found = settled(cluster, namespace, names(count, services=3))
+        addresses.add(found["Service", "hall-sensors-2"]["spec"]["clusterIP"])
 
         def told(count: int = count) -> bool:
             scale = cluster.get(f"{path_of(fleet)}/scale")
@@ -258,6 +262,7 @@ def test_kubectl_scale_makes_shards_and_takes_them_away(cluster: ApiServer, name
             )
 
         wait_for(told, f"{count} shards in the scale subresource")
+    assert len(addresses) == 1, "a shard that comes back is where it was"
 
 
 def test_a_deleted_fleet_takes_its_children_along(cluster: ApiServer, namespace: str, running: int) -> None:
@@ -329,7 +334,8 @@ def test_an_operator_that_is_killed_anywhere_is_followed_by_one_that_finishes(
             time.sleep(chance.uniform(0.0, 0.15))
             process.send_signal(signal.SIGKILL)
     with operator(cluster, tmp_path / "log", namespace) as (process, port):
-        settled(cluster, namespace, names(2))
+        kept = {("Service", "hall-sensors-2")}  # where the third shard was made before the operator was killed
+        wait_for(lambda: set(children(cluster, namespace)) - kept == names(2), "two shards")
 
         def finished() -> bool:
             status = (cluster.get(path_of(fleet)) or {}).get("status", {})

@@ -112,6 +112,9 @@ async def test_a_leaving_shard_goes_only_after_the_others_have_taken_over() -> N
     outcome = await world.settle()
     log = world.runtime.log
     assert log.index("assign hall-sensors-0") < log.index("delete Deployment hall-sensors-1")
+    assert ("Service", "hall-sensors-1") in world.runtime.objects, "its address is kept: it may come back"
+    world.manifest["spec"]["autoscaling"] = {"maxShards": 1}
+    await world.settle()
     assert ("Service", "hall-sensors-1") not in world.runtime.objects
     assert set(world.runtime.objects[PLACEMENT]["data"]) == {"hall-sensors-0.json", PLACEMENT_KEY}
     assert world.owners() == {f"s-{number:02}": ["hall-sensors-0"] for number in range(12)}

@@ -148,12 +148,13 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
         pods = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1}}
         create(cluster, stray("PodDisruptionBudget", namespace, pods))
         create(cluster, stray("ConfigMap", namespace, {"data": {}}))
+        create(cluster, stray("Service", namespace, {"spec": {"ports": [{"port": 1}]}}))
         leftover = stray("ConfigMap", namespace, {})["metadata"]
         for path, kind in ((policies, "NetworkPolicy"), (foreign[0], "ServiceMonitor")):
             group, version = path.split("/")[2:4]
             body = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": leftover, "spec": {"podSelector": {}}}
             cluster.request("POST", path.format(f"namespaces/{namespace}/"), body)
-        settled(cluster, namespace, names(1) | names(2, "cameras", "yard"))
+        settled(cluster, namespace, names(1, services=2) | names(2, "cameras", "yard"))
         events = {"kind": "Event", "metadata": {"namespace": namespace}}
         wait_for(lambda: cluster.get(path_of(events, name=False))["items"], "an event")
 

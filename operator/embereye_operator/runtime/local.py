@@ -350,8 +350,12 @@ class LocalRuntime:
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         for mount in container["volumeMounts"]:
             volume = volumes[mount["name"]]
+            if "persistentVolumeClaim" in volume:
+                continue  # a folder inside another one here, too
             if "configMap" in volume:
                 folder = self._folder("config", namespace, volume["configMap"]["name"])
+            elif "persistentVolumeClaim" in volume:
+                folder = self._folder("volumes", namespace, volume["persistentVolumeClaim"]["claimName"])
             else:
                 folder = self._folder("shards", namespace, metadata["name"])
             if mount["mountPath"] != "/tmp":

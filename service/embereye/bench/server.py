@@ -22,7 +22,7 @@ from embereye.shard.reporter import Reporter
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import Coverage, ShardHello
-from embereye.v1.ingest_pb2 import Ack, IngestRequest, IngestResponse, Watermark
+from embereye.v1.ingest_pb2 import Ack, IngestRequest, IngestResponse, TakeOverRequest, TakeOverResponse, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestServicer, add_IngestServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, SensorSettings
 from embereye.v1.types_pb2 import Device
@@ -61,6 +61,9 @@ class _Acknowledger(IngestServicer):
             marks = [Watermark(device=batch.device, epoch=batch.epoch) for batch in request.devices]
             _Counter.total += sum(len(batch.readings) + len(batch.columns.time_ns) for batch in request.devices)
             yield IngestResponse(ack=Ack(watermarks=marks))
+
+    async def TakeOver(self, request: TakeOverRequest, context: object) -> TakeOverResponse:
+        return TakeOverResponse()
 
 
 def memory_kb() -> int:

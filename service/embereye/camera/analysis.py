@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.camera.mailbox import Frame
+from embereye.camera.ring import Kept
 from embereye.v1.types_pb2 import Level
-from embereye.vision.detector import Detector, working_scale
+from embereye.vision.detector import Detector, to_working_size, working_scale
+from embereye.vision.health import PictureHealth
 from embereye.vision.observation import Observation
 
 Picture = npt.NDArray[np.uint8]
@@ -38,6 +40,8 @@ class Analysis:
     observation: Observation
     still: bytes  # JPEG; empty: no new one
     cpu_seconds: float
+    fault: str = ""  # why the picture is not fit to see a fire in; empty: it is
+    kept: Kept | None = None  # what to keep as evidence where the frame itself is no JPEG
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Analyst:
     """One camera's detector and what it needs between frames. One thread at a time."""
 
     detector: Detector
+    health: PictureHealth = field(default_factory=PictureHealth)
     still_ns: int = field(default=0, init=False)
     still_level: Level.ValueType = field(default=Level.LEVEL_CLEAR, init=False)
 
@@ -53,11 +58,13 @@ class Analyst:
         began = time.thread_time()
         picture = decode(frame.data, working_scale(frame.header.width, frame.header.height))
         observation = self.detector.detect(picture, frame.time_ns, frame.lost)
+        if self.health.due(frame.received_ns) and not frame.lost:
+            self.health.observe(to_working_size(picture), frame.received_ns, suspected=observation.suspected)
         still = b""
         if self._still_due(observation, frame):
             self.still_ns, self.still_level = frame.received_ns, observation.level
             still = make_still(frame, observation)
-        return Analysis(observation, still, time.thread_time() - began)
+        return Analysis(observation, still, time.thread_time() - began, self.health.fault)
 
     def _still_due(self, observation: Observation, frame: Frame) -> bool:
         if observation.level > self.still_level:

@@ -41,6 +41,7 @@ class Settings:
     camera: CameraSettings
     fps: float = 0.0  # at most this many frames/s are taken at all, as of a slower camera; 0: all
     seconds: float = STREAM_SECONDS  # of a stream
+    most: float = 0.0  # seconds of a file; 0: all of it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,17 +135,19 @@ def watch(source: str, settings: Settings, seen: Seen | None = None) -> Replay:
 
     what = declared(source)
     if what.kind == "file":
-        _play(what.address, show)
+        _play(what.address, show, settings.most)
     else:
         asyncio.run(_pull(source, settings.seconds, show))
     return replay
 
 
-def _play(path: str, show: Callable[[bytes, float], None]) -> None:
+def _play(path: str, show: Callable[[bytes, float], None], most: float) -> None:
     if not Path(path).is_file():
         raise SourceError("it is not a file")
     shown = False
     for data, seconds in frames(path):
+        if most and seconds > most:
+            return
         show(data, seconds)
         shown = True
     if not shown:

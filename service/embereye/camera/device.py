@@ -4,30 +4,40 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from embereye.camera.analysis import Analysis, Analyst, UndecodableError
 from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
+from embereye.camera.model import CameraModel, ModelHost
+from embereye.camera.reception import Reception
+from embereye.camera.ring import Budget, Kept, Ring
+from embereye.camera.schedule import least_rate
 from embereye.camera.sources.push import Verdict
+from embereye.camera.thermal import ThermalAnalyst
+from embereye.camera.workers import Work
 from embereye.shard.coverage import SECOND, Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device, Level, Term
 from embereye.vision.detector import Detector
+from embereye.vision.health import PictureHealth
 from embereye.vision.observation import Box, Observation
-from embereye.vision.thresholds import FlameThresholds
+from embereye.vision.persistence import merged
+from embereye.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.zone.sentences import kind_word
 
 logger = logging.getLogger(__name__)
 
 DEADLINE_NS = 2 * SECOND  # where the assignment names none
-FROZEN_NS = 5 * SECOND  # a still scene has noise; a picture that is the same to the last bit is a stuck camera
-BLIND_NS = SECOND  # of a black or blank picture before it counts: a cut or a flash is no blindness
+EVIDENCE_NS = (5 * SECOND, 10 * SECOND)  # before and after an alarm, where the assignment names none
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
+COST_SHARE = 0.1  # of what a frame took that goes into what the next ones are expected to take
+PROBE_NS = 10 * SECOND  # between two frames of a camera that is refused: it may have become cheaper
 RATE_FRAMES = 32  # over which the frame rate is measured
-AVAILABLE = ("flame", "motion")  # detectors of this version
+AVAILABLE = ("flame", "heat", "motion", "smoke")  # built-in detectors of this version
+MODEL = "model"  # the fleet's own
 
 
 @dataclass(frozen=True)
@@ -37,13 +47,19 @@ class Setup:
     detectors: tuple[str, ...]
     masks: bytes  # serialised, to compare
     flame_threshold: float
+    smoke_threshold: float
+    model: bytes  # serialised, to compare; empty: none
+    heat: bytes  # thresholds and what a word is worth, serialised, to compare
 
     @classmethod
     def of(cls, device: Device, settings: CameraSettings) -> "Setup":
         """The setup of `device` under `settings`; the device's own detectors come first, none at all means all."""
         masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
-        detectors = tuple(sorted(device.detectors or settings.detectors or AVAILABLE))
-        return cls(detectors, masks, settings.flame_threshold)
+        detectors = tuple(sorted(device.detectors or {*(settings.detectors or AVAILABLE), MODEL}))
+        model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
+        heat = settings.heat.SerializeToString(deterministic=True)
+        heat += b";" + device.radiometry.SerializeToString(deterministic=True)
+        return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, model, heat)
 
 
 class CameraDevice:
@@ -54,19 +70,27 @@ class CameraDevice:
         device: Device,
         settings: CameraSettings,
         *,
+        budget: Budget,
         submit: Callable[["CameraDevice"], None],
         report: Callable[["CameraDevice", Observation], None],
+        host: ModelHost | None = None,
         delays: Delays | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.device = device
+        self.model: CameraModel | None = None
+        self._host = host
         self.mailbox = Mailbox()
+        self.ring = Ring(budget)
+        self.latest: Kept | None = None  # the frame that was analysed last
         self.watch = Watch()
         self.state = "waiting for a sender"
         self.unopened = ""  # why the source cannot be opened at all
         self.observation: Observation | None = None
         self.still = b""  # JPEG
         self.cpu_seconds = 0.0
+        self.cost_seconds = 0.0  # of a worker thread per frame, smoothed; 0: not known yet
+        self.refused = ""  # why this shard cannot serve it, or ""
         self.failures = 0  # of the analysis
         self.pushed = False
         self._submit = submit
@@ -75,38 +99,74 @@ class CameraDevice:
         self._clock = clock
         self._still_ns = 0
         self._time_ns = 0  # of the latest frame
-        self._changed_ns = 0  # when the picture last differed from the one before
-        self._sighted_ns = 0  # when the picture last showed anything
+        self._fault = ""  # what is wrong with the picture
+        self._health: PictureHealth
+        self._view = ("", "")
+        self._reception = Reception()
         self._failing = ""
         self._hanging = ""
         self._arrivals: deque[int] = deque(maxlen=RATE_FRAMES)
         self._setup: Setup | None = None
+        self._heat = settings.heat
+        self._thermal: ThermalAnalyst
+        self._radiometric = False  # whether the latest frame held temperatures
         self._analyst: Analyst
         self.deadline_ns = DEADLINE_NS
+        self.least_rate = 0.0  # frames/s
+        self.evidence_ns = EVIDENCE_NS
         self.configure(device, settings)
 
     def configure(self, device: Device, settings: CameraSettings) -> None:
         """Take new settings; the detector forgets what it saw only if what it depends on changed."""
-        self.device = device
+        self.device, self._heat = device, settings.heat
         self.deadline_ns = settings.deadline_ns or DEADLINE_NS
-        self.mailbox.fps_target = device.fps_target
-        setup = Setup.of(device, settings)
-        if setup != self._setup:
-            self._setup = setup
+        self.least_rate = least_rate(device.fps_min, self.deadline_ns)
+        self.mailbox.pace.configure(device.fps_target, self.least_rate)
+        before, after = EVIDENCE_NS
+        self.evidence_ns = settings.evidence_before_ns or before, settings.evidence_after_ns or after
+        view = (device.source, device.view)
+        past, setup = self._setup, Setup.of(device, settings)
+        self._setup = setup
+        if past is None or view != self._view:
+            self._health, self._view = PictureHealth(), view
             self._renew()
+        elif replace(setup, model=past.model) != past:
+            self._renew()
+        self._health.patience_ns = self.deadline_ns
+        if past is None or (setup.model, setup.masks) != (past.model, past.masks):
+            self._choose_model(settings)
 
     @property
     def idle_detectors(self) -> str:
         """Why nothing can be detected here at all, or ''."""
         assert self._setup
-        if any(name in AVAILABLE for name in self._setup.detectors):
+        if self.model or self._builtin:
             return ""
+        if self._setup.detectors == (MODEL,):
+            return "model is its only detector, and its fleet declares no detection.model"
         return f"this version has none of its detectors: {', '.join(self._setup.detectors)}"
 
     def _renew(self) -> None:
         assert self._setup
-        flame = FlameThresholds(score_min=self._setup.flame_threshold or FlameThresholds.score_min)
-        self._analyst = Analyst(Detector(flame if "flame" in self._setup.detectors else None, self.device.masks))
+        setup = self._setup
+        flame = FlameThresholds(score_min=setup.flame_threshold or FlameThresholds.score_min)
+        smoke = SmokeThresholds(score_min=setup.smoke_threshold or SmokeThresholds.score_min)
+        detector = Detector(
+            flame if "flame" in setup.detectors else None,
+            smoke if "smoke" in setup.detectors else None,
+            self.device.masks,
+        )
+        self._analyst = Analyst(detector, self._health)
+        self._thermal = ThermalAnalyst(self._heat, self.device.radiometry, self.device.masks)
+
+    def _choose_model(self, settings: CameraSettings) -> None:
+        assert self._setup
+        if self.model and self._host:
+            self._host.workers.withdraw(self.model)
+        self.model = None
+        if self._setup.model and self._host:
+            model = settings.model
+            self.model = CameraModel(self.device.id, self._host, model, tuple(self.device.masks), self._clock)
 
     def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""
@@ -120,6 +180,8 @@ class CameraDevice:
         return Verdict(taken=True, reason=self._take(data, self._believed(time_ns, now), now, tally))
 
     def _believed(self, time_ns: int, now: int) -> int:
+        if time_ns:
+            self._reception.stamp(time_ns, now)
         # A clock that stands still or is far off must not blind a detector that works with time.
         return time_ns if self._time_ns < time_ns and abs(time_ns - now) < CLOCK_SKEW_NS else now
 
@@ -127,8 +189,11 @@ class CameraDevice:
         self.watch.heard_ns = now
         self._arrivals.append(now)
         self._time_ns = max(time_ns, self._time_ns)
-        boosted = self.observation is not None and self.observation.suspected
-        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=boosted, lost=lost)
+        if self.refused and now - self.watch.analysed_ns < PROBE_NS:
+            self.mailbox.refuse(tally)
+            return ""
+        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=self.urgent, lost=lost)
+        self._reception.frame(1.0 if reason else min(1.0, sum(w * h for _, _, w, h in lost)), now)
         if self.mailbox.waiting:
             self._submit(self)
         return reason
@@ -139,16 +204,30 @@ class CameraDevice:
 
     def work(self, frame: Frame) -> object:
         """Analyse `frame`; on a worker thread."""
-        return self._analyst.analyse(frame)
+        return self._thermal.analyse(frame) if frame.radiometric else self._analyst.analyse(frame)
 
-    def done(self, frame: Frame, result: object) -> None:
-        """Take what became of `frame`."""
+    @property
+    def pause(self) -> float:
+        """Seconds between two frames beyond which it breaks its `fps.min` or its deadline."""
+        return 1.0 / self.least_rate
+
+    @property
+    def urgent(self) -> bool:
+        """Whether fire is suspected: flicker is told from every frame."""
+        return self.observation is not None and self.observation.urgent
+
+    def done(self, work: Work) -> None:
+        """Take what became of a frame."""
         now = self._clock()
+        frame, result = work.frame, work.result
         self._hanging = ""
+        self.cost_seconds += (work.seconds - self.cost_seconds) * (COST_SHARE if self.cost_seconds else 1.0)
+        self.mailbox.pace.learn(work.waited, now, urgent=self.urgent)
         if isinstance(result, Analysis):
             self._analysed(frame, result, now)
         elif isinstance(result, UndecodableError):
             self.mailbox.failed(frame, "undecodable", str(result), now)
+            self._reception.spoilt()
         else:
             self.failures += 1
             self.mailbox.failed(frame, "analysis failed", f"{type(result).__name__}: {result}", now)
@@ -156,28 +235,34 @@ class CameraDevice:
             if reason != self._failing and isinstance(result, BaseException):
                 logger.error("camera %s: %s", self.device.id, reason, exc_info=result)
             self._failing = reason
+            self._health = PictureHealth()
             self._renew()  # its memory may be what it fails on
-        if self.mailbox.waiting:
-            self._submit(self)
 
     def _analysed(self, frame: Frame, result: Analysis, now: int) -> None:
         self.mailbox.analysed(frame)
         self._failing = ""
         seen = result.observation
+        self._radiometric = frame.radiometric
+        if self.model and not frame.radiometric:
+            self.model.offer(frame, seen)
+            seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
         self.cpu_seconds += result.cpu_seconds
         self.watch.analysed_ns = now
         self._delays.observe((now - frame.received_ns) / SECOND)
-        if not seen.unchanged or not self._changed_ns:
-            self._changed_ns = now
-        if not seen.blind:
-            self._sighted_ns = now
-        elif not self._sighted_ns:
-            self._sighted_ns = now - BLIND_NS
+        self._fault = result.fault
         self.observation = seen
+        kept = result.kept
+        if not frame.radiometric:
+            kept = Kept(frame.time_ns, frame.data, frame.header.width, frame.header.height)
+        if kept:
+            self.latest = kept
+            self.ring.add(kept, self.evidence_ns[0], suspected=seen.suspected)
         if result.still:
             self.still, self._still_ns = result.still, now
-        if not self.blindness(now):
-            self._report(self, seen)
+        if self.blindness(now):
+            # Whoever cannot see may still raise an alarm, but must not say that a fire is out.
+            seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.LEVEL_CLEAR))
+        self._report(self, seen)
 
     def hangs(self, seconds: float) -> None:
         """Learn that the analysis of one frame does not end."""
@@ -189,25 +274,49 @@ class CameraDevice:
             return self.idle_detectors
         if self._failing or self._hanging:
             return self._failing or self._hanging
-        frozen = now - self._changed_ns
-        if self._changed_ns and frozen > max(self.deadline_ns, FROZEN_NS):
-            return f"picture frozen: exactly the same for {frozen / SECOND:.0f} s"
-        if self.observation and self.observation.blind and now - self._sighted_ns >= BLIND_NS:
-            return self.observation.blind
-        return ""
+        if self._fault:
+            return self._fault
+        if unsuited := self._unsuited:
+            return unsuited
+        fault = self._reception.fault(now)
+        if fault and now - self.mailbox.rejected_ns <= self.deadline_ns:
+            return f"{fault}; at last: {self.mailbox.rejected_reason}"
+        return fault or ("" if self._builtin else self.degraded(now))
+
+    @property
+    def _unsuited(self) -> str:
+        """Why the detectors that there are can make nothing of such frames, or ''."""
+        assert self._setup
+        if self._radiometric or not self.observation or self.model:
+            return ""
+        if any(name in self._setup.detectors for name in AVAILABLE if name != "heat"):
+            return ""
+        return "its frames are pictures: heat, its only detector, needs 16-bit frames of temperatures"
+
+    @property
+    def _builtin(self) -> bool:
+        assert self._setup
+        return any(name in AVAILABLE for name in self._setup.detectors)
+
+    def degraded(self, now: int) -> str:
+        """Why less is detected here than was asked for, or ''."""
+        return self.model.degraded(now) if self.model else ""
 
     def reason(self, now: int) -> str:
         """One sentence why this camera is not covered, or ''."""
-        if self.unopened:
-            return self.unopened
+        if self.unopened or self.refused:
+            return self.unopened or self.refused
         self.watch.blind = self.blindness(now)
         reason = self.watch.reason(now, self.deadline_ns)
         if not reason or reason == self.watch.blind:
             return reason
-        if self.watch.blind:
+        silent = now - self.watch.heard_ns > self.deadline_ns
+        if self.watch.blind and (self.idle_detectors or not silent):
             return self.watch.blind
-        if now - self.watch.heard_ns > self.deadline_ns:
+        if silent:
             return f"{reason}; source: {self.state}"
+        if self.mailbox.waiting:
+            return f"{reason}; the shard is overloaded: its frames wait for their turn"
         if now - self.mailbox.rejected_ns <= self.deadline_ns:
             return f"{reason}; frames are rejected: {self.mailbox.rejected_reason}"
         return reason
@@ -226,6 +335,7 @@ class CameraDevice:
             latest=self._latest(now),
             picture=self.still if now - self._still_ns < STILL_TOLD_NS else b"",
             state=self._state(now),
+            degraded=self.degraded(now),
         )
 
     def _state(self, now: int) -> str:
@@ -234,13 +344,25 @@ class CameraDevice:
         return self.state
 
     def _latest(self, now: int) -> list[Term]:
-        terms = [Term(name="fps", value=self.frame_rate(now), unit="1/s")]
+        pace = self.mailbox.pace
+        terms = [
+            Term(name="fps", value=self.frame_rate(now), unit="1/s"),
+            Term(name="fps.target", value=pace.rate, threshold=self.least_rate, unit="1/s"),
+        ]
         if seen := self.observation:
             terms += [
                 Term(name="age", value=(now - seen.time_ns) / 1e6, unit="ms"),
                 Term(name="motion", value=100 * seen.motion, unit="%"),
             ]
+            terms += [
+                Term(name=t.name, value=t.value, unit=t.unit)
+                for of in seen.findings
+                for t in of.terms
+                if t.unit == "°C" and t.name == "temperature.max"
+            ]
             terms += [Term(name=f"{kind_word(of.kind)}.score", value=of.score, unit="1") for of in seen.findings]
+        if self.model and self.model.runs:
+            terms.append(Term(name="model.run", value=self.model.seconds * 1e3, unit="ms"))
         return terms
 
     def frame_rate(self, now: int) -> float:

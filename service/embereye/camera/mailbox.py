@@ -1,13 +1,15 @@
 """The one-slot mailbox of a camera: compressed frames, the latest wins, and the ledger of what became of each."""
 
+from collections import deque
 from dataclasses import dataclass, field
 
+from embereye.camera.schedule import Pace
 from embereye.shard.ledger import Ledger
 from embereye.vision.observation import Box
+from embereye.wire import radiometric
 from embereye.wire.jpeg import JpegError, JpegHeader, read_header
 
 MAX_BYTES = 8 * 1024 * 1024  # of one compressed frame
-EARLY = 0.8  # of the target period: cameras jitter, and every second frame of a doubled rate is on time
 
 
 @dataclass(slots=True)
@@ -29,23 +31,30 @@ class Frame:
     tally: Tally | None = None
     lost: tuple[Box, ...] = ()  # parts of the picture that did not arrive
 
+    @property
+    def radiometric(self) -> bool:
+        """Whether it holds temperatures, not a picture."""
+        return radiometric.is_radiometric(self.data)
+
 
 @dataclass
 class Mailbox:
-    """Holds at most one frame; `ledger` counts all that were offered."""
+    """Holds at most one frame; `ledger` counts all that were offered. Any thread may `take`."""
 
-    fps_target: float = 0.0  # frames/s above which frames are shed; 0: no limit
+    pace: Pace = field(default_factory=Pace)
     ledger: Ledger = field(default_factory=Ledger)
-    bytes_offered: int = 0
     rejected_ns: int = 0  # when a frame was rejected last; 0: never
     rejected_reason: str = ""
-    _frame: Frame | None = None
-    _accepted_ns: int = 0
+    # Popping is atomic: a frame is either taken by a worker thread or superseded, never both.
+    _slot: deque[Frame] = field(default_factory=deque)
 
     @property
     def waiting(self) -> Frame | None:
         """The frame that waits, left where it is."""
-        return self._frame
+        try:
+            return self._slot[0]
+        except IndexError:
+            return None
 
     def offer(
         self,
@@ -62,11 +71,10 @@ class Mailbox:
         `boosted` takes it even above the target rate: flicker under suspicion needs every frame.
         """
         self.ledger.offered += 1
-        self.bytes_offered += len(data)
         try:
             if len(data) > MAX_BYTES:
                 raise JpegError("too large", f"{len(data)} bytes, at most {MAX_BYTES}")
-            header = read_header(data)
+            header = radiometric.read_header(data) if radiometric.is_radiometric(data) else read_header(data)
             if not header.complete:
                 raise JpegError("truncated", f"no end of image within {len(data)} bytes")
         except JpegError as error:
@@ -75,20 +83,25 @@ class Mailbox:
             if tally:
                 tally.shed += 1
             return str(error)
-        early = self.fps_target > 0 and received_ns - self._accepted_ns < EARLY * 1e9 / self.fps_target
-        if early and not boosted:
-            self.shed(tally, "above target rate")
+        if not boosted and (reason := self.pace.take(received_ns)):
+            self.shed(tally, reason)
             return ""
-        self._accepted_ns = received_ns
-        if self._frame:
-            self.shed(self._frame.tally, "superseded")
-        self._frame = Frame(data, header, time_ns, received_ns, tally, lost)
+        if superseded := self.take():
+            self.shed(superseded.tally, "superseded")
+        self._slot.append(Frame(data, header, time_ns, received_ns, tally, lost))
         return ""
 
     def take(self) -> Frame | None:
         """The waiting frame, taken out; whoever takes it tells `analysed`, `failed` or `shed` about it."""
-        frame, self._frame = self._frame, None
-        return frame
+        try:
+            return self._slot.pop()
+        except IndexError:
+            return None
+
+    def refuse(self, tally: Tally | None) -> None:
+        """Count a frame of a camera that is not served, unseen."""
+        self.ledger.offered += 1
+        self.shed(tally, "refused")
 
     def analysed(self, frame: Frame) -> None:
         """Count `frame` as analysed."""

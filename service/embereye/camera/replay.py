@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from embereye.camera.device import CameraDevice
+from embereye.camera.ring import Budget
 from embereye.camera.signs import signs
+from embereye.camera.workers import Work
 from embereye.shard.episodes import Episodes
 from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
 from embereye.v1.evidence_pb2 import EvidenceItem
@@ -62,7 +64,12 @@ class Replay:
     def __post_init__(self) -> None:
         device = Device(id="camera", zone="recording", fps_target=self.fps_target)
         self.camera = CameraDevice(
-            device, self.settings, submit=self._work, report=self._observe, clock=lambda: self._now_ns
+            device,
+            self.settings,
+            budget=Budget(),
+            submit=self._work,
+            report=self._observe,
+            clock=lambda: self._now_ns,
         )
         self._episodes = Episodes(FLEET)
         self._zone = ZoneMachine("default", "recording")
@@ -87,12 +94,12 @@ class Replay:
     def _work(self, camera: CameraDevice) -> None:
         frame = camera.next_frame()
         assert frame
-        result: object
+        work = Work(frame, waited=0.0, began=self.seconds)
         try:
-            result = camera.work(frame)
+            work.result = camera.work(frame)
         except Exception as error:
-            result = error
-        camera.done(frame, result)
+            work.result = error
+        camera.done(work)
 
     def _observe(self, camera: CameraDevice, seen: Observation) -> None:
         for finding, sign in zip(seen.findings, signs(camera, seen), strict=True):

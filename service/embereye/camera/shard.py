@@ -12,8 +12,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
+from embereye.camera.evidence import Evidence
 from embereye.camera.mailbox import Tally
-from embereye.camera.measure import LoadMeter
+from embereye.camera.model import ModelHost
+from embereye.camera.ring import Budget
+from embereye.camera.schedule import Admission, Demand
 from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
@@ -23,6 +26,7 @@ from embereye.camera.workers import Workers, thread_count
 from embereye.process.grpc_server import Service
 from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
+from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
@@ -48,10 +52,14 @@ class CameraShard:
         self._episodes = Episodes("")
         self._workers = Workers(threads or thread_count(os.cpu_count()))
         self._push = PushService(self._take)
-        self._meter = LoadMeter()
+        self._meter = Meter()
+        self._budget = Budget()
+        self._evidence: Evidence | None = None  # where there is a folder for it
         self._context: ShardContext | None = None
         self._dials = asyncio.Semaphore(DIALS)
+        self._admission = Admission()
         self._delays = Delays()
+        self._host = ModelHost()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
         self._retired_cpu = 0.0
         self._retired_failures = 0
@@ -66,11 +74,15 @@ class CameraShard:
         """Start the decode pool and the tick."""
         self._context = context
         self._workers.start()
+        if context.options.data:
+            self._evidence = await Evidence.start(context)
         context.tasks.start(self._tick(), name="camera-tick")
+        context.tasks.start(self._host.run(), name="camera-model")
 
     def apply(self, assignment: Assignment) -> None:
         """Own exactly these cameras; only the sources of cameras that are new or changed are (re)started."""
         settings = assignment.camera
+        self._host.configure(settings.model if settings.HasField("model") else None)
         peers = {peer.shard: peer.grpc for peer in assignment.peers}
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
@@ -89,7 +101,13 @@ class CameraShard:
             known = self._cameras.get(camera)
             if known is None:
                 self._cameras[camera] = CameraDevice(
-                    device, settings, submit=self._workers.submit, report=self._observe, delays=self._delays
+                    device,
+                    settings,
+                    budget=self._budget,
+                    submit=self._workers.submit,
+                    report=self._observe,
+                    host=self._host,
+                    delays=self._delays,
                 )
                 self._open(device)
                 continue
@@ -132,6 +150,11 @@ class CameraShard:
         self._close(name)
         camera = self._cameras.pop(name)
         self._workers.withdraw(camera)
+        camera.ring.close()
+        if self._evidence:
+            self._evidence.forget(name)
+        if camera.model:
+            self._host.workers.withdraw(camera.model)
         camera.mailbox.discard("handed over")
         ledger = camera.mailbox.ledger
         self._retired.offered += ledger.offered
@@ -140,6 +163,11 @@ class CameraShard:
         # A frame in work is finished, but nobody counts it any more.
         self._retired.shed["handed over"] += max(0, ledger.waiting)
         self._retired.rejected += ledger.rejected
+        if self._context is not None:
+            closed = ledger.message()
+            closed.shed["handed over"] += closed.waiting
+            closed.waiting = 0
+            self._context.closed(name, closed)
         self._retired_cpu += camera.cpu_seconds
         self._retired_failures += camera.failures
 
@@ -162,10 +190,14 @@ class CameraShard:
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
         now = time.time_ns()
-        for sign in signs(camera, seen):
+        for sign, finding in zip(signs(camera, seen), seen.findings, strict=True):
             report = self._episodes.observe(sign, now)
             if report and self._context:
                 self._context.report(report)
+                if self._evidence:
+                    self._evidence.sign(camera, report, finding.box, self._assignment, now)
+        if self._evidence:
+            self._evidence.frame(camera, now)
 
     async def _tick(self) -> None:
         ticks = 0
@@ -176,13 +208,22 @@ class CameraShard:
                 self._context.coverage_changed()
             self._covered = covered
             if ticks % SAMPLE_TICKS == 0:
+                if self._evidence:
+                    self._evidence.tick(now)
                 self._workers.watch()
+                self._admit(now)
                 totals = self._totals()
                 self._meter.sample(
                     time.monotonic(), offered=totals.offered, analysed=totals.analysed, cpu=time.process_time()
                 )
             ticks += 1
             await asyncio.sleep(TICK)
+
+    def _admit(self, now: int) -> None:
+        demands = [Demand(name, camera.least_rate, camera.cost_seconds) for name, camera in self._cameras.items()]
+        self._admission.decide(demands, self._workers.threads, now)
+        for name, camera in self._cameras.items():
+            camera.refused = self._admission.refused.get(name, "")
 
     def _totals(self) -> Ledger:
         totals = Ledger(
@@ -201,16 +242,17 @@ class CameraShard:
 
     def devices(self, now_ns: int) -> list[DeviceStatus]:
         """The status of every owned camera."""
-        return [camera.status(now_ns) for camera in self._cameras.values()]
+        statuses = [camera.status(now_ns) for camera in self._cameras.values()]
+        if self._evidence and (failing := self._evidence.failing):
+            for status in statuses:
+                status.state = f"{status.state}; no clips: {failing}"
+        return statuses
 
     def load(self) -> Load:
         """What was measured over the last seconds."""
         now = time.time_ns()
         waiting = [frame for camera in self._cameras.values() if (frame := camera.mailbox.waiting)]
-        return Load(
-            arrival_rate=self._meter.arrival_rate,
-            cost_seconds=self._meter.cost_seconds,
-            utilization=self._meter.utilization,
+        return self._meter.load(
             queue_depth=sum(camera.mailbox.ledger.waiting for camera in self._cameras.values()),
             oldest_age_ns=max((now - frame.received_ns for frame in waiting), default=0),
         )
@@ -256,6 +298,24 @@ class CameraShard:
             "Cameras that suspect fire.",
             value=sum(camera.level > Level.LEVEL_CLEAR for camera in cameras),
         )
+        if self._evidence:
+            yield from self._evidence.metrics()
+        models = [camera.model for camera in cameras if camera.model]
+        if models:
+            yield CounterMetricFamily(
+                "embereye_camera_model_runs", "Pictures that the model looked at.", value=sum(of.runs for of in models)
+            )
+            yield CounterMetricFamily(
+                "embereye_camera_model_cpu_seconds",
+                "CPU time of the model.",
+                value=sum(of.cpu_seconds for of in models),
+            )
+        now = time.time_ns()
+        yield GaugeMetricFamily(
+            "embereye_camera_degraded",
+            "Cameras in which less is detected than was asked for.",
+            value=sum(bool(camera.degraded(now)) for camera in cameras),
+        )
         yield GaugeMetricFamily("embereye_camera_workers_hung", "Worker threads that hang.", value=self._workers.hung)
 
     async def drain(self) -> None:
@@ -267,9 +327,14 @@ class CameraShard:
         deadline = time.monotonic() + DRAIN_SECONDS
         while self._workers.busy and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+        if self._evidence:
+            await self._evidence.drain(max(0.0, deadline - time.monotonic()))
 
     async def stop(self) -> None:
         """Close everything."""
         for camera in list(self._cameras):
             self._close(camera)
         self._workers.stop()
+        if self._evidence:
+            self._evidence.close()
+        self._host.workers.stop()

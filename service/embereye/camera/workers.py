@@ -10,13 +10,37 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from embereye.camera.mailbox import Frame
+from embereye.camera.schedule import Line
 
 HANG_SECONDS = 5.0  # for one frame; the slowest honest one takes a tenth of that
 SPARE_THREADS = 4  # started in place of threads that hang
 
 
+@dataclass(slots=True)
+class Work:
+    """One turn of a camera. Seconds are monotonic ones; a thread that is kept from running counts as working."""
+
+    frame: Frame
+    waited: float  # seconds until the turn came
+    began: float  # seconds
+    seconds: float = 0.0  # that it took
+    result: object = None  # of `work`, or the exception it raised
+    hung: bool = False
+    replaced: bool = False  # a spare thread was started in place of the one that hangs
+
+
 class Customer(Protocol):
-    """A camera as the pool sees it. All but `work` is called on the event loop."""
+    """A camera as the pool sees it. `done` and `hangs` are called on the event loop."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds that it is not to be left alone for."""
+        ...
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it goes before others."""
+        ...
 
     def next_frame(self) -> Frame | None:
         """Take the frame that waits."""
@@ -26,8 +50,8 @@ class Customer(Protocol):
         """Look at `frame`, on a worker thread."""
         ...
 
-    def done(self, frame: Frame, result: object) -> None:
-        """Take the result of `work`, or the exception it raised."""
+    def done(self, work: Work) -> None:
+        """Take the result of `work`."""
         ...
 
     def hangs(self, seconds: float) -> None:
@@ -35,26 +59,24 @@ class Customer(Protocol):
         ...
 
 
-@dataclass(eq=False)
-class _Job:
-    customer: Customer
-    frame: Frame
-    began: float = 0.0  # monotonic seconds; 0: no thread has it yet
-    hung: bool = False
-    replaced: bool = False  # a spare thread was started in place of the one that hangs
-
-
 class Workers:
-    """Round-robin over the cameras that have a frame waiting, at most one frame of each at a time."""
+    """Looks at the frames of all cameras in the order of a `Line`, at most one frame of each at a time.
+
+    Threads pick their next camera themselves and hand results over in heaps: a pool that had to ask the event loop for
+    every frame would wait for it, with a core to spare.
+    """
 
     def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._ready: deque[Customer] = deque()
-        self._waiting: set[Customer] = set()  # in _ready
-        self._running: dict[Customer, _Job] = {}
+        self.threads = threads
+        self._lock = threading.Lock()  # over the line and the four below it
+        self._line: Line[Customer] = Line()
+        self._running: dict[Customer, Work] = {}
+        self._again: dict[Customer, float] = {}  # has a frame waiting while one is in work, since when
         self._spares = 0
         self._hung = 0
+        self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: somebody is in line; False: end
+        self._results: deque[tuple[Customer, Work]] = deque()
+        self._told = False  # the event loop knows that there are results
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -66,7 +88,7 @@ class Workers:
     @property
     def busy(self) -> bool:
         """Whether a frame is being looked at, or waits for a thread."""
-        return bool(self._running or self._ready)
+        return bool(self._running or self._results or len(self._line))
 
     def start(self) -> None:
         """Start the threads; call it on the event loop that results shall come back to."""
@@ -74,86 +96,100 @@ class Workers:
 
         cv2.setNumThreads(1)  # our threads are the parallelism; OpenCV's own would fight with them
         self._loop = asyncio.get_running_loop()
-        for _ in range(self._threads):
+        for _ in range(self.threads):
             self._start_thread()
 
     def submit(self, customer: Customer) -> None:
         """Note that `customer` has a frame waiting; a no-op while it is in line already."""
-        if customer in self._waiting or self._closed:
+        if self._closed:
             return
-        self._waiting.add(customer)
-        self._ready.append(customer)
-        self._dispatch()
+        now = time.monotonic()
+        with self._lock:
+            if customer in self._running:
+                self._again.setdefault(customer, now)
+            elif self._line.enter(customer, now, pause=customer.pause, urgent=customer.urgent):
+                self._turns.put(True)
 
     def withdraw(self, customer: Customer) -> None:
         """Take `customer` out of the line; a frame of its in work is still finished."""
-        if customer in self._waiting:
-            self._waiting.discard(customer)
-            self._ready.remove(customer)
+        with self._lock:
+            self._line.forget(customer)
+            self._again.pop(customer, None)
 
     def watch(self) -> None:
         """Look for frames that take too long; call it every second or so."""
         now = time.monotonic()
-        for job in list(self._running.values()):
-            if job.began and now - job.began > HANG_SECONDS:
-                job.customer.hangs(now - job.began)
-                if not job.hung:
-                    job.hung = True
-                    self._hung += 1
-                    if self._spares < SPARE_THREADS:
-                        job.replaced = True
-                        self._spares += 1
-                        self._start_thread()
-                        self._dispatch()
+        with self._lock:
+            late = [(customer, work) for customer, work in self._running.items() if now - work.began > HANG_SECONDS]
+        for customer, work in late:
+            customer.hangs(now - work.began)
+            with self._lock:
+                if work.hung or customer not in self._running:
+                    continue
+                work.hung = True
+                self._hung += 1
+                if self._spares == SPARE_THREADS:
+                    continue
+                work.replaced = True
+                self._spares += 1
+            self._start_thread()
 
     def stop(self) -> None:
         """End the threads; one that hangs is left behind, and as a daemon does not keep the process alive."""
         self._closed = True
-        self._ready.clear()
-        self._waiting.clear()
-        for _ in range(self._threads + self._spares):
-            self._jobs.put(None)
+        for _ in range(self.threads + self._spares):
+            self._turns.put(False)
 
     def _start_thread(self) -> None:
         threading.Thread(target=self._run, name="camera-worker", daemon=True).start()
 
-    def _dispatch(self) -> None:
-        # A camera whose frame is in work stays in line behind the others until that frame is done.
-        for _ in range(len(self._ready)):
-            if len(self._running) >= self._threads + self._spares:
+    def _run(self) -> None:
+        while self._turns.get() and not self._closed:
+            if (turn := self._begin()) and self._look(*turn):
                 return
-            customer = self._ready.popleft()
-            if customer in self._running:
-                self._ready.append(customer)
-                continue
-            self._waiting.discard(customer)
+
+    def _begin(self) -> tuple[Customer, Work] | None:
+        now = time.monotonic()
+        with self._lock:
+            picked = self._line.pick(now)
+            if picked is None:
+                return None  # it was withdrawn
+            customer, waited = picked
             frame = customer.next_frame()
             if frame is None:
-                continue
-            job = _Job(customer, frame)
-            self._running[customer] = job
-            self._jobs.put(job)
+                return None
+            work = self._running[customer] = Work(frame, waited, now)
+        return customer, work
 
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.began = time.monotonic()
-            result: object
-            try:
-                result = job.customer.work(job.frame)
-            except BaseException as error:  # whatever it is, it is this camera's alone
-                result = error
+    def _look(self, customer: Customer, work: Work) -> bool:
+        """Let `customer` look at its frame; returns whether another thread has taken this one's place."""
+        try:
+            work.result = customer.work(work.frame)
+        except BaseException as error:  # whatever it is, it is this camera's alone
+            work.result = error
+        now = time.monotonic()
+        work.seconds = now - work.began
+        with self._lock:
+            del self._running[customer]
+            self._hung -= work.hung
+            self._spares -= work.replaced
+            self._line.charge(customer, work.seconds)
+            since = self._again.pop(customer, None)
+            if since is not None and self._line.enter(customer, since, pause=customer.pause, urgent=customer.urgent):
+                self._turns.put(True)
+        self._results.append((customer, work))
+        if not self._told:
+            self._told = True
             assert self._loop
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._finish, job, result)
-            if job.replaced:
-                return
+                self._loop.call_soon_threadsafe(self._finish)
+        return work.replaced
 
-    def _finish(self, job: _Job, result: object) -> None:
-        del self._running[job.customer]
-        self._hung -= job.hung
-        self._spares -= job.replaced
-        job.customer.done(job.frame, result)
-        self._dispatch()
+    def _finish(self) -> None:
+        self._told = False
+        while self._results:
+            customer, work = self._results.popleft()
+            customer.done(work)
 
 
 def thread_count(cores: int | None, largest: int = 4) -> int:

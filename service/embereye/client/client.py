@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -16,9 +16,17 @@ import grpc
 
 from embereye.client.outbox import Counting, Outbox, Spooled, SpoolFullError
 from embereye.process.backoff import Backoff
-from embereye.process.grpc_server import channel
+from embereye.process.grpc_server import channel, converse
 from embereye.process.lifecycle import Tasks
-from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns, ThermalFrame
+from embereye.v1.ingest_pb2 import (
+    DeviceBatch,
+    Drain,
+    IngestRequest,
+    IngestResponse,
+    Reading,
+    ReadingColumns,
+    ThermalFrame,
+)
 from embereye.v1.ingest_pb2_grpc import IngestStub
 
 __all__ = ["Client", "SpoolFullError"]
@@ -28,8 +36,7 @@ BATCH = 500  # readings and frames in a batch
 LINGER = 0.05  # seconds that a reading waits for others
 WINDOW = 16  # batches in flight on a stream
 REJECTED_SECONDS = 5.0  # until a device that no shard knows is tried again: it may be declared meanwhile
-# For a shard that no longer owns a device to acknowledge what it had taken; what it did not take, it never will.
-MOVING_SECONDS = 0.5
+KNOWN = 64  # shards that are remembered, to ask them where the service does not answer
 
 
 @dataclass(slots=True)
@@ -43,6 +50,7 @@ class _Device:
     holder: "_Link | None" = None  # the link on which they are in flight
     route: str = ""  # the target that owns it; "": the fleet's service
     rest_until: float = 0.0  # monotonic seconds
+    moves: Backoff = field(default_factory=lambda: Backoff(floor=0.02, cap=2.0))  # since the last acknowledgement
 
 
 class Client:
@@ -50,7 +58,8 @@ class Client:
 
     `target` is the fleet's service or any of its shards, "host:port". A reading is safe once it is on disk, at most
     `linger` seconds after `send`, or when `spooled()` returns; it is sent, again where need be, until a shard has
-    analysed it. With `spool=None` it is kept in memory only.
+    analysed it and said so. With `spool=None` it is kept in memory only. What a shard had analysed when it was killed,
+    and had not acknowledged, is analysed again by the next one.
     """
 
     def __init__(
@@ -70,6 +79,7 @@ class Client:
         self._jitter = jitter or Random()
         self._devices: dict[str, _Device] = {}
         self._links: dict[str, _Link] = {}
+        self._known: dict[str, None] = {}  # shards, the latest last
         self._tasks = Tasks()
         self._pending = 0
         self._dirty: dict[str, _Device] = {}
@@ -177,7 +187,9 @@ class Client:
             await asyncio.sleep(self._linger)
             self.spooled()
             now = time.monotonic()
-            if any(state.rest_until and state.rest_until <= now for state in self._devices.values()):
+            if rested := [state for state in self._devices.values() if state.rest_until and state.rest_until <= now]:
+                for state in rested:
+                    state.rest_until = 0.0
                 self._wake()
 
     def _link(self, target: str) -> "_Link":
@@ -193,18 +205,24 @@ class Client:
 
     def next_batches(self, link: "_Link") -> Iterator[tuple[_Device, Spooled]]:
         """What is to be sent on `link`, as long as its window has room."""
-        now = time.monotonic()
-        for state in self._devices.values():
-            if (state.route or self._target) != link.target or state.rest_until > now:
-                continue
-            if state.holder not in {None, link}:
-                continue  # another shard may still acknowledge what it was sent
-            while state.sent < len(state.batches) and link.in_flight < WINDOW:
+        for state in list(self._devices.values()):
+            # Looked at for each batch: while one is being written, the device may move.
+            while self._may_send(state, link):
                 spooled = state.batches[state.sent]
                 state.sent += 1
                 state.holder = link
                 link.in_flight += 1
                 yield state, spooled
+
+    def _may_send(self, state: _Device, link: "_Link") -> bool:
+        return (
+            state.sent < len(state.batches)
+            and link.in_flight < WINDOW
+            and not link.draining
+            and (state.route or self._target) == link.target
+            and state.holder in {None, link}  # another shard may still acknowledge what it was sent
+            and state.rest_until <= time.monotonic()
+        )
 
     def body(self, state: _Device, spooled: Spooled, link: "_Link") -> DeviceBatch:
         """What is sent for a spooled batch; a stream learns a device's calibration with its first one."""
@@ -222,6 +240,7 @@ class Client:
             if state is None or state.holder is not link:
                 continue
             self.rejected.pop(mark.device, None)
+            state.moves.reset()
             while state.sent and state.batches[0].epoch == mark.epoch and state.batches[0].last <= mark.sequence:
                 done.append(state.batches.popleft())
                 state.sent -= 1
@@ -232,7 +251,7 @@ class Client:
             self._outbox.forget(done)
             self.acknowledged += sum(one.items for one in done)
         if response.HasField("drain"):
-            self._drain(response.drain.target, list(response.drain.devices), link)
+            self._drain(response.drain, link)
         for name in response.rejected.devices:
             self.rejected[name] = response.rejected.reason
             if (state := self._devices.get(name)) is not None and state.holder is link:
@@ -242,25 +261,44 @@ class Client:
         self._changed.set()
         self._wake()
 
-    def _drain(self, target: str, names: list[str], link: "_Link") -> None:
-        if not names:
+    def _drain(self, drain: Drain, link: "_Link") -> None:
+        for address in (*drain.peers, drain.target):
+            self._remember(address)
+        if not drain.devices:
             link.draining = True
-        for state in self._devices.values():
-            if (state.route or self._target) != link.target or (names and state.name not in names):
+            return
+        for name in drain.devices:
+            state = self._devices.get(name)
+            if state is None:
                 continue
-            if target and target != link.target:
-                state.route = "" if target == self._target else target
-            elif not names:
-                state.route = ""
-            if names and state.holder is link:
-                asyncio.get_running_loop().call_later(MOVING_SECONDS, self._give_up, state, link)
-        if target:
-            self._link(target)
-
-    def _give_up(self, state: _Device, link: "_Link") -> None:
-        if state.holder is link and (state.route or self._target) != link.target:
+            # What the shard took of it is acknowledged by now; the other one gets all the rest.
             self.release(state, link)
-            self._wake()
+            if (state.route or self._target) == link.target:  # else it went already: this answers what was sent before
+                self._send_on(state, drain.target)
+        if drain.target:
+            self._link(drain.target)
+
+    def _send_on(self, state: _Device, target: str) -> None:
+        """Send a device's batches to `target` from now on: at once, but not again and again."""
+        state.route = "" if target == self._target else target
+        pause = state.moves.next() if state.moves.failures else 0.0
+        state.moves.failures = max(state.moves.failures, 1)
+        if pause:
+            state.rest_until = time.monotonic() + pause
+
+    def _remember(self, address: str) -> None:
+        if not address or address == self._target:
+            return
+        self._known.pop(address, None)
+        self._known[address] = None
+        if len(self._known) > KNOWN:
+            del self._known[next(iter(self._known))]
+
+    def home(self, failures: int) -> str:
+        """Where to ask for the owners of devices after so many failures: the service, then shards known from before."""
+        if failures % 2 == 0 or not self._known:
+            return self._target
+        return self._jitter.choice(list(self._known))
 
     def release(self, state: _Device, link: "_Link") -> None:
         """What is in flight for a device on `link` will not be acknowledged there."""
@@ -277,7 +315,7 @@ class Client:
         for state in self._devices.values():
             self.release(state, link)
             if state.route == link.target:
-                state.route = ""
+                self._send_on(state, "")
         link.calibrated.clear()
         if not link.home:
             del self._links[link.target]
@@ -303,10 +341,15 @@ class _Link:
         told = ""
         while True:
             self.draining = False
-            link = channel(self.target)
+            address = self._client.home(backoff.failures) if self.home else self.target
+            link = channel(address)
             try:
-                async for _ in self._converse(link):
-                    backoff.reset()
+                async with contextlib.aclosing(converse(IngestStub(link).Stream(), self._send)) as responses:
+                    async for response in responses:
+                        self._client.take_response(response, self)
+                        backoff.reset()
+                        if self.draining and not self._client.holds(self):
+                            break
                 reason = "drained" if self.draining else "the shard closed the stream"
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
@@ -314,35 +357,18 @@ class _Link:
                 self._client.lost(self)
                 await link.close(None)
             if reason != told:
-                logger.info("%s: %s, %d not acknowledged", self.target, reason, self._client.waiting)
+                logger.info("%s: %s, %d not acknowledged", address, reason, self._client.waiting)
                 told = reason
             if not self.home:
                 return
             await asyncio.sleep(backoff.next())
 
-    async def _converse(self, link: grpc.aio.Channel) -> AsyncIterator[IngestResponse]:
-        call = IngestStub(link).Stream()
-        sender = asyncio.get_running_loop().create_task(self._send(call), name=f"client-send-{self.target}")
-        try:
-            async for response in call:
-                self._client.take_response(response, self)
-                yield response
-                if self.draining and not self._client.holds(self):
-                    return
-        finally:
-            sender.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await sender
-            call.cancel()
-
     async def _send(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            while True:
-                self.wake.clear()
-                if not self.draining:
-                    for state, spooled in self._client.next_batches(self):
-                        await call.write(IngestRequest(devices=[self._client.body(state, spooled, self)]))
-                await self.wake.wait()
+        while True:
+            self.wake.clear()
+            for state, spooled in self._client.next_batches(self):
+                await call.write(IngestRequest(devices=[self._client.body(state, spooled, self)]))
+            await self.wake.wait()
 
 
 def _packed(device: str, epoch: int, items: list[Reading | ThermalFrame]) -> DeviceBatch:

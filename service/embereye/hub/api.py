@@ -14,12 +14,16 @@ from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.alarms import MAX_HISTORY, check_action, history_limit
+from embereye.hub.clips import SUFFIXES, ClipStore
 from embereye.hub.control import Outputs
 from embereye.hub.core import Hub, StoreFailingError, UnknownZoneError
 from embereye.hub.coverage import Fleet, Watched
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
+from embereye.hub.ledgers import Part, add_up
+from embereye.hub.replay import replay
 from embereye.process.http_server import metrics_app
 from embereye.v1.alarms_pb2 import HistoryResponse, ZonesResponse
+from embereye.v1.clips_pb2 import Clip
 from embereye.zone.state import NotAllowedError
 
 Json = dict[str, object]
@@ -27,6 +31,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 DEVICES_SECONDS = 0.5  # that a list of devices is shared between all who ask
 HEARTBEAT_SECONDS = 10.0
+MAX_CLIPS = 200  # in one list
+MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -74,10 +80,12 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 class Api:
-    """All routes: `Api(hub, outputs).app(registry)`."""
+    """All routes: `Api(hub, outputs, clips).app(registry)`; without `clips` none are served."""
 
-    def __init__(self, hub: Hub, outputs: Outputs) -> None:
+    def __init__(self, hub: Hub, outputs: Outputs, clips: ClipStore | None = None) -> None:
         self._hub = hub
+        self._clips = clips
+        self._replays = 0
         self._outputs = outputs
         self._sockets: set[web.WebSocketResponse] = set()
         self._devices_made = 0.0
@@ -100,6 +108,9 @@ class Api:
                 web.get(f"{device}/thermal", self._device_thermal),
                 web.get("/v1/snapshot/{device}.jpg", self._snapshot),
                 web.get("/v1/alarms/{alarm}/{device}/{kind:\\d+}.jpg", self._alarm_picture),
+                web.get("/v1/alarms/{alarm}/clips", self._alarm_clips),
+                web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg}", self._clip),
+                web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay),
                 web.get("/v1/history", self._history),
                 web.get("/v1/outputs", self._driven),
                 web.get("/v1/alarms/ws", self._websocket),
@@ -133,6 +144,7 @@ class Api:
                 "declared": sum(zone.declared for zone in zones),
                 "covered": sum(zone.covered for zone in zones),
                 "failing": self._hub.failing,
+                "clipsFailing": self._clips.failing if self._clips else "",
             }
         )
 
@@ -168,16 +180,32 @@ class Api:
             status = latest[1].status
             entry |= {
                 "state": status.state,
+                "degraded": status.degraded,
                 "heardNs": str(status.heard_ns),
                 "analysedNs": str(status.analysed_ns),
-                "ledger": _fields(status.ledger),
                 "latest": [_fields(term) for term in status.latest],
             }
+        if parts := self._hub.ledgers.parts(fleet.name, watched.device.id):
+            entry["ledger"] = _fields(add_up(part.ledger for part in parts))
+            entry["owners"] = [self._owner(part, watched) for part in parts]
+        elif latest is not None:
+            entry["ledger"] = _fields(latest[1].status.ledger)
         if watched.thermal:
             celsius = [value for value in watched.thermal.celsius if math.isfinite(value)]
             hottest = round(max(celsius), 1) if celsius else None
             entry["thermal"] = {"hottest": hottest, "relative": watched.thermal.relative}
         return entry
+
+    def _owner(self, part: Part, watched: Watched) -> Json:
+        sighting = watched.sightings.get(part.key.shard)
+        present = sighting is not None and sighting.status.ledger.since_ns == part.key.since_ns
+        return {
+            "shard": part.key.shard,
+            "sinceNs": str(part.key.since_ns),
+            "untilNs": str(part.until_ns),
+            "state": "closed" if part.final else "open" if present else "lost",
+            "ledger": _fields(part.ledger),
+        }
 
     def _find(self, request: web.Request) -> Watched:
         names = request.match_info
@@ -212,6 +240,49 @@ class Api:
     async def _alarm_picture(self, request: web.Request) -> web.Response:
         names = request.match_info
         return _jpeg(await self._hub.picture(names["alarm"], names["device"], int(names["kind"])) or b"")
+
+    async def _alarm_clips(self, request: web.Request) -> web.Response:
+        """Newest first; each with the address of its content, and of what a browser can show of it."""
+        episodes = await self._hub.episodes(request.match_info["alarm"])
+        clips = self._clips.of_episodes(episodes) if self._clips else []
+        listed = []
+        for clip in clips[:MAX_CLIPS]:
+            address = f"/v1/clips/{clip.sha256}.{SUFFIXES[clip.media]}"
+            listed.append({**_fields(clip), "url": address, "view": address.replace(".mkv", ".mjpg")})
+        return web.json_response({"clips": listed})
+
+    def _known_clip(self, request: web.Request) -> Clip:
+        clip = self._clips.find(request.match_info["name"]) if self._clips else None
+        if clip is None or request.match_info.get("form", SUFFIXES[clip.media]) != SUFFIXES[clip.media]:
+            raise Refused(404, "there is no such clip: it is too old, or still with the shard that recorded it")
+        return clip
+
+    async def _clip(self, request: web.Request) -> web.StreamResponse:
+        assert self._clips is not None
+        clip = self._known_clip(request)
+        # Content under the name of its content never changes; its age may still be up.
+        headers = {"Cache-Control": "private, max-age=3600", **SECURITY}
+        if clip.media == Clip.MEDIA_CLIP:
+            started = time.strftime("%Y%m%d-%H%M%S", time.gmtime(clip.from_ns / 1e9))
+            headers["Content-Disposition"] = f'attachment; filename="{_plain(clip.device)}-{started}.mkv"'
+            headers["Content-Type"] = "video/matroska"
+        else:
+            headers["Content-Type"] = "image/jpeg"
+        return web.FileResponse(self._clips.path(clip), headers=headers)
+
+    async def _replay(self, request: web.Request) -> web.StreamResponse:
+        """The frames of a clip at their own pace, over and over: browsers play no Motion JPEG in Matroska."""
+        assert self._clips is not None
+        clip = self._known_clip(request)
+        if clip.media != Clip.MEDIA_CLIP:
+            raise Refused(404, "a still is no clip")
+        if self._replays >= MAX_REPLAYS:
+            raise Refused(503, f"{MAX_REPLAYS} clips are being shown already: try again later, or download it")
+        self._replays += 1
+        try:
+            return await replay(request, self._clips.path(clip), SECURITY)
+        finally:
+            self._replays -= 1
 
     async def _driven(self, _: web.Request) -> web.Response:
         return web.json_response({"controllers": self._outputs.in_force()})
@@ -304,6 +375,11 @@ class Api:
 def _file(name: str, content_type: str) -> web.Response:
     text = resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
     return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache"})
+
+
+def _plain(name: str) -> str:
+    """`name` as part of a file's name."""
+    return "".join(character if character.isascii() and character.isalnum() else "-" for character in name)
 
 
 def _jpeg(picture: bytes) -> web.Response:

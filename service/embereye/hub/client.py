@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from embereye.hub.clip_commands import ClipCommands
 from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel
@@ -65,6 +67,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     history.add_argument("--after", type=int, default=0, help="only events past this cursor")
     history.add_argument("--limit", type=int, default=100, help="at most so many, up to 1000")
     history.add_argument("--zone", default="", help="only this zone")
+    clips = actions.add_parser("clips", help="the clips and stills of an alarm, or the newest of all")
+    clips.add_argument("alarm", nargs="?", default="", help="a zone whose alarm is open, or an alarm's id")
+    clips.add_argument("--limit", type=int, default=20, help="at most so many, up to 1000 (%(default)s)")
+    clip = actions.add_parser("clip", help="fetch one clip or still")
+    clip.add_argument("clip", metavar="CLIP", help="its name in the list of clips: the first 8 digits or more")
+    clip.add_argument("--output", type=Path, default=None, metavar="FILE",
+                      help="where to; default: DEVICE-TIME.mkv or .jpg, here")  # fmt: skip
     for name, text in (("ack", "acknowledge a zone's alarm"), ("reset", "reset a zone whose alarm is acknowledged")):
         action = actions.add_parser(name, help=text)
         action.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
@@ -103,6 +112,9 @@ class _Client:
             return 0
         async with channel(self._arguments.hub) as link:
             try:
+                if action in {"clips", "clip"}:
+                    await ClipCommands(link, self._arguments, self._console).run(action)
+                    return 0
                 await {"list": self._list, "history": self._history, "ack": self._act, "reset": self._act}[action](
                     AlarmsStub(link)
                 )

@@ -14,6 +14,7 @@ from functools import partial
 
 from embereye.hub.coverage import NOBODY, CoverageBook, Fleet, Watched, namespace_of
 from embereye.hub.feed import Feed
+from embereye.hub.ledgers import LedgerBook
 from embereye.hub.store import Picture, Store, StoreThreads, Transaction
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import AlarmEvent, Zone, ZoneState
@@ -29,6 +30,7 @@ BATCH = 2_000  # operations in one transaction
 RETRY_SECONDS = 0.5  # between attempts to write while the store fails
 TICK_SECONDS = 0.25
 PRUNE_SECONDS = 60.0
+LEDGER_SECONDS = 10.0  # between two times that the ledgers of the present owners are stored
 RESET_MEMORY_NS = 86_400_000_000_000  # a reset keeps reports from before it away for a day
 NO_ZONE = "unassigned"  # of evidence that names no zone and comes from an undeclared device
 
@@ -138,6 +140,7 @@ class Hub:
         self._attentive = True
         self.counters = Counters()
         self.coverage = CoverageBook(steady())
+        self.ledgers = LedgerBook()
         self.feed = Feed(0, self._history)
         self.failing = ""  # why the store cannot be written; empty: it can
         self.failing_changed = asyncio.Event()
@@ -154,6 +157,7 @@ class Hub:
         for derived, roster in stored.rosters:
             self.coverage.restore(roster, derived=derived)
         self.coverage.forgotten.update(stored.forgotten)
+        self.ledgers.restore(stored.ledgers)
         self._cursor = stored.cursor
         self.feed = Feed(stored.cursor, self._history)
 
@@ -177,11 +181,22 @@ class Hub:
         self._pending_bytes += size
         self._enqueue(_Report(self, item, size, durable))
 
-    def report_coverage(self, coverage: Coverage) -> None:
-        """Take a shard's word on its devices."""
+    def report_coverage(self, coverage: Coverage, told: Callable[[int], None] | None = None) -> None:
+        """Take a shard's word on its devices; `told(time_ns)` is called once the ledgers that it closes are durable."""
+        if coverage.fleet and coverage.fleet not in self.coverage.forgotten:
+            self.ledgers.report(coverage)
+        if told is not None and (coverage.closed or coverage.final):
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            time_ns = coverage.time_ns
+            future.add_done_callback(lambda done: None if done.cancelled() or done.exception() else told(time_ns))
+            self._enqueue(_Call(self._store_ledgers, future))
         fleet = self.coverage.report(coverage, self._steady())
         if fleet is not None:
             self._enqueue(_Call(lambda draft: self._store_roster(draft, fleet)))
+
+    def keep_ledgers(self) -> None:
+        """Store what is known of ledgers now: a shard's last word may have been its last."""
+        self._enqueue(_Call(self._store_ledgers))
 
     async def act(self, action: str, namespace: str, zone: str, who: str, note: str) -> AlarmEvent:
         """A person's "acknowledge", "reset" or "test"; returns the event that it made.
@@ -222,11 +237,13 @@ class Hub:
         gone = set(self.coverage.fleets) - set(fleets)
         for name in gone:
             self.coverage.forget(name)
+            self.ledgers.forget(name)
 
         def step(draft: _Draft) -> None:
             for name in gone - set(self.coverage.fleets):
                 draft.transaction.rosters[name] = None
                 draft.transaction.forgotten[name] = True
+            self._store_ledgers(draft)
             self._judge_coverage(draft)
 
         await self._durably(step)
@@ -273,6 +290,10 @@ class Hub:
     async def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """What `device` saw when its sign joined `alarm`: a JPEG."""
         return await self._store.read(lambda store: store.picture(alarm, device, kind))
+
+    async def episodes(self, alarm: str) -> list[str]:
+        """The signs that contributed to `alarm`."""
+        return await self._store.read(lambda store: store.episodes(alarm))
 
     def darkness(self, fleet: Fleet, watched: Watched) -> str:
         """Why a device is not covered right now; '' where it is."""
@@ -329,6 +350,8 @@ class Hub:
         self._add_events(draft, machine.evidence(item, draft.now_ns))
         draft.known.add(item.id)
         draft.transaction.evidence.append((item.id, draft.now_ns))
+        if machine.alarm and item.episode:
+            draft.transaction.episodes[machine.alarm, item.episode] = draft.now_ns
         if item.snapshot and machine.alarm and machine.told.get((item.fleet, item.device, item.kind), 0) > announced:
             picture = Picture(machine.alarm, item.device, item.kind, item.until_ns, item.snapshot)
             draft.transaction.pictures.append(picture)
@@ -342,6 +365,13 @@ class Hub:
     @staticmethod
     def _store_roster(draft: _Draft, fleet: Fleet) -> None:
         draft.transaction.rosters[fleet.name] = (fleet.derived, fleet.roster())
+
+    def _store_ledgers(self, draft: _Draft) -> None:
+        draft.transaction.ledgers.update(self.ledgers.changes())
+
+    def _expire_ledgers(self, draft: _Draft) -> None:
+        self.ledgers.expire(draft.now_ns - self._retention_ns)
+        self._store_ledgers(draft)
 
     def _judge_coverage(self, draft: _Draft) -> None:
         """Open the faults of dark devices, clear those of devices that are watched or need not be."""
@@ -427,7 +457,7 @@ class Hub:
         return True
 
     async def _tick(self) -> None:
-        tidied = time.monotonic()
+        tidied = kept = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
             # Asked here and not where time passes: a slow disk delays that, but keeps nobody from being heard.
@@ -437,6 +467,10 @@ class Hub:
                 tidied = now
                 self.coverage.tidy(self._steady())
                 self._enqueue(_Call(self._drop_idle))
+                self._enqueue(_Call(self._expire_ledgers))
+            if now - kept > LEDGER_SECONDS:
+                kept = now
+                self.keep_ledgers()
 
     async def _prune(self) -> None:
         while True:

@@ -60,11 +60,17 @@ class Stream:
         self.hello = hello
         self.owed = False  # reports were turned away while the store failed: the shard must send them again
         self._durable: list[str] = []
+        self._ledgers_ns = 0
         self._wake = asyncio.Event()
 
     def acknowledge(self, name: str) -> None:
         """Note that the report `name` is durable."""
         self._durable.append(name)
+        self._wake.set()
+
+    def ledgers_durable(self, time_ns: int) -> None:
+        """Note that the ledgers that coverage up to `time_ns` closed are durable."""
+        self._ledgers_ns = max(self._ledgers_ns, time_ns)
         self._wake.set()
 
     async def responses(self) -> AsyncIterator[ReportResponse]:
@@ -76,6 +82,9 @@ class Stream:
             while self._durable:
                 part, self._durable = self._durable[:ACKNOWLEDGED_AT_ONCE], self._durable[ACKNOWLEDGED_AT_ONCE:]
                 yield ReportResponse(acknowledged=part)
+            if self._ledgers_ns:
+                yield ReportResponse(ledgers_ns=self._ledgers_ns)
+                self._ledgers_ns = 0
 
 
 class EvidenceService(EvidenceServicer):
@@ -112,6 +121,7 @@ class EvidenceService(EvidenceServicer):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, reading.result())
         finally:
             self.streams -= 1
+            self._hub.keep_ledgers()
             for task in (reading, closing):
                 task.cancel()
             if self._closing.is_set() and await self._hub.flush(FLUSH_SECONDS):
@@ -134,7 +144,7 @@ class EvidenceService(EvidenceServicer):
                     await self._take(stream, request.evidence)
                 case "coverage":
                     self.clocks.observe(request.coverage, time.time_ns())
-                    self._hub.report_coverage(request.coverage)
+                    self._hub.report_coverage(request.coverage, stream.ledgers_durable)
                 case "hello":
                     stream.hello = request.hello
             if stream.owed and not self._hub.failing:

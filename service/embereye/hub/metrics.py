@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
+from embereye.hub.clips import ClipStore
 from embereye.hub.core import Hub
 from embereye.hub.evidence import EvidenceService
 from embereye.zone.state import STATE_WORDS
@@ -14,9 +15,10 @@ from embereye.zone.state import STATE_WORDS
 class HubCollector(Collector):
     """Everything under embereye_hub_."""
 
-    def __init__(self, hub: Hub, evidence: EvidenceService) -> None:
+    def __init__(self, hub: Hub, evidence: EvidenceService, clips: ClipStore | None = None) -> None:
         self._hub = hub
         self._evidence = evidence
+        self._clips = clips
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: prometheus_client would otherwise collect at registration."""
@@ -43,7 +45,36 @@ class HubCollector(Collector):
             count_value=counters.commits,
             sum_value=counters.commit_seconds,
         )
+        packets = CounterMetricFamily(
+            "embereye_hub_packets",
+            "What became of everything the devices of a fleet offered, over all owners they ever had.",
+            labels=["fleet", "outcome"],
+        )
+        for fleet, ledger in self._hub.ledgers.fleets():
+            for outcome, count in (
+                ("offered", ledger.offered),
+                ("analysed", ledger.analysed),
+                ("shed", sum(ledger.shed.values())),
+                ("duplicate", ledger.duplicate),
+                ("rejected", sum(ledger.rejected.values())),
+            ):
+                packets.add_metric([fleet, outcome], count)
+        yield packets
         yield from self._gauges()
+        if self._clips is not None:
+            yield from self._of_clips(self._clips)
+
+    @staticmethod
+    def _of_clips(clips: ClipStore) -> Iterator[Metric]:
+        for name, text, value in (
+            ("clips", "Clips and stills that are kept.", len(clips)),
+            ("clips_bytes", "Bytes of all clips and stills.", clips.bytes),
+            ("clips_failing", "1 while no clip can be written.", int(bool(clips.failing))),
+        ):
+            yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
+        yield CounterMetricFamily(
+            "embereye_hub_clips_removed", "Clips removed for their age or for want of room.", value=clips.removed
+        )
 
     def _gauges(self) -> Iterator[Metric]:
         hub, zones = self._hub, self._hub.zones()

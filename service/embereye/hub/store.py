@@ -7,12 +7,14 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TypeVar
 
+from embereye.hub.ledgers import LedgerKey, Part
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.roster_pb2 import FleetRoster
 
 R = TypeVar("R")
@@ -32,10 +34,15 @@ CREATE TABLE IF NOT EXISTS events (cursor INTEGER PRIMARY KEY AUTOINCREMENT, tim
 CREATE INDEX IF NOT EXISTS events_zone ON events (zone, cursor);
 CREATE TABLE IF NOT EXISTS rosters (fleet TEXT PRIMARY KEY, derived INTEGER NOT NULL, roster BLOB NOT NULL)
     WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ledgers (fleet TEXT NOT NULL, device TEXT NOT NULL, shard TEXT NOT NULL,
+    since_ns INTEGER NOT NULL, until_ns INTEGER NOT NULL, final INTEGER NOT NULL, ledger BLOB NOT NULL,
+    PRIMARY KEY (fleet, device, shard, since_ns)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS forgotten (fleet TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pictures (number INTEGER PRIMARY KEY AUTOINCREMENT, alarm TEXT NOT NULL,
     device TEXT NOT NULL, kind INTEGER NOT NULL, time_ns INTEGER NOT NULL, jpeg BLOB NOT NULL,
     UNIQUE (alarm, device, kind));
+CREATE TABLE IF NOT EXISTS episodes (alarm TEXT NOT NULL, episode TEXT NOT NULL, time_ns INTEGER NOT NULL,
+    PRIMARY KEY (alarm, episode)) WITHOUT ROWID;
 """
 
 
@@ -60,9 +67,11 @@ class Transaction:
     rosters: dict[str, tuple[bool, FleetRoster] | None] = field(default_factory=dict)  # derived?, None: removed
     forgotten: dict[str, bool] = field(default_factory=dict)  # fleet → forgotten from now on, or no longer
     pictures: list[Picture] = field(default_factory=list)
+    ledgers: dict[LedgerKey, Part | None] = field(default_factory=dict)  # None: removed
+    episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
 
     def __bool__(self) -> bool:
-        return bool(self.evidence or self.zones or self.events or self.rosters or self.forgotten or self.pictures)
+        return any(getattr(self, each.name) for each in fields(self))
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,7 @@ class Snapshot:
     zones: list[bytes]
     rosters: list[tuple[bool, FleetRoster]]  # derived?
     forgotten: list[str]
+    ledgers: list[Part]
     cursor: int  # of the newest event there ever was
 
 
@@ -116,6 +126,12 @@ class Store:
                 for derived, roster in self._db.execute("SELECT derived, roster FROM rosters")
             ],
             forgotten=[row[0] for row in self._db.execute("SELECT fleet FROM forgotten")],
+            ledgers=[
+                Part(LedgerKey(*key), until_ns, bool(final), Ledger.FromString(ledger))
+                for *key, until_ns, final, ledger in self._db.execute(
+                    "SELECT fleet, device, shard, since_ns, until_ns, final, ledger FROM ledgers ORDER BY since_ns"
+                )
+            ],
             cursor=newest[0] if newest else 0,
         )
 
@@ -157,6 +173,22 @@ class Store:
                 "INSERT OR REPLACE INTO pictures (alarm, device, kind, time_ns, jpeg) VALUES (?, ?, ?, ?, ?)",
                 [(p.alarm, p.device, p.kind, p.time_ns, p.jpeg) for p in transaction.pictures],
             )
+            db.executemany(
+                "DELETE FROM ledgers WHERE fleet = ? AND device = ? AND shard = ? AND since_ns = ?",
+                [key for key, part in transaction.ledgers.items() if part is None],
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO ledgers VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (*key, part.until_ns, int(part.final), part.ledger.SerializeToString())
+                    for key, part in transaction.ledgers.items()
+                    if part is not None
+                ],
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?)",
+                [(alarm, episode, time_ns) for (alarm, episode), time_ns in transaction.episodes.items()],
+            )
             db.execute("COMMIT")
         except BaseException:
             # A full disk rolls back by itself, and then there is nothing left to roll back.
@@ -179,6 +211,7 @@ class Store:
                     AND cursor IN (SELECT cursor FROM events ORDER BY cursor LIMIT ?)""",
                 (before_ns, PRUNE_ROWS),
             ).rowcount
+            gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,)).rowcount
             gone += db.execute(
                 "DELETE FROM pictures WHERE time_ns < ? OR number <= (SELECT MAX(number) FROM pictures) - ?",
                 (before_ns, KEPT_PICTURES),
@@ -214,6 +247,10 @@ class Store:
             "SELECT jpeg FROM pictures WHERE alarm = ? AND device = ? AND kind = ?", (alarm, device, kind)
         ).fetchone()
         return row[0] if row else None
+
+    def episodes(self, alarm: str) -> list[str]:
+        """The signs that contributed to `alarm`."""
+        return [row[0] for row in self._db.execute("SELECT episode FROM episodes WHERE alarm = ?", (alarm,))]
 
     def close(self) -> None:
         """Close the file."""

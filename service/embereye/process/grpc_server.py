@@ -1,8 +1,10 @@
-"""A gRPC server as every EmberEye process runs it: health service, reflection, sane limits."""
+"""gRPC as every EmberEye process uses it: a server with health and reflection, channels, sane limits."""
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -10,6 +12,9 @@ from grpc_reflection.v1alpha import reflection
 
 from embereye.process.lifecycle import UserError
 
+logger = logging.getLogger(__name__)
+Q = TypeVar("Q")
+R = TypeVar("R")
 MAX_MESSAGE = 16 * 1024 * 1024  # bytes; the default of 4 MB is less than a large camera still
 # A client that pings more often than the server allows is sent away (too_many_pings): both ends use these.
 KEEPALIVE_MS = 20_000
@@ -81,3 +86,30 @@ class GrpcServer:
 def channel(target: str, options: Sequence[tuple[str, int]] = ()) -> grpc.aio.Channel:
     """An insecure channel to `target` ("host:port") with the limits the servers expect."""
     return grpc.aio.insecure_channel(target, options=[*CHANNEL_OPTIONS, *options])
+
+
+async def converse(
+    call: "grpc.aio.StreamStreamCall[Q, R]", send: Callable[["grpc.aio.StreamStreamCall[Q, R]"], Awaitable[None]]
+) -> AsyncGenerator[R, None]:
+    """The responses of a call, while `send(call)` writes its requests; the call is over when the iteration is.
+
+    Why it ended is what the reading side raises: a writer that finds the call broken only ends it.
+    """
+
+    async def write() -> None:
+        try:
+            await send(call)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            call.cancel()
+        except Exception:
+            logger.exception("what was to be sent could not be made")
+            call.cancel()
+
+    sender = asyncio.get_running_loop().create_task(write(), name="grpc-send")
+    try:
+        async for response in call:
+            yield response
+    finally:
+        sender.cancel()
+        await asyncio.gather(sender, return_exceptions=True)
+        call.cancel()  # a call that is left alone is never collected

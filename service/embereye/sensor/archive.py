@@ -1,15 +1,18 @@
-"""Raw readings to Parquet files, which DuckDB reads while more are written: `SELECT * FROM '*.parquet'`.
+"""Raw readings and thermal frames to Parquet files, which DuckDB reads while more are written.
 
 Needs pyarrow: the extra `parquet`. A file appears whole, under its final name, when it is full or old enough; the
-oldest go when there are too many. Writing is a thread's work; what it cannot keep up with is dropped and counted.
+oldest go when there are too many, or when the disk gets full: evidence is kept on it, too. Writing is a thread's work;
+what it cannot keep up with is dropped and counted. A shard that is killed loses what was not in a file yet.
 """
 
 import asyncio
 import logging
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +21,52 @@ from embereye.process.lifecycle import UserError
 
 logger = logging.getLogger(__name__)
 ROTATE_SECONDS = 60.0  # until what was measured is in a file
-ROTATE_ROWS = 500_000
-PENDING_ROWS = 2 * ROTATE_ROWS  # in memory
+ROTATE_BYTES = 32 * 1024**2  # in memory, that make a file early
+PENDING_BYTES = 4 * ROTATE_BYTES  # in memory, beyond which everything is dropped
 RETENTION_BYTES = 10 * 1024**3  # in files of this shard
+FREE_SHARE = 0.15  # of the disk that is left free; Kubernetes evicts at a tenth
+ROW_BYTES = 48  # of a reading, with what it takes to keep it
+COLUMNS = ("smoke_adc", "flame_adc", "gas_adc", "flame_detected")
+
+
+class Telemetry(NamedTuple):
+    """Where raw readings and frames are kept."""
+
+    folder: Path
+    size: int = RETENTION_BYTES
+
+
+class _Readings(NamedTuple):
+    device: str
+    time_ns: int
+    rows: NDArray[np.float64]  # (n, 4)
+
+
+class _Frame(NamedTuple):
+    device: str
+    time_ns: int
+    words: bytes
+    celsius: NDArray[np.float32] | None
+
+
+class _Pending:
+    """What is not in a file yet."""
+
+    def __init__(self) -> None:
+        self.readings: list[_Readings] = []
+        self.frames: list[_Frame] = []
+        self.items = 0
+        self.bytes = 0
+
+
+def disk_share_free(folder: Path) -> float:
+    """Which share of the disk that `folder` is on is free, 0..1."""
+    usage = shutil.disk_usage(folder)
+    return usage.free / usage.total
 
 
 class Archive:
-    """Collects rows and writes a file now and then; run `run()` as a task."""
+    """Collects readings and frames and writes files now and then; run `run()` as a task."""
 
     def __init__(
         self,
@@ -32,31 +74,51 @@ class Archive:
         shard: str,
         *,
         rotate_seconds: float = ROTATE_SECONDS,
-        rotate_rows: int = ROTATE_ROWS,
+        rotate_bytes: int = ROTATE_BYTES,
+        pending_bytes: int = PENDING_BYTES,
         retention_bytes: int = RETENTION_BYTES,
+        share_free: Callable[[Path], float] = disk_share_free,
     ) -> None:
         self._arrow = _pyarrow()
         self._folder = folder
         self._shard = shard
         self._rotate_seconds = rotate_seconds
-        self._rotate_rows = rotate_rows
+        self._rotate_bytes = rotate_bytes
+        self._pending_bytes = pending_bytes
         self._retention_bytes = retention_bytes
-        self._blocks: list[tuple[str, int, NDArray[np.float64]]] = []
-        self._rows = 0
+        self._share_free = share_free
+        self._pending = _Pending()
         self._full = asyncio.Event()
-        self.written = 0  # rows
-        self.dropped = 0  # rows
-        folder.mkdir(parents=True, exist_ok=True)
+        self.written = 0  # readings and frames
+        self.dropped = 0  # readings and frames
+        self.failing = ""  # why the latest could not be written; empty: it could
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for half in folder.glob(f"*-{shard}-*.part"):
+                half.unlink(missing_ok=True)  # left behind by a shard that was killed
+        except OSError as error:
+            raise UserError(f"--telemetry {folder}: {error.strerror or error}") from error
 
     def add(self, device: str, rows: NDArray[np.float64], now_ns: int) -> None:
         """Take readings (n, 4): smoke, flame, gas in ADC counts, digital flame; NaN: not said."""
-        if self._rows + len(rows) > PENDING_ROWS:
-            self.dropped += len(rows)
-            return
-        self._blocks.append((device, now_ns, rows))
-        self._rows += len(rows)
-        if self._rows >= self._rotate_rows:
+        if self._room(len(rows), len(rows) * ROW_BYTES):
+            self._pending.readings.append(_Readings(device, now_ns, rows))
+
+    def add_frame(self, device: str, words: bytes, celsius: NDArray[np.float32] | None, now_ns: int) -> None:
+        """Take a thermal frame: its words, and its (24, 32) °C where it is calibrated."""
+        if self._room(1, len(words) if celsius is None else celsius.nbytes):
+            self._pending.frames.append(_Frame(device, now_ns, words, celsius))
+
+    def _room(self, items: int, size: int) -> bool:
+        pending = self._pending
+        if pending.bytes + size > self._pending_bytes:
+            self.dropped += items
+            return False
+        pending.items += items
+        pending.bytes += size
+        if pending.bytes >= self._rotate_bytes:
             self._full.set()
+        return True
 
     async def run(self) -> None:
         """Write until cancelled, and once more then."""
@@ -71,52 +133,88 @@ class Archive:
         finally:
             self._write(self._take())
 
-    def _take(self) -> list[tuple[str, int, NDArray[np.float64]]]:
-        blocks, self._blocks, self._rows = self._blocks, [], 0
+    def _take(self) -> _Pending:
+        taken, self._pending = self._pending, _Pending()
         self._full.clear()
-        return blocks
+        return taken
 
-    def _write(self, blocks: list[tuple[str, int, NDArray[np.float64]]]) -> None:
-        if not blocks:
+    def _write(self, pending: _Pending) -> None:
+        if not pending.items:
             return
+        failing = ""
         try:
-            self._write_file(blocks)
-            self._retire()
-        except OSError as error:
-            self.dropped += sum(len(rows) for _, _, rows in blocks)
-            logger.warning("readings could not be kept in %s: %s", self._folder, error)
+            self._retire(pending.bytes)
+            if pending.readings:
+                self._write_file("readings", _readings_table(self._arrow, pending.readings))
+            if pending.frames:
+                self._write_file("frames", _frames_table(self._arrow, pending.frames))
+            self.written += pending.items
+        except (OSError, self._arrow.ArrowException) as error:
+            self.dropped += pending.items
+            failing = str(error)
+        if failing and not self.failing:
+            logger.warning("readings and frames cannot be kept in %s: %s", self._folder, failing)
+        elif self.failing and not failing:
+            logger.warning("readings and frames are kept in %s again", self._folder)
+        self.failing = failing
 
-    def _write_file(self, blocks: list[tuple[str, int, NDArray[np.float64]]]) -> None:
-        arrow = self._arrow
+    def _write_file(self, kind: str, table: Any) -> None:
         import pyarrow.parquet
 
-        counts = [len(rows) for _, _, rows in blocks]
-        values = np.concatenate([rows for _, _, rows in blocks])
-        names = sorted({device for device, _, _ in blocks})
-        numbers = {name: number for number, name in enumerate(names)}
-        devices = np.repeat(np.array([numbers[device] for device, _, _ in blocks], np.int32), counts)
-        times = np.repeat(np.array([now_ns for _, now_ns, _ in blocks], np.int64), counts)
-        columns: dict[str, Any] = {
-            "time": arrow.array(times, arrow.timestamp("ns", tz="UTC")),
-            "device": arrow.DictionaryArray.from_arrays(arrow.array(devices), arrow.array(names)),
-        }
-        for number, name in enumerate(("smoke_adc", "flame_adc", "gas_adc", "flame_detected")):
-            columns[name] = arrow.array(values[:, number].astype(np.float32), from_pandas=True)  # NaN becomes null
-        path = self._folder / f"readings-{self._shard}-{time.time_ns()}.parquet"
+        path = self._folder / f"{kind}-{self._shard}-{time.time_ns()}.parquet"
         half = path.with_suffix(".part")
-        pyarrow.parquet.write_table(arrow.table(columns), half, compression="zstd")
-        half.replace(path)
-        self.written += len(values)
+        try:
+            pyarrow.parquet.write_table(table, half, compression="zstd")
+            half.replace(path)
+        finally:
+            half.unlink(missing_ok=True)
 
-    def _retire(self) -> None:
-        files = sorted(self._folder.glob(f"readings-{self._shard}-*.parquet"))
+    def _retire(self, needed: int) -> None:
+        """Remove the oldest files where there are too many, or too little room for `needed` more bytes."""
+        files = [
+            file for kind in ("readings", "frames") for file in self._folder.glob(f"{kind}-{self._shard}-*.parquet")
+        ]
+        files.sort(key=lambda file: int(file.stem.rpartition("-")[2]))
         sizes = [file.stat().st_size for file in files]
-        surplus = sum(sizes) - self._retention_bytes
-        for file, size in zip(files[:-1], sizes, strict=False):
-            if surplus <= 0:
+        surplus = sum(sizes) + needed - self._retention_bytes
+        for file, size in zip(files, sizes, strict=True):
+            if surplus <= 0 and self._share_free(self._folder) >= FREE_SHARE:
                 return
-            file.unlink()
+            file.unlink(missing_ok=True)
             surplus -= size
+        if self._share_free(self._folder) < FREE_SHARE:
+            raise OSError(f"less than {FREE_SHARE:.0%} of the disk is free: the rest is for evidence")
+
+
+def _readings_table(arrow: Any, blocks: list[_Readings]) -> Any:
+    counts = [len(block.rows) for block in blocks]
+    values = np.concatenate([block.rows for block in blocks])
+    columns = _who_and_when(arrow, [block.device for block in blocks], [block.time_ns for block in blocks], counts)
+    for number, name in enumerate(COLUMNS):
+        columns[name] = arrow.array(values[:, number].astype(np.float32), from_pandas=True)  # NaN becomes null
+    return arrow.table(columns)
+
+
+def _frames_table(arrow: Any, frames: list[_Frame]) -> Any:
+    columns = _who_and_when(
+        arrow, [frame.device for frame in frames], [frame.time_ns for frame in frames], [1] * len(frames)
+    )
+    # To a hundredth of a degree, which is less than the noise. Of what is not calibrated the words are kept instead.
+    celsius = [None if frame.celsius is None else frame.celsius.ravel().round(2) for frame in frames]
+    words = [frame.words if frame.celsius is None else None for frame in frames]
+    columns["celsius"] = arrow.array(celsius, arrow.list_(arrow.float32()), from_pandas=True)
+    columns["words"] = arrow.array(words, arrow.binary())
+    return arrow.table(columns)
+
+
+def _who_and_when(arrow: Any, devices: list[str], times: list[int], counts: list[int]) -> dict[str, Any]:
+    names = sorted(set(devices))
+    numbers = {name: number for number, name in enumerate(names)}
+    indices = np.repeat(np.array([numbers[device] for device in devices], np.int32), counts)
+    return {
+        "time": arrow.array(np.repeat(np.array(times, np.int64), counts), arrow.timestamp("ns", tz="UTC")),
+        "device": arrow.DictionaryArray.from_arrays(arrow.array(indices), arrow.array(names)),
+    }
 
 
 def _pyarrow() -> ModuleType:

@@ -1,5 +1,6 @@
 """A device's gRPC batch into its ledger and its detectors: what is new, once; the rest as duplicate or rejected."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,23 +9,30 @@ from numpy.typing import NDArray
 
 from embereye.sensor.device import SensorDevice
 from embereye.sensor.intake import Intake
-from embereye.wire.batches import columns_block, columns_rows, readings_block
+from embereye.wire.batches import columns_block, readings_block
 from embereye.wire.device import PIXEL_WORDS, RAM_WORDS
 
 MOST = 1 << 62  # of a sequence
+NOTHING = np.empty((0, 4))
 FRAME_BYTES = (PIXEL_WORDS * 2, RAM_WORDS * 2)
 
 
 def take(device: SensorDevice, batch: Any, intake: Intake, now_ns: int) -> None:
-    """Analyse what is new in `batch` (`wire.batches.Batch`) and move the device's watermark on.
+    """Analyse what is new in `batch` (of a `wire.batches.Request`) and move the device's watermark on.
 
     Sequences up to the watermark are duplicates, and so is one that comes twice in a batch. A gap is accepted: what is
     in it was acknowledged by the shard that owned the device before.
     """
-    frames = batch.frames
-    count = len(batch.readings) + len(frames) + len(batch.columns.time_ns)
+    others = len(batch.readings) + len(batch.frames)
+    try:
+        first, columns = columns_block(batch.columns) if batch.columns else (0, NOTHING)
+    except DecodeError:
+        device.refuse("bad batch", others + 1)
+        return
+    count = others + len(columns)
     if batch.epoch < device.epoch:
-        device.refuse("older epoch", count)
+        if count := count + bool(batch.calibration):
+            device.refuse("older epoch", count)
         return
     if batch.epoch > device.epoch:
         device.epoch, device.sequence = batch.epoch, 0
@@ -32,11 +40,34 @@ def take(device: SensorDevice, batch: Any, intake: Intake, now_ns: int) -> None:
         intake.calibrate(device, batch.calibration, now_ns)
     if not count:
         return
-    if count == len(batch.columns.time_ns) and batch.columns.first_sequence < MOST:
-        _take_columns(device, batch.columns, count, intake, now_ns)
-        return
+    if first + len(columns) > MOST:
+        device.refuse("bad batch", count)
+    elif not others:
+        _take_columns(device, first, columns, intake, now_ns)
+    else:
+        _take_any(device, batch, (first, columns), intake, now_ns)
+
+
+def _take_columns(device: SensorDevice, first: int, rows: NDArray[np.float64], intake: Intake, now_ns: int) -> None:
+    """Nearly all that comes in bulk: nothing but columns, whose sequences are known without looking."""
+    count = len(rows)
+    known = min(max(device.sequence - first + 1, 0), count)
+    if known:
+        device.ledger.offered += known
+        device.ledger.duplicate += known
+        rows = rows[known:]
+    if len(rows):
+        device.sequence = first + count - 1
+        intake.take_rows(device, rows, now_ns)
+
+
+def _take_any(
+    device: SensorDevice, batch: Any, columns: tuple[int, NDArray[np.float64]], intake: Intake, now_ns: int
+) -> None:
+    frames = batch.frames
+    count = len(batch.readings) + len(frames) + len(columns[1])
     try:
-        sequences, rows = _rows(batch)
+        sequences, rows = _rows(batch.readings, *columns)
         if frames:
             numbers = np.array([frame.sequence for frame in frames], np.int64)
             sequences = np.concatenate([sequences, numbers])
@@ -64,28 +95,14 @@ def take(device: SensorDevice, batch: Any, intake: Intake, now_ns: int) -> None:
         intake.settle(now_ns)
 
 
-def _take_columns(device: SensorDevice, columns: Any, count: int, intake: Intake, now_ns: int) -> None:
-    """Nearly all that comes in bulk: nothing but columns, whose sequences are known without looking."""
-    first = columns.first_sequence
-    known = min(max(device.sequence - first + 1, 0), count)
-    rows = columns_rows(columns)
-    if known:
-        device.ledger.offered += known
-        device.ledger.duplicate += known
-        rows = rows[known:]
-    if len(rows):
-        device.sequence = first + count - 1
-        intake.take_rows(device, rows, now_ns)
-
-
-def _rows(batch: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The readings of `batch` in order of their sequences."""
-    if not batch.readings:
-        return columns_block(batch.columns)
-    sequences, rows = readings_block(batch.readings)
-    if batch.columns.time_ns:
-        more, more_rows = columns_block(batch.columns)
-        sequences, rows = np.concatenate([sequences, more]), np.concatenate([rows, more_rows])
+def _rows(
+    readings: Sequence[bytes], first: int, columns: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """All readings in order of their sequences."""
+    sequences, rows = readings_block(readings)
+    if len(columns):
+        more = np.arange(first, first + len(columns), dtype=np.int64)
+        sequences, rows = np.concatenate([sequences, more]), np.concatenate([rows, columns])
     if len(sequences) > 1 and not (sequences[1:] > sequences[:-1]).all():
         order = np.argsort(sequences, kind="stable")
         sequences, rows = sequences[order], rows[order]

@@ -61,10 +61,38 @@ def balanced(ledger: dict[str, Any]) -> bool:
     return int(ledger.get("offered", 0)) == parts
 
 
+def _clock(nanoseconds: Any) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(int(nanoseconds) / 1e9))
+
+
+def _outcomes(ledger: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    yield "analysed", int(ledger.get("analysed", 0))
+    yield "duplicate", int(ledger.get("duplicate", 0))
+    for name in ("shed", "rejected"):
+        for reason, count in sorted(_counts(ledger, name).items()):
+            yield f"{name}: {reason}", count
+    yield "waiting", int(ledger.get("waiting", 0))
+
+
+def _owners(entry: dict[str, Any]) -> Iterator[str]:
+    for owner in entry.get("owners", ()):
+        at = _clock(owner["untilNs"])
+        until = {
+            "open": "until now",
+            "closed": f"until {at}, its last word",
+            "lost": f"until {at}, then it ended without a word: what it took after that is not told",
+        }[owner["state"]]
+        counts = ", ".join(f"{name} {count:,}" for name, count in _outcomes(owner["ledger"]) if count)
+        yield f"    {owner['shard']} from {_clock(owner['sinceNs'])} {until}:"
+        yield f"      offered {int(owner['ledger'].get('offered', 0)):,}: {counts or 'nothing'}"
+
+
 def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
     """What is known of a device, for people."""
     yield f"{entry['id']} in zone {entry['zone'] or 'none'} of {entry['fleet']}"
     yield "  covered" if entry["covered"] else f"  NOT covered: {entry['reason']}"
+    if degraded := entry.get("degraded"):
+        yield f"  degraded: {degraded}"
     if shards := entry.get("shards"):
         yield f"  owned by {', '.join(shards)}: {entry.get('state', 'unknown')}"
     for name, key in (("heard", "heardNs"), ("analysed", "analysedNs")):
@@ -73,11 +101,15 @@ def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
     for term in entry.get("latest", ()):
         yield f"  {term['name']}: {float(term.get('value', 0)):.4g} {term.get('unit', '')}"
     ledger = entry.get("ledger", {})
-    yield f"  offered {int(ledger.get('offered', 0)):>12,} since its shard took it over, of which"
-    yield f"  {'analysed':<28} {int(ledger.get('analysed', 0)):>12,}"
-    yield f"  {'duplicate':<28} {int(ledger.get('duplicate', 0)):>12,}"
-    for name in ("shed", "rejected"):
-        for reason, count in sorted(_counts(ledger, name).items()):
-            yield f"  {f'{name}: {reason}':<28} {count:>12,}"
-    yield f"  {'waiting':<28} {int(ledger.get('waiting', 0)):>12,}"
+    owners = len(entry.get("owners", ()))
+    yield f"  offered {int(ledger.get('offered', 0)):>12,}{f' to {owners} owners' if owners > 1 else ''}, of which"
+    for name, count in _outcomes(ledger):
+        yield f"  {name:<28} {count:>12,}"
+    if shared := int(ledger.get("shared", 0)):
+        yield f"  {shared:,} of them were taken by two owners while it changed hands, and count twice"
+    if takeovers := int(ledger.get("takeovers", 0)):
+        yield f"  {takeovers:,} times a newer connection began to speak for it: do two devices have this id?"
     yield "  the ledger adds up" if balanced(ledger) else "  the ledger does NOT add up: please report this"
+    if owners > 1:
+        yield "  by owner:"
+        yield from _owners(entry)

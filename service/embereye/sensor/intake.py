@@ -285,6 +285,8 @@ class Intake:
             for frame in own:
                 picture, extreme = next(found) if calibrated else self._alone(frame)
                 try:
+                    if self.archive is not None:
+                        self.archive.add_frame(device.spec.id, frame.words, picture, frame.at_ns)
                     if signs := device.frame(frame.words, picture, extreme, frame.at_ns):
                         self._observe(signs, frame.at_ns)
                 except Exception:

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from embereye.process import lifecycle
+from embereye.sensor.archive import RETENTION_BYTES, Telemetry
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardOptions, ShardProcess
 
@@ -16,14 +17,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     telemetry = os.environ.get("EMBEREYE_TELEMETRY", "")
     parser.add_argument("--telemetry", type=Path, default=Path(telemetry) if telemetry else None, metavar="DIR",
                         help="keep raw readings as Parquet files, needs pyarrow [EMBEREYE_TELEMETRY]")  # fmt: skip
+    size = os.environ.get("EMBEREYE_TELEMETRY_BYTES", str(RETENTION_BYTES))
+    parser.add_argument("--telemetry-bytes", type=int, default=int(size), metavar="N",
+                        help="of them at most, %(default)s [EMBEREYE_TELEMETRY_BYTES]")  # fmt: skip
 
 
 def run(arguments: Namespace) -> int:
     """Serve until SIGTERM, or until the operator has drained the shard."""
     lifecycle.configure_logging()
     options = ShardOptions.parse(arguments)
+    telemetry = Telemetry(arguments.telemetry, arguments.telemetry_bytes) if arguments.telemetry else None
 
     async def serve(stop: asyncio.Event) -> int:
-        return await ShardProcess(SensorShard(arguments.telemetry), options).run(stop)
+        return await ShardProcess(SensorShard(telemetry), options).run(stop)
 
     return lifecycle.run(serve)

@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from prometheus_client.core import Metric
@@ -14,7 +13,7 @@ from prometheus_client.core import Metric
 from embereye.process.grpc_server import Service
 from embereye.process.http_server import all_interfaces
 from embereye.process.lifecycle import UserError
-from embereye.sensor.archive import Archive
+from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.bands import BandTable
 from embereye.sensor.batches import take
 from embereye.sensor.device import SensorDevice
@@ -43,8 +42,8 @@ HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams
 class SensorShard:
     """Implements `embereye.shard.service.ShardCore` for sensors."""
 
-    def __init__(self, telemetry: Path | None = None) -> None:
-        """`telemetry` is the folder for raw readings; None: they are not kept."""
+    def __init__(self, telemetry: Telemetry | None = None) -> None:
+        """`telemetry` is where raw readings are kept; None: they are not."""
         self._telemetry = telemetry
         self.commands = Commands(start="PERIOD_ON", calibration="EEPROM1", request="REQUEST1")
         self.garbage: Counter[str] = Counter()
@@ -99,8 +98,16 @@ class SensorShard:
             self._servers.append(server)
         context.tasks.start(self._tick(), name="sensor-tick")
         if self._telemetry is not None:
-            self.intake.archive = Archive(self._telemetry, options.shard)
-            context.tasks.start(self.intake.archive.run(), name="sensor-archive")
+            self._keep(self._telemetry, context)
+
+    def _keep(self, telemetry: Telemetry, context: ShardContext) -> None:
+        try:
+            archive = Archive(telemetry.folder, context.options.shard, retention_bytes=telemetry.size)
+        except UserError as error:
+            logger.error("raw readings are not kept: %s", error)  # noqa: TRY400 - watching goes on without
+            return
+        self.intake.archive = archive
+        context.tasks.start(archive.run(), name="sensor-archive")
 
     def apply(self, assignment: Assignment) -> None:
         """Own the assignment's devices; those that stay keep their state."""
@@ -116,9 +123,15 @@ class SensorShard:
         wanted = {device.id: device for device in assignment.devices}
         gone = set(self._devices) - set(wanted)
         self._episodes.forget(gone)
+        left = {}
         for name in gone:
-            self._departed += self._devices[name].singles
-            self._devices[name].release()
+            device = self._devices[name]
+            if device.epoch:
+                left[name] = Watermark(device=name, epoch=device.epoch, sequence=device.sequence)
+            if self._context is not None:
+                self._context.closed(name, device.ledger.message())
+            self._departed += device.singles
+            device.release()
         self._devices = {
             name: self._configured(self._devices.get(name) or self._undeclared.pop(name, None), spec)
             for name, spec in wanted.items()
@@ -127,7 +140,7 @@ class SensorShard:
         self._peers = {peer.shard: peer for peer in assignment.peers}
         for name in [name for name in self._undeclared if name in self._elsewhere]:
             self._undeclared.pop(name).release()
-        self._ingest.moved()
+        self._ingest.moved(self._devices.keys() & self._elsewhere.keys(), left)
 
     def _configured(self, device: SensorDevice | None, spec: Device) -> SensorDevice:
         if device is None:
@@ -144,6 +157,10 @@ class SensorShard:
         owner = self._elsewhere.get(device)
         return self._peers.get(owner) if owner else None
 
+    def peers(self) -> Iterable[Peer]:
+        """The fleet's other shards."""
+        return self._peers.values()
+
     def undeclared(self, device: str, now_ns: int) -> SensorDevice | None:
         """State of a device that no fleet declares: people see it, but it raises no alarm."""
         state = self._undeclared.get(device)
@@ -157,10 +174,9 @@ class SensorShard:
             state = self._undeclared[device] = SensorDevice(Device(id=device), self._settings, self.bands)
         return state
 
-    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> Watermark:
-        """Analyse a gRPC batch (`wire.batches.Batch`); what was analysed before is a duplicate."""
+    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> None:
+        """Analyse a batch of a `wire.batches.Request`; what was analysed before is a duplicate."""
         take(device, batch, self.intake, now_ns)
-        return Watermark(device=device.spec.id, epoch=device.epoch, sequence=device.sequence)
 
     def _observe(self, signs: list[Sign], now_ns: int) -> None:
         if self._context is None:
@@ -176,13 +192,16 @@ class SensorShard:
 
     def load(self) -> Load:
         """Measured over the last seconds."""
-        self._count()
         return self._meter.load(queue_depth=self.intake.depth, oldest_age_ns=self.intake.oldest_age_ns())
 
-    def _count(self) -> None:
+    def _sample(self) -> None:
         singles = self._departed + sum(device.singles for device in self._devices.values())
-        self._meter.arrivals = self.intake.offered + singles
-        self._meter.analysed = self.intake.analysed + singles
+        self._meter.sample(
+            time.monotonic(),
+            offered=self.intake.offered + singles,
+            analysed=self.intake.analysed + singles,
+            cpu=time.process_time(),
+        )
 
     def metrics(self) -> Iterator[Metric]:
         """Counters over all devices and gauges of each, read from plain slots at scrape time."""
@@ -199,6 +218,7 @@ class SensorShard:
 
     async def stop(self) -> None:
         """Close what is still open."""
+        await self._ingest.close()
         self._sessions.close()
         for server in self._servers:
             server.close()
@@ -215,8 +235,7 @@ class SensorShard:
                 self._context.coverage_changed()
             ticks += 1
             if ticks % 4 == 0:
-                self._count()
-                self._meter.sample()
+                self._sample()
             # A share of them at a time: none of the others waits for long.
             for device in list(self._devices.values())[ticks % LOOK_TICKS :: LOOK_TICKS]:
                 device.look(now)

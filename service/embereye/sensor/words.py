@@ -2,11 +2,15 @@
 
 from typing import Protocol
 
-from embereye.process.grpc_server import Service
+import grpc
+
+from embereye.process.grpc_server import Service, channel
 from embereye.sensor.device import SensorDevice
 from embereye.v1.ingest_pb2 import AskRequest, AskResponse
-from embereye.v1.ingest_pb2_grpc import SensorsServicer, add_SensorsServicer_to_server
+from embereye.v1.ingest_pb2_grpc import SensorsServicer, SensorsStub, add_SensorsServicer_to_server
 from embereye.v1.shard_pb2 import Commands, Peer
+
+FORWARD_SECONDS = 2.0  # for the device's owner to answer
 
 
 class Owner(Protocol):
@@ -34,7 +38,7 @@ class Words(SensorsServicer):
         return Service(add_SensorsServicer_to_server, self, "embereye.v1.Sensors")
 
     async def Ask(self, request: AskRequest, context: object) -> AskResponse:
-        """Send a word to a device."""
+        """Send a word to a device, through the shard that owns it."""
         commands = self._owner.commands
         word = {
             AskRequest.WORD_FRAME: commands.request,
@@ -44,11 +48,26 @@ class Words(SensorsServicer):
         device = self._owner.owned(request.device)
         if device is None:
             peer = self._owner.peer_of(request.device)
-            where = f"ask the shard at {peer.grpc}" if peer else "declare it in spec.sensors"
-            return AskResponse(reason=f"{request.device} is not owned by this shard: {where}")
+            if peer is None:
+                return AskResponse(reason=f"{request.device} is not declared in this fleet: add it to spec.sensors")
+            if request.forwarded:
+                return AskResponse(reason=f"{request.device} is changing its owner: ask again")
+            return await _forwarded(request, peer)
         if not word:
             return AskResponse(reason="no such word, or the fleet's spec.commands leaves it empty")
         if device.request is None:
             return AskResponse(reason=f"{request.device} has no text connection now")
         device.request(word)
         return AskResponse(asked=True)
+
+
+async def _forwarded(request: AskRequest, peer: Peer) -> AskResponse:
+    """What the device's owner answers."""
+    once = AskRequest(device=request.device, word=request.word, forwarded=True)
+    async with channel(peer.grpc) as link:
+        try:
+            return await SensorsStub(link).Ask(once, timeout=FORWARD_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            return AskResponse(
+                reason=f"{request.device} is owned by {peer.shard}, which does not answer: {error.details()}"
+            )

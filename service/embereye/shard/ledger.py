@@ -1,5 +1,6 @@
 """The conservation ledger: what became of everything a device offered."""
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -15,6 +16,9 @@ class Ledger:
     duplicate: int = 0
     shed: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
+    shared: int = 0  # of offered: passed on by the owner before, which counts it, too
+    takeovers: int = 0  # times that a newer connection began to speak for it while an older one was open
+    since_ns: int = field(default_factory=time.time_ns)  # when it was begun, which tells it from an earlier one
 
     @property
     def waiting(self) -> int:
@@ -30,4 +34,7 @@ class Ledger:
             shed=self.shed,
             rejected=self.rejected,
             waiting=max(0, self.waiting),
+            since_ns=self.since_ns,
+            shared=self.shared,
+            takeovers=self.takeovers,
         )

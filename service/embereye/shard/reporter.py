@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import grpc
 
 from embereye.process.backoff import Backoff
-from embereye.process.grpc_server import channel
+from embereye.process.grpc_server import channel, converse
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
@@ -21,17 +21,26 @@ COVERAGE_PERIOD = 1.0  # seconds between coverage reports
 class Reporter:
     """Keeps one stream to the hub open; evidence that could not be delivered waits in the spool.
 
-    `hello` and `coverage` are asked whenever the stream needs them, so they always tell what is true now.
+    `hello` and `coverage` are asked whenever the stream needs them, so they always tell what is true now. `told` hears
+    up to which coverage report the closed ledgers are durable in the hub.
     """
 
     def __init__(
-        self, hub: str, spool: Spool, *, hello: Callable[[], ShardHello], coverage: Callable[[], Coverage]
+        self,
+        hub: str,
+        spool: Spool,
+        *,
+        hello: Callable[[], ShardHello],
+        coverage: Callable[[], Coverage],
+        told: Callable[[int], None] = lambda time_ns: None,
     ) -> None:
         self._hub = hub
         self._spool = spool
         self._hello = hello
         self._coverage = coverage
         self._wake = asyncio.Event()
+        self._told = told
+        self._told_ns = 0
         self._coverage_due = 0.0
         self.connected = False
         self.delivered = 0  # reports acknowledged since the start
@@ -53,7 +62,12 @@ class Reporter:
         while True:
             link = channel(self._hub)
             try:
-                async for _ in self._converse(link):
+                async for response in converse(EvidenceStub(link).Report(), self._send):
+                    self._spool.acknowledge(list(response.acknowledged))
+                    self.delivered += len(response.acknowledged)
+                    if response.ledgers_ns:
+                        self._told_ns = response.ledgers_ns
+                        self._told(response.ledgers_ns)
                     if not self.connected:
                         self.connected = True
                         backoff.reset()
@@ -70,48 +84,30 @@ class Reporter:
                 failing = reason
             await asyncio.sleep(backoff.next())
 
-    async def _converse(self, link: grpc.aio.Channel) -> AsyncIterator[ReportResponse]:
-        call = EvidenceStub(link).Report()
-        sender = asyncio.get_running_loop().create_task(self._send(call), name="report-send")
-        try:
-            async for response in call:
-                self._spool.acknowledge(list(response.acknowledged))
-                self.delivered += len(response.acknowledged)
-                yield response
-        finally:
-            sender.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await sender
-            call.cancel()
-
     async def _send(self, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]") -> None:
-        try:
-            await call.write(ReportRequest(hello=self._hello()))
-            self._coverage_due = 0.0
-            sent = 0
-            while True:
-                self._wake.clear()
-                while batch := self._spool.after(sent):
-                    for number, evidence in batch:
-                        await call.write(ReportRequest(evidence=evidence))
-                        sent = number
-                now = time.monotonic()
-                if now >= self._coverage_due:
-                    self._coverage_due = now + COVERAGE_PERIOD
-                    await call.write(ReportRequest(coverage=self._coverage()))
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            call.cancel()  # the reading side tells why
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            logger.exception("the report stream failed")
-            call.cancel()
+        await call.write(ReportRequest(hello=self._hello()))
+        self._coverage_due = 0.0
+        sent = 0
+        while True:
+            self._wake.clear()
+            while batch := self._spool.after(sent):
+                for number, evidence in batch:
+                    await call.write(ReportRequest(evidence=evidence))
+                    sent = number
+            now = time.monotonic()
+            if now >= self._coverage_due:
+                self._coverage_due = now + COVERAGE_PERIOD
+                await call.write(ReportRequest(coverage=self._coverage()))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
 
     async def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until everything spooled is acknowledged; True if it is."""
-        deadline = time.monotonic() + timeout
-        while len(self._spool) and time.monotonic() < deadline:
+        """Wait up to `timeout` seconds until everything spooled is acknowledged; True if it is.
+
+        The last word on ledgers is waited for, too, where the hub is there: nobody else will tell it.
+        """
+        now_ns, deadline = time.time_ns(), time.monotonic() + timeout
+        self.coverage_changed()
+        while time.monotonic() < deadline and (len(self._spool) or (self.connected and self._told_ns < now_ns)):
             await asyncio.sleep(0.01)
         return not len(self._spool)

@@ -21,11 +21,12 @@ from embereye.process.lifecycle import Tasks, first_of
 from embereye.shard.assignment import Assignments, follow_file
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
-from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, ShardHello
+from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, EvidenceItem, Ledger, ShardHello
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, DrainRequest, Load, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
 
 logger = logging.getLogger(__name__)
+CLOSED_LIMIT = 20_000  # closed ledgers kept while the hub is away
 DRAIN_SECONDS = 2.0  # for handing senders over and delivering what is spooled
 
 
@@ -119,6 +120,7 @@ class ShardContext:
     tasks: Tasks
     report: Callable[[EvidenceItem], None]
     coverage_changed: Callable[[], None]
+    closed: Callable[[str, Ledger], None] = lambda device, ledger: None  # the last word on a device that was let go
 
 
 class ShardProcess(ShardServicer, Collector):
@@ -130,7 +132,11 @@ class ShardProcess(ShardServicer, Collector):
         self._assignments = Assignments()
         self._assignments.subscribe(self._apply)
         self._spool = Spool(options.data / f"{options.shard}.spool" if options.data else None)
-        self._reporter = Reporter(options.hub, self._spool, hello=self._hello, coverage=self._coverage)
+        self._reporter = Reporter(
+            options.hub, self._spool, hello=self._hello, coverage=self._coverage, told=self._ledgers_told
+        )
+        self._closed: list[tuple[int, ClosedLedger]] = []  # with when they were closed
+        self._final = False
         self._drained = asyncio.Event()
         self._draining = False
         self._started_ns = time.time_ns()
@@ -149,7 +155,9 @@ class ShardProcess(ShardServicer, Collector):
             self._grpc.listen(f"{options.host}:{options.shared_grpc_port}")
         web = await serve_http(metrics_app(registry), options.host, options.metrics_port)
         async with Tasks() as tasks:
-            context = ShardContext(options, tasks, self._reporter.report, self._reporter.coverage_changed)
+            context = ShardContext(
+                options, tasks, self._reporter.report, self._reporter.coverage_changed, self._close_ledger
+            )
             await self._core.start(context)
             await self._grpc.start()
             tasks.start(follow_file(options.assignment, self._assignments), name="follow-assignment")
@@ -160,6 +168,7 @@ class ShardProcess(ShardServicer, Collector):
             failed = tasks.failed.is_set()
             await self._grpc.set_serving(False)
             await self._begin_drain()
+            self._final = True
             if not await self._reporter.flush(0.5):
                 logger.warning("%d reports stay in the spool until this shard is started again", len(self._spool))
             await self._grpc.stop()
@@ -184,7 +193,16 @@ class ShardProcess(ShardServicer, Collector):
             epoch=current.epoch,
             time_ns=now,
             devices=self._core.devices(now),
+            closed=[closed for _, closed in self._closed],
+            final=self._final,
         )
+
+    def _close_ledger(self, device: str, ledger: Ledger) -> None:
+        self._closed.append((time.time_ns(), ClosedLedger(device=device, ledger=ledger)))
+        del self._closed[:-CLOSED_LIMIT]
+
+    def _ledgers_told(self, time_ns: int) -> None:
+        self._closed = [entry for entry in self._closed if entry[0] > time_ns]
 
     def _status(self, *, devices: bool) -> ShardStatus:
         current = self._assignments.current

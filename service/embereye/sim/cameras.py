@@ -245,7 +245,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fps", type=float, default=15.0, help="frames per second (%(default)s)")
     parser.add_argument("--size", default="640x480", help="WIDTHxHEIGHT in pixels (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="other rooms for other seeds")
-    parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,camera=ID|zone=Z",
+    parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=Z",
                         help="a fire: when, how long, where; may be repeated")  # fmt: skip
     parser.add_argument("--clip", action="append", default=[], metavar="PATH=ID",
                         help="show a video file, over and over, as camera ID; may be repeated")  # fmt: skip

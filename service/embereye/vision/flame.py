@@ -3,7 +3,8 @@
 Colour rules after Chen, Wu & Chiou, "An early fire-detection method based on image processing" (ICIP 2004) and Celik &
 Demirel, "Fire detection in video sequences using a generic color model" (Fire Safety Journal 44, 2009); temporal
 evidence after the idea of Toreyin et al., "Computer vision based method for real-time fire and flame detection"
-(Pattern Recognition Letters 27, 2006), measured with real timestamps.
+(Pattern Recognition Letters 27, 2006), measured with real timestamps. What moves as a whole, returns to rest, repeats
+itself or changes everywhere at once is something else: `character` measures that.
 """
 
 import math
@@ -15,64 +16,77 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.v1.types_pb2 import Term
+from embereye.vision.character import History, travel
 from embereye.vision.periodicity import Periodicity
+from embereye.vision.pixels import Picture, at_least, both, less, planes
 from embereye.vision.thresholds import SECOND, FlameThresholds
 
-Picture = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
-Share = npt.NDArray[np.float32]
+TRAITS = ("travel", "rest", "unity", "repetition")  # what is measured anew at each judgement
+Pixels = tuple[int, int, int, int]  # x, y, width, height in pixels of the working picture
 
-_CHROMA = np.array([[-0.581, -0.087, 0.668]])  # of B, G, R
 _SQUARE = np.ones((3, 3), np.uint8)
 _HELD_REACH = np.ones((5, 5), np.uint8)  # a flame leans in the draught: its neighbourhood is held with it
 _RING = 6  # pixels around a site that it is compared with
-_SITES = 8  # looked at per frame: more than that many are one fire or no fire
+_SITES = 4  # looked at per frame: more than that many are one fire or no fire
 _STEPS = 64  # frames kept at most, whatever their times say
+FEW = 3  # pixels that noise may colour
 
 
 @dataclass(frozen=True)
 class Flame:
     """What the flame detector says of one frame."""
 
-    score: float  # of the best site, 0..1
-    held_ns: int  # how long that site has been a flame
-    large: bool  # whether it fills so much of the picture that it needs less time
-    box: tuple[int, int, int, int] | None  # x, y, width, height in pixels of the working picture
-    terms: tuple[Term, ...]
-
-
-_NOTHING = Flame(0.0, 0, False, None, ())
+    score: float = 0.0  # of the best site, 0..1
+    held_ns: int = 0  # how long that site has been a flame
+    box: Pixels | None = None
+    terms: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Step:
     time_ns: int
+    red: Picture
     green: Picture
-    colour: Mask
+    colour: Picture  # 255 where flame-coloured
 
 
 @dataclass(frozen=True)
 class _Site:
-    box: tuple[int, int, int, int]
-    mask: Mask  # inside the box
-    area: int  # pixels
-    flicker: float
-    core: float
-    contrast: float
-    repeat: float
-    score: float
+    box: Pixels
+    mask: npt.NDArray[np.bool_]  # inside the box
+    values: dict[str, float]  # by the weight's name
+    odds: float  # natural log odds that it is a flame
+
+    @property
+    def score(self) -> float:
+        """The odds as a probability."""
+        return 1.0 / (1.0 + math.exp(-self.odds))
 
 
-def flame_colours(frame: Picture, limits: FlameThresholds) -> tuple[Mask, Mask]:
-    """(flame-coloured, hot core) of a BGR picture (height x width x 3)."""
-    blue, green, red = cv2.split(frame)
-    # BT.601: Cr - Cb = 0.713 (R - Y) - 0.564 (B - Y) with Y = 0.299 R + 0.587 G + 0.114 B, below 0 cut off.
-    chroma = cv2.transform(frame, _CHROMA)
-    colour = (red >= limits.red_min) & (red >= green) & (green >= blue) & (chroma >= limits.chroma_min)
-    colour &= cv2.subtract(red, blue) >= limits.red_over_blue_min
-    core = (red >= limits.core_red_min) & (green >= limits.core_green_min) & (red >= green)
-    core &= cv2.subtract(green, blue) >= limits.core_green_over_blue_min
-    return colour, core
+def flame_coloured(blue: Picture, green: Picture, red: Picture, limits: FlameThresholds, scale: float) -> Picture:
+    """255 where a picture has the colour of a flame, 0 elsewhere; `scale` shrinks the limits."""
+    # Most pictures have next to no pixel whose red is clearly over blue, and end here.
+    over_blue = less(red, blue)
+    warm = at_least(over_blue, limits.red_over_blue_min * scale)
+    if cv2.countNonZero(warm) <= FEW:
+        return np.zeros_like(red)
+    # BT.601: Cr - Cb = 0.581 (R - B) + 0.087 (R - G) where red is not below green.
+    chroma: Picture = cv2.addWeighted(over_blue, 0.581, less(red, green), 0.087, 0.0)  # type: ignore[assignment]
+    warm = both(warm, at_least(chroma, limits.chroma_min * scale))
+    warm = both(warm, at_least(red, limits.red_min * scale))
+    descending = cv2.max(less(green, red), less(blue, green))  # 0 where R >= G >= B
+    warm[descending > 0] = 0
+    return warm
+
+
+def core_coloured(blue: Picture, green: Picture, red: Picture, limits: FlameThresholds, scale: float) -> Picture:
+    """255 where a picture is as bright and yellow as the core of a flame, 0 elsewhere; `scale` shrinks the limits."""
+    hot = at_least(red, limits.core_red_min * scale)
+    if cv2.countNonZero(hot):
+        hot = both(hot, at_least(green, limits.core_green_min * scale))
+        hot = both(hot, at_least(less(green, blue), limits.core_green_over_blue_min * scale))
+        hot[less(green, red) > 0] = 0
+    return hot
 
 
 class FlameDetector:
@@ -84,7 +98,7 @@ class FlameDetector:
         self._reset((0, 0))
 
     @property
-    def suspect_mask(self) -> Mask | None:
+    def suspect_mask(self) -> npt.NDArray[np.bool_] | None:
         """Where something is suspected now: the background must not learn there. None: nowhere."""
         return self._held > 0 if self._holding else None
 
@@ -94,13 +108,18 @@ class FlameDetector:
         self._occupancy = np.zeros(shape, np.float32)
         self._flicker = np.zeros(shape, np.float32)
         self._core = np.zeros(shape, np.float32)
+        self._traits = np.empty((*shape, len(TRAITS)), np.float32)
         self._held = np.zeros(shape, np.float32)  # seconds
         self._holding = False  # whether any of them is above 0
+        self._awake_ns = 0  # when anything of a flame's colour swung last; 0: the memories are empty
         self._periodicity = Periodicity(self.limits)
-        self._red = np.zeros(shape, np.uint8)  # of the present frame
-        self._coloured_ns = 0  # when anything had a flame's colour last
+        self._history = History()
+        self._white = 255.0  # counts: how bright the brightest pixels of this camera get
+        self._judged_ns = 0  # when sites were looked at last
+        self._since_ns = 0  # for how much time the latest look counts
+        self._result = Flame()
 
-    def observe(self, frame: Picture, time_ns: int, ignored: Mask | None = None) -> Flame:
+    def observe(self, frame: Picture, time_ns: int, ignored: npt.NDArray[np.bool_] | None = None) -> Flame:
         """What `frame` (BGR) at `time_ns` adds; nothing is looked for where `ignored` is set."""
         limits = self.limits
         if frame.shape[:2] != self._shape:
@@ -109,42 +128,73 @@ class FlameDetector:
         if elapsed < 0 or elapsed > limits.step_max_ns:
             self._steps.clear()
             self._periodicity.clear()
-            elapsed = 0
-        colour, core = flame_colours(frame, limits)
+            self._history.clear()
+            self._judged_ns = elapsed = 0
+        blue, green, red = planes(frame)
+        self._adapt(red, elapsed)
+        colour = flame_coloured(blue, green, red, limits, self._white / 255.0)
         if ignored is not None:
-            colour &= ~ignored
-            core &= ~ignored
-        self._red = frame[..., 2]
-        self._steps.append(_Step(time_ns, frame[..., 1].copy(), colour))
-        self._periodicity.see(frame[..., 1], time_ns)
-        before = self._step_before(time_ns)
-        if colour.any():
-            self._coloured_ns = time_ns
-        elif time_ns - self._coloured_ns > limits.forget_ns:
+            colour[ignored] = 0
+        self._steps.append(_Step(time_ns, red, green, colour))
+        swinging, flickering = self._swing(time_ns)
+        if swinging is not None and flickering is not None:
+            self._remember(swinging, flickering, blue, time_ns, elapsed)
+        if not self._awake_ns:
+            return self._result
+        if time_ns - self._awake_ns > limits.forget_ns:
             self._forget()
-            return _NOTHING
+        elif time_ns - self._judged_ns >= (limits.judge_ns if self._holding else limits.glance_ns):
+            self._judge(time_ns)
+        return self._result
+
+    def _adapt(self, red: Picture, elapsed_ns: int) -> None:
+        """Follow how bright this camera's pictures get: one that clips at 180 is judged as if it clipped at 255."""
+        fading = self._white - 255.0 * elapsed_ns / self.limits.white_memory_ns
+        self._white = max(cv2.minMaxLoc(red)[1], fading, 255.0 * self.limits.white_least)
+
+    def _swing(self, time_ns: int) -> tuple[Picture | None, Picture | None]:
+        """(where the picture swings, where something of a flame's colour does), 255 or 0; None where it is unknown."""
+        limits = self.limits
+        before = self._step_before(time_ns)
         if before is None:
-            return self._conclude([], time_ns, elapsed)
-        middle, first = before
+            return None, None
+        (middle, first), last = before, self._steps[-1]
+        coloured = cv2.bitwise_or(cv2.bitwise_or(last.colour, middle.colour), first.colour)
+        if not self._awake_ns and cv2.countNonZero(coloured) <= FEW:
+            return None, None
         # Half the second difference, in eight bits: |(newest + first) / 2 - middle|.
-        swing = cv2.absdiff(cv2.addWeighted(self._steps[-1].green, 0.5, first.green, 0.5, 0.0), middle.green)
-        swinging = swing > 0.5 * limits.swing_min
-        coloured = colour | middle.colour | first.colour
-        flickering = swinging & coloured
-        if np.count_nonzero(swinging) - np.count_nonzero(flickering) > limits.disturbed_share * swinging.size:
-            return self._conclude([], time_ns, elapsed)
+        swing = cv2.absdiff(cv2.addWeighted(last.green, 0.5, first.green, 0.5, 0.0), middle.green)
+        swinging = at_least(swing, 0.5 * limits.swing_min * self._white / 255.0 + 1)  # type: ignore[arg-type]
+        return swinging, both(swinging, coloured)  # type: ignore[arg-type]
+
+    def _remember(self, swinging: Picture, flickering: Picture, blue: Picture, time_ns: int, elapsed_ns: int) -> None:
+        limits, last = self.limits, self._steps[-1]
+        count = cv2.countNonZero(flickering)
+        if cv2.countNonZero(swinging) - count > limits.disturbed_share * swinging.size:
+            return
+        if count > FEW:
+            if not self._awake_ns:
+                self._occupancy[:] = last.colour > 0  # what stood there before is not known: as if it always had
+                self._traits[:] = [limits.weights[name].neutral for name in TRAITS]
+            self._awake_ns = time_ns
+        if not self._awake_ns:
+            return
+        self._history.see(last.green, time_ns)
+        self._periodicity.see(last.green, time_ns)
         self._periodicity.swing(swinging, time_ns)
-        rate = 1.0 - math.exp(-min(elapsed, limits.frame_max_ns) / limits.memory_ns)
-        for memory, mask in ((self._occupancy, colour), (self._flicker, flickering), (self._core, core)):
-            cv2.accumulateWeighted(mask.view(np.uint8), memory, rate)
-        return self._conclude(self._sites(time_ns), time_ns, elapsed)
+        rate = (1.0 - math.exp(-min(elapsed_ns, limits.frame_max_ns) / limits.memory_ns)) / 255.0
+        core = core_coloured(blue, last.green, last.red, limits, self._white / 255.0)
+        for memory, mask in ((self._occupancy, last.colour), (self._flicker, flickering), (self._core, core)):
+            cv2.addWeighted(mask, rate, memory, 1.0 - 255.0 * rate, 0.0, memory, cv2.CV_32F)
 
     def _forget(self) -> None:
-        if self._coloured_ns:
-            self._coloured_ns = 0
-            for memory in (self._occupancy, self._flicker, self._core, self._held):
-                memory.fill(0)
-            self._holding = False
+        self._awake_ns = self._judged_ns = 0
+        for memory in (self._occupancy, self._flicker, self._core, self._held):
+            memory.fill(0)
+        self._holding = False
+        self._periodicity.clear()
+        self._history.clear()
+        self._result = Flame()
 
     def _step_before(self, time_ns: int) -> tuple[_Step, _Step] | None:
         """The frames one and two steps before `time_ns`; forgets what is older."""
@@ -163,14 +213,33 @@ class FlameDetector:
                     return found[0], found[1]
         return None
 
+    def _judge(self, time_ns: int) -> None:
+        """Look at all sites, hold what is evident, and put it into the result."""
+        elapsed = time_ns - self._judged_ns if self._judged_ns else 0
+        self._judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
+        sites = self._sites(time_ns)
+        if self._holding or any(site.score >= self.limits.score_min for site in sites):
+            self._hold(sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
+        best = max(sites, key=lambda site: (self._held_at(site), site.score), default=None)
+        held = float(self._held.max(initial=0.0)) if self._holding else 0.0
+        self._result = Flame(
+            score=best.score if best else 0.0,
+            held_ns=int(held * SECOND),
+            box=best.box if best else None,
+            terms=self._terms(best, held) if best else (),
+        )
+
+    def _held_at(self, site: _Site) -> float:
+        x, y, width, height = site.box
+        return float(self._held[y : y + height, x : x + width][site.mask].max()) if self._holding else 0.0
+
     def _sites(self, time_ns: int) -> list[_Site]:
         limits = self.limits
-        if float(self._flicker.max(initial=0.0)) <= limits.flicker_min:
-            return []
-        seeds = (self._flicker > limits.flicker_min) & (self._occupancy > limits.occupancy_min)
+        seeds = self._flicker > limits.flicker_min
         if not seeds.any():
             return []
-        grown = cv2.dilate(seeds.astype(np.uint8), _SQUARE)
+        seeds &= self._occupancy > limits.occupancy_min
+        grown = cv2.dilate(seeds.view(np.uint8), _SQUARE)
         count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
         order = sorted(range(1, count), key=lambda label: -int(stats[label, cv2.CC_STAT_AREA]))[:_SITES]
         sites = []
@@ -178,80 +247,88 @@ class FlameDetector:
             x, y, width, height, area = (int(value) for value in stats[label])
             if area >= limits.area_min:
                 window = (slice(y, y + height), slice(x, x + width))
-                sites.append(self._site((x, y, width, height), labels[window] == label, area, time_ns))
+                sites.append(self._site((x, y, width, height), labels[window] == label, seeds[window], time_ns))
         return sites
 
-    def _site(self, box: tuple[int, int, int, int], mask: Mask, area: int, time_ns: int) -> _Site:
+    def _site(self, box: Pixels, mask: npt.NDArray[np.bool_], seeds: npt.NDArray[np.bool_], time_ns: int) -> _Site:
         limits = self.limits
         x, y, width, height = box
         window = (slice(y, y + height), slice(x, x + width))
-        flicker, occupancy = self._flicker[window][mask], self._occupancy[window][mask]
-        seeds = flicker > limits.flicker_min
-        mean_flicker = float(flicker[seeds].mean()) if seeds.any() else 0.0
-        core = float(self._core[window][mask].sum() / max(1e-6, float(occupancy.sum())))
-        contrast = self._contrast(box, mask)
-        score = min(
-            mean_flicker / (mean_flicker + limits.flicker_min),
-            core / (core + limits.core_share_min),
-            contrast / (contrast + limits.contrast_min),
-            area / (area + limits.area_min),
-        )
-        repeat = max(0.0, self._periodicity.of(box, time_ns)) if score >= limits.score_min else 0.0
-        score = min(score, 1.0 - 0.5 * repeat / limits.repeat_max)
-        return _Site(box, mask, area, mean_flicker, core, contrast, repeat, score)
+        seeds = seeds & mask
+        occupied = float(self._occupancy[window][mask].sum())
+        rest, unity = self._history.of(box, seeds, time_ns) or (None, None)
+        values = {
+            "flicker": float(self._flicker[window][seeds].mean()),
+            "core": float(self._core[window][mask].sum()) / max(1e-6, occupied),
+            "contrast": self._contrast(box, mask) * 255.0 / self._white,
+            "area": np.count_nonzero(mask) / mask_size(self._shape),
+        }
+        repetition = max(0.0, self._periodicity.of(box, time_ns))
+        values.update(self._lately(box, mask, [self._travelled(box, mask, time_ns), rest, unity, repetition]))
+        odds = limits.prior + sum(weight.of(values[name]) for name, weight in limits.weights.items())
+        return _Site(box, mask, values, odds)
 
-    def _contrast(self, box: tuple[int, int, int, int], mask: Mask) -> float:
+    def _lately(self, box: Pixels, mask: npt.NDArray[np.bool_], latest: list[float | None]) -> dict[str, float]:
+        """The means of the traits over the site's pixels and the last judgements, with the `latest` (None: unknown)."""
+        x, y, width, height = box
+        memory = self._traits[y : y + height, x : x + width]
+        rate = 1.0 - math.exp(-self._since_ns / self.limits.judge_memory_ns)
+        rates = np.array([0.0 if value is None else rate for value in latest], np.float32)
+        memory += rates * (np.array([value or 0.0 for value in latest], np.float32) - memory)
+        return dict(zip(TRAITS, memory[mask].mean(axis=0).tolist(), strict=True))
+
+    def _travelled(self, box: Pixels, mask: npt.NDArray[np.bool_], time_ns: int) -> float | None:
+        """How well a shift explains what changes at the site; None where that cannot be said."""
+        earlier = next((step for step in self._steps if time_ns - step.time_ns <= self.limits.travel_ns), None)
+        if earlier is None or earlier is self._steps[-1]:
+            return None
+        x, y, width, height = box
+        coloured = (earlier.colour[y : y + height, x : x + width] > 0) & mask
+        return travel(earlier.green, self._steps[-1].green, box, coloured)
+
+    def _contrast(self, box: Pixels, mask: npt.NDArray[np.bool_]) -> float:
         """Red of the site's brighter tenth above the mean red around it, in counts, 0 or more."""
         x, y, width, height = box
         top, left = max(0, y - _RING), max(0, x - _RING)
-        red = self._red[top : y + height + _RING, left : x + width + _RING]
+        red = self._steps[-1].red[top : y + height + _RING, left : x + width + _RING]
         inside = np.zeros(red.shape, bool)
         inside[y - top : y - top + height, x - left : x - left + width] = mask
         around = red[~inside]
         if not around.size:
             return 255.0  # all of the picture burns
-        return max(0.0, float(np.percentile(red[inside], 90)) - float(around.mean()))
+        within = red[inside]
+        brightest = np.partition(within, len(within) * 9 // 10)[len(within) * 9 // 10]
+        return max(0.0, float(brightest) - float(around.mean()))
 
-    def _conclude(self, sites: list[_Site], time_ns: int, elapsed_ns: int) -> Flame:
+    def _hold(self, sites: list[_Site], time_ns: int, seconds: float) -> None:
+        """Add up to `seconds` where there is evidence, by its odds; take some off elsewhere."""
         limits = self.limits
-        seconds = min(elapsed_ns, limits.frame_max_ns) / SECOND
-        best = max(sites, key=lambda site: site.score, default=None)
-        evident = [site for site in sites if site.score >= limits.score_min]
-        if evident or self._holding:
-            self._hold(evident, time_ns, seconds)
-        held = float(self._held.max(initial=0.0)) if self._holding else 0.0
-        large = best is not None and best in evident and best.area >= limits.large_share * self._held.size
-        return Flame(
-            score=best.score if best else 0.0,
-            held_ns=int(held * SECOND),
-            large=large,
-            box=best.box if best else None,
-            terms=self._terms(best, held, large=large) if best else (),
-        )
-
-    def _hold(self, evident: list[_Site], time_ns: int, seconds: float) -> None:
-        """Add `seconds` where there is evidence, take some of it off elsewhere."""
-        limits = self.limits
-        evidence = np.zeros(self._shape, np.uint8)
-        for site in evident:
+        even = math.log(limits.score_min / (1.0 - limits.score_min)) if 0 < limits.score_min < 1 else 0.0
+        rates = np.full(self._shape, -limits.decay, np.float32)
+        for site in sorted(sites, key=lambda site: site.odds):
             x, y, width, height = site.box
-            evidence[y : y + height, x : x + width] |= site.mask.astype(np.uint8)
-        reached = cv2.dilate(evidence, _HELD_REACH).astype(bool)
-        self._held += np.where(reached, seconds, -limits.decay * seconds).astype(np.float32)
+            rate = min(1.0, max(-limits.decay_most, site.odds - even))
+            reach = cv2.dilate(
+                cv2.copyMakeBorder(site.mask.view(np.uint8), 2, 2, 2, 2, cv2.BORDER_CONSTANT), _HELD_REACH
+            )
+            top, left = max(0, y - 2), max(0, x - 2)
+            reached = reach[top - y + 2 :, left - x + 2 :]
+            window = rates[top : y + height + 2, left : x + width + 2]
+            window[reached[: window.shape[0], : window.shape[1]] > 0] = rate
+        self._held += np.float32(seconds) * rates
         longest = limits.held_max_ns
         if not self._periodicity.knows(time_ns):
             longest = limits.alarm_ns - 1_000_000  # only a suspicion until repetition can be ruled out
         np.clip(self._held, 0.0, longest / SECOND, out=self._held)
         self._holding = bool(self._held.any())
 
-    def _terms(self, site: _Site, held: float, *, large: bool) -> tuple[Term, ...]:
-        limits, pixels = self.limits, self._shape[0] * self._shape[1]
-        needed = limits.alarm_large_ns if large else limits.alarm_ns
-        return (
-            Term(name="flame.flicker", value=100 * site.flicker, threshold=100 * limits.flicker_min, unit="%"),
-            Term(name="flame.core", value=100 * site.core, threshold=100 * limits.core_share_min, unit="%"),
-            Term(name="flame.contrast", value=site.contrast, threshold=limits.contrast_min, unit="1"),
-            Term(name="flame.area", value=100 * site.area / pixels, threshold=100 * limits.area_min / pixels, unit="%"),
-            Term(name="flame.repetition.below", value=site.repeat, threshold=limits.repeat_max, unit="1"),
-            Term(name="flame.held", value=held, threshold=needed / SECOND, unit="s"),
-        )
+    def _terms(self, site: _Site, held: float) -> tuple[Term, ...]:
+        limits = self.limits
+        terms = [weight.term("flame", name, site.values[name]) for name, weight in limits.weights.items()]
+        terms.append(Term(name="flame.held", value=held, threshold=limits.alarm_ns / SECOND, unit="s"))
+        return tuple(terms)
+
+
+def mask_size(shape: tuple[int, ...]) -> int:
+    """Pixels of a picture of `shape`."""
+    return shape[0] * shape[1]

@@ -1,4 +1,4 @@
-"""The background of a camera, what differs from it, and whether the picture shows anything at all."""
+"""The background of a camera, and what differs from it."""
 
 import math
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from embereye.vision.pixels import at_least
 from embereye.vision.thresholds import SECOND, MotionThresholds
 
 Grey = npt.NDArray[np.uint8]
@@ -17,8 +18,6 @@ class Motion:
     """How much of one picture moves."""
 
     share: float  # 0..1 of the picture
-    blind: str  # "picture black", "picture blank" or ""
-    unchanged: bool  # byte for byte the picture before
 
 
 class MotionGate:
@@ -27,32 +26,20 @@ class MotionGate:
     def __init__(self, thresholds: MotionThresholds | None = None) -> None:
         self._thresholds = thresholds or MotionThresholds()
         self._background: npt.NDArray[np.float32] | None = None
-        self._previous: Grey | None = None
         self._time_ns = 0
 
     def observe(self, grey: Grey, time_ns: int, frozen: npt.NDArray[np.bool_] | None = None) -> Motion:
         """Compare `grey` (height x width, 0..255) with the background, then learn it outside `frozen`."""
         limits = self._thresholds
-        blind = self._blindness(grey)
-        unchanged = self._previous is not None and np.array_equal(self._previous, grey)
-        self._previous = grey
         if self._background is None or self._background.shape != grey.shape:
             self._background = grey.astype(np.float32)
             self._time_ns = time_ns
-            return Motion(0.0, blind, unchanged=False)
+            return Motion(0.0)
         difference = cv2.absdiff(cv2.convertScaleAbs(self._background), grey)
-        share = float(np.count_nonzero(difference > limits.difference_min)) / grey.size
+        share = cv2.countNonZero(at_least(difference, limits.difference_min + 1)) / grey.size  # type: ignore[arg-type]
         elapsed = min(max(0, time_ns - self._time_ns), SECOND)
         self._time_ns = time_ns
         rate = 1.0 - math.exp(-elapsed / limits.memory_ns)
         learn = None if frozen is None else np.where(frozen, 0, 255).astype(np.uint8)
         cv2.accumulateWeighted(grey, self._background, rate, mask=learn)
-        return Motion(share, blind, unchanged)
-
-    def _blindness(self, grey: Grey) -> str:
-        limits = self._thresholds
-        if np.count_nonzero(grey >= limits.black_level) < limits.lit_share * grey.size:
-            return "picture black"
-        if float(cv2.meanStdDev(grey)[1][0, 0]) < limits.blank_deviation:
-            return "picture blank"
-        return ""
+        return Motion(share)

@@ -1,7 +1,7 @@
 """gRPC batches of one device to numbers, in numpy: sequences and rows, whichever way the sender packed them.
 
-`Request` and `Batch` are `IngestRequest` and `DeviceBatch` on the wire, but leave each reading as bytes: to read five
-fields of five hundred message objects one by one costs ten times what everything else does.
+`Request` is `IngestRequest` on the wire, but leaves each reading and each packed list as the bytes that it is: to make
+Python objects of five hundred readings one by one costs ten times what everything else does.
 """
 
 from collections.abc import Sequence
@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 from numpy.typing import NDArray
 
 from embereye.v1 import ingest_pb2
 from embereye.v1.ingest_pb2 import Reading, ReadingColumns
 
 CHANNELS = ("smoke_adc", "flame_adc", "gas_adc", "flame_detected")
-Block = tuple[NDArray[np.int64], NDArray[np.float64]]  # (n,) sequences, (n, 4) rows; NaN: not said
+_NAN = np.float32(np.nan).tobytes()
 _TIME, _FLAME_DETECTED = 2, 6  # field numbers of varints in Reading
 _FLOATS = {3: 0, 4: 1, 5: 2}  # field number → column
 
@@ -28,114 +30,126 @@ def _raw_messages() -> tuple[Any, Any]:
         syntax="proto3",
         dependency=[ingest_pb2.DESCRIPTOR.name],
     )
-    batch = file.message_type.add(name="RawBatch")
-    for name, number, kind, label, type_name in (
-        ("device", 1, field.TYPE_STRING, field.LABEL_OPTIONAL, ""),
-        ("epoch", 2, field.TYPE_UINT64, field.LABEL_OPTIONAL, ""),
-        ("readings", 3, field.TYPE_BYTES, field.LABEL_REPEATED, ""),
-        ("columns", 4, field.TYPE_MESSAGE, field.LABEL_OPTIONAL, ".embereye.v1.ReadingColumns"),
-        ("frames", 5, field.TYPE_MESSAGE, field.LABEL_REPEATED, ".embereye.v1.ThermalFrame"),
-        ("calibration", 6, field.TYPE_BYTES, field.LABEL_OPTIONAL, ""),
-    ):
-        batch.field.add(name=name, number=number, type=kind, label=label, type_name=type_name or None)
-    file.message_type.add(name="RawRequest").field.add(
-        name="devices",
-        number=1,
-        type=field.TYPE_MESSAGE,
-        label=field.LABEL_REPEATED,
-        type_name=".embereye.internal.RawBatch",
-    )
+    messages: dict[str, list[tuple[str, int, Any, Any, str]]] = {
+        "RawColumns": [
+            ("first_sequence", 1, field.TYPE_UINT64, field.LABEL_OPTIONAL, ""),
+            *(
+                (name, number, field.TYPE_BYTES, field.LABEL_REPEATED, "")
+                for number, name in enumerate(("time_ns", *CHANNELS), 2)
+            ),
+        ],
+        "RawBatch": [
+            ("device", 1, field.TYPE_STRING, field.LABEL_OPTIONAL, ""),
+            ("epoch", 2, field.TYPE_UINT64, field.LABEL_OPTIONAL, ""),
+            ("readings", 3, field.TYPE_BYTES, field.LABEL_REPEATED, ""),
+            ("columns", 4, field.TYPE_BYTES, field.LABEL_REPEATED, ""),
+            ("frames", 5, field.TYPE_MESSAGE, field.LABEL_REPEATED, ".embereye.v1.ThermalFrame"),
+            ("calibration", 6, field.TYPE_BYTES, field.LABEL_OPTIONAL, ""),
+        ],
+        "RawRequest": [("devices", 1, field.TYPE_MESSAGE, field.LABEL_REPEATED, ".embereye.internal.RawBatch")],
+    }
+    for message, fields in messages.items():
+        described = file.message_type.add(name=message)
+        for name, number, kind, label, type_name in fields:
+            described.field.add(name=name, number=number, type=kind, label=label, type_name=type_name or None)
     pool = descriptor_pool.Default()
     pool.Add(file)
     return tuple(
         message_factory.GetMessageClass(pool.FindMessageTypeByName(f"embereye.internal.{name}"))
-        for name in ("RawRequest", "RawBatch")
+        for name in ("RawRequest", "RawColumns")
     )  # type: ignore[return-value]
 
 
-Request, Batch = _raw_messages()
+Request, _RawColumns = _raw_messages()
 
 
-def columns_block(columns: ReadingColumns) -> Block:
-    """What packed columns say; a column that is too short has no more values."""
-    rows = columns_rows(columns)
-    return np.arange(columns.first_sequence, columns.first_sequence + len(rows), dtype=np.int64), rows
+def columns_block(parts: Sequence[bytes]) -> tuple[int, NDArray[np.float64]]:
+    """The first sequence of serialized `ReadingColumns` and their rows (n, 4); DecodeError where they are none.
 
-
-def columns_rows(columns: ReadingColumns) -> NDArray[np.float64]:
-    """The rows of `columns_block`."""
-    count = len(columns.time_ns)
-    table = np.empty((4, count))
-    for number, column in enumerate((columns.smoke_adc, columns.flame_adc, columns.gas_adc, columns.flame_detected)):
-        if len(column) == count:
-            table[number] = column
-        else:
-            table[number] = np.nan
-            table[number, : len(column)] = column[:count]
+    A column that is too short has no more values.
+    """
+    text = _joined(parts)
+    columns = _RawColumns.FromString(text)
+    if len(UnknownFieldSet(columns)):
+        # Not packed: a sender may write a list number by number, and every reader has to understand that.
+        columns = _RawColumns.FromString(ReadingColumns.FromString(text).SerializeToString())
+    # Of the times only their number matters: the last byte of each has no high bit. A packed list of floats is the
+    # little-endian numbers themselves.
+    times = np.frombuffer(_joined(columns.time_ns), np.int8)
+    if len(times) and times[-1] < 0:
+        raise DecodeError("time_ns: the last one is cut off")
+    count = int(np.count_nonzero(times >= 0))
+    lists = [_joined(getattr(columns, name)) for name in CHANNELS]
+    if not all(len(one) == 4 * count for one in lists):
+        lists = [_as_long(one, count) for one in lists]
+    table = np.frombuffer(b"".join(lists), "<f4").astype(np.float64).reshape(4, count)
     digital = table[3]
-    if ((digital != 0) & (digital != 1)).any():  # NaN, or a sender with its own idea of true
+    if np.count_nonzero(digital):  # NaN, or a sender with its own idea of true
         table[3] = np.where(np.isnan(digital), np.nan, digital != 0)
-    return table.T
+    return columns.first_sequence, table.T
 
 
-def readings_block(readings: Sequence[bytes]) -> Block:
-    """What readings, each a serialized `Reading`, say. DecodeError where one is not one."""
-    lengths = np.array(list(map(len, readings)))
+def _as_long(packed: bytes, count: int) -> bytes:
+    """`count` packed floats, NaN where there are fewer."""
+    if len(packed) % 4:
+        raise DecodeError(f"a list of {len(packed)} bytes is no whole number of floats")
+    return packed[: 4 * count] + _NAN * (count - len(packed) // 4)
+
+
+def _joined(parts: Sequence[bytes]) -> bytes:
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def readings_block(readings: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Sequences (n,) and rows (n, 4) of readings, each a serialized `Reading`; NaN: not said. DecodeError: not one."""
+    readings = list(readings)  # each access makes an object anew
+    lengths = list(map(len, readings))
     sequences = np.empty(len(readings), np.int64)
     rows = np.full((len(readings), 4), np.nan)
-    text = np.frombuffer(b"".join(readings), np.uint8)
-    starts = np.cumsum(lengths) - lengths
-    for length in sorted(set(lengths.tolist())):
-        chosen = np.flatnonzero(lengths == length)
-        same = text.reshape(-1, length) if len(chosen) == len(lengths) and length else None
-        if same is None:
-            same = text[starts[chosen][:, None] + np.arange(length)]
-        if len(chosen) > 4 and _decode_alike(same, readings[chosen[0]], chosen, sequences, rows):
-            continue
-        for number in chosen.tolist():
-            _decode_one(readings[number], number, sequences, rows)
+    for length in sorted(set(lengths)):
+        chosen: NDArray[np.int64] | slice = slice(None)
+        same = readings
+        if lengths.count(length) < len(lengths):
+            chosen = np.flatnonzero(np.array(lengths) == length)
+            same = [readings[number] for number in chosen.tolist()]
+        if len(same) > 4 and (block := _decode_alike(b"".join(same), len(same), length)):
+            sequences[chosen], rows[chosen] = block
+        else:
+            sequences[chosen], rows[chosen] = zip(*map(_decode_one, same), strict=True)
     return sequences, rows
 
 
-def _decode_one(text: bytes, number: int, sequences: NDArray[np.int64], rows: NDArray[np.float64]) -> None:
-    reading = Reading.FromString(text)
-    sequences[number] = reading.sequence
-    for column, name in enumerate(CHANNELS):
-        if reading.HasField(name):  # type: ignore[arg-type]
-            rows[number, column] = getattr(reading, name)
+def _decode_one(text: bytes) -> tuple[int, list[float]]:
+    reading: Any = Reading.FromString(text)
+    return reading.sequence, [getattr(reading, name) if reading.HasField(name) else np.nan for name in CHANNELS]
 
 
-def _decode_alike(
-    matrix: NDArray[np.uint8],
-    first: bytes,
-    chosen: NDArray[np.int64],
-    sequences: NDArray[np.int64],
-    rows: NDArray[np.float64],
-) -> bool:
-    """Decode readings of one length that have the same fields in the same places as `first`; False where not."""
-    fields = _layout(first)
+def _decode_alike(text: bytes, count: int, length: int) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    """Decode `count` readings of one length that have the same fields in the same places as the first; None: not."""
+    fields = _layout(text[:length])
     if fields is None:
-        return False
+        return None
     # Field numbers must be the same, and varints as long: their highest bits say how long they are.
-    mask = np.full(len(first), 0xFF, np.uint8)
+    mask = bytearray(b"\xff" * length)
     for number, start, stop in fields:
-        mask[start:stop] = 0 if number in _FLOATS else 0x80
-    if ((matrix ^ np.frombuffer(first, np.uint8)) & mask).any():
-        return False
-    found = np.zeros(len(matrix), np.int64)
-    everything = slice(None) if len(chosen) == len(rows) else chosen
+        mask[start:stop] = (b"\x00" if number in _FLOATS else b"\x80") * (stop - start)
+    flat = np.frombuffer(text, np.uint8)
+    other = flat ^ np.frombuffer(text[:length] * count, np.uint8)
+    other &= np.frombuffer(bytes(mask) * count, np.uint8)
+    if other.any():
+        return None
+    matrix = flat.reshape(count, length)
+    sequences = np.zeros(count, np.int64)
+    rows = np.full((count, 4), np.nan)
     for number, start, stop in fields:
         if number in _FLOATS:
-            values = np.ascontiguousarray(matrix[:, start:stop]).view("<f4")[:, 0]
-            rows[everything, _FLOATS[number]] = values
+            rows[:, _FLOATS[number]] = np.ndarray((count,), "<f4", text, start, (length,))
         elif number == _FLAME_DETECTED:
-            digital = matrix[:, start] & 127 if stop - start == 1 else (matrix[:, start:stop] & 127).max(axis=1)
-            rows[everything, 3] = digital != 0
+            rows[:, 3] = (matrix[:, start:stop] & 127).any(axis=1)
         elif number == 1:
             for place in range(stop - start):
-                found |= (matrix[:, start + place] & np.int64(127)) << (7 * place)
-    sequences[everything] = found
-    return True
+                sequences |= (matrix[:, start + place] & np.int64(127)) << (7 * place)
+    return sequences, rows
 
 
 def _layout(text: bytes) -> list[tuple[int, int, int]] | None:

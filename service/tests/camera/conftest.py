@@ -51,7 +51,10 @@ async def running():
     reports, changes = [], []
     async with Tasks() as tasks:
         context = ShardContext(
-            options=SimpleNamespace(), tasks=tasks, report=reports.append, coverage_changed=lambda: changes.append(1)
+            options=SimpleNamespace(data=None),
+            tasks=tasks,
+            report=reports.append,
+            coverage_changed=lambda: changes.append(1),
         )
         await shard.start(context)
         yield SimpleNamespace(shard=shard, reports=reports, changes=changes, tasks=tasks)

@@ -42,7 +42,8 @@ def test_a_frame_of_too_many_bytes_is_rejected():
 
 
 def test_frames_above_the_target_rate_are_shed_unless_fire_is_suspected():
-    box = Mailbox(fps_target=10)
+    box = Mailbox()
+    box.pace.configure(10, 5)
     for number in range(10):
         box.offer(JPEG, number, 1_000_000_000 + number * 50_000_000)
     assert box.ledger.shed["above target rate"] == 5
@@ -51,15 +52,19 @@ def test_frames_above_the_target_rate_are_shed_unless_fire_is_suspected():
     assert box.ledger.shed["above target rate"] == 5
 
 
-@given(st.lists(st.sampled_from([*KINDS, "take", "fail", "discard"])), st.sampled_from([0.0, 5.0]))
+@given(st.lists(st.sampled_from([*KINDS, "take", "fail", "discard", "refuse"])), st.sampled_from([0.0, 5.0]))
 def test_nothing_offered_is_ever_lost_from_the_ledger(steps, fps_target):
-    box, tally, offered = Mailbox(fps_target=fps_target), Tally(), 0
+    box, tally, offered = Mailbox(), Tally(), 0
+    box.pace.configure(fps_target, 1.0)
     for now, step in enumerate(steps):
         if step in KINDS:
             offered += 1
             box.offer(KINDS[step], now, now * 70_000_000, tally=tally)
         elif step == "discard":
             box.discard("handed over")
+        elif step == "refuse":
+            offered += 1
+            box.refuse(tally)
         elif frame := box.take():
             if step == "take":
                 box.analysed(frame)

@@ -1,4 +1,6 @@
+import asyncio
 import threading
+import time
 
 import pytest
 
@@ -12,6 +14,8 @@ JPEG = noisy_jpeg()
 
 
 class Customer:
+    pause, urgent = 60.0, False
+
     def __init__(self, workers, work=lambda frame: frame.time_ns):
         self.box, self.results, self.hanging = Mailbox(), [], 0.0
         self.workers, self.work = workers, work
@@ -23,10 +27,8 @@ class Customer:
     def next_frame(self):
         return self.box.take()
 
-    def done(self, frame, result):
-        self.results.append(result)
-        if self.box.waiting:
-            self.workers.submit(self)
+    def done(self, work):
+        self.results.append(work.result)
 
     def hangs(self, seconds):
         self.hanging = seconds
@@ -52,14 +54,32 @@ async def test_every_camera_gets_its_turn_however_fast_another_one_is(pool):
 
     fast, slow = Customer(pool, work("fast")), Customer(pool, work("slow"))
     fast.give(1)
+    await eventually(lambda: fast in pool._running)
     fast.give(2)
     slow.give(3)
     fast.give(4)
-    assert not order
     gate.set()
     await eventually(lambda: len(order) == 3)
-    assert order == ["fast", "fast", "slow"]
+    assert order == ["fast", "slow", "fast"]
     assert fast.box.ledger.shed == {"superseded": 1}
+
+
+async def test_a_camera_with_expensive_frames_has_no_more_of_the_pool_than_the_others(pool):
+    spent = dict.fromkeys(("dear", "cheap"), 0.0)
+
+    def work(name, seconds):
+        def look(frame):
+            time.sleep(seconds)
+            spent[name] += seconds
+
+        return look
+
+    cameras = [Customer(pool, work("dear", 0.02)), *(Customer(pool, work("cheap", 0.002)) for _ in range(3))]
+    while spent["dear"] + spent["cheap"] < 0.5:
+        for number, camera in enumerate(cameras):
+            camera.give(number)
+        await asyncio.sleep(0.001)
+    assert spent["dear"] < 0.4 * (spent["dear"] + spent["cheap"])
 
 
 async def test_an_exception_comes_back_to_its_own_camera_and_to_no_other(pool):
@@ -80,7 +100,7 @@ async def test_a_thread_that_hangs_is_replaced_and_its_camera_told(pool, monkeyp
     gate = threading.Event()
     stuck, other = Customer(pool, lambda frame: gate.wait(30)), Customer(pool)
     stuck.give(1)
-    await eventually(lambda: pool._running[stuck].began)
+    await eventually(lambda: stuck in pool._running)
     other.give(2)
     pool.watch()
     await eventually(lambda: other.results == [2])

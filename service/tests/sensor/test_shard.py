@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+from argparse import ArgumentParser
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from embereye.process.grpc_server import GrpcServer, channel
-from embereye.process.lifecycle import Tasks
+from embereye.process.lifecycle import Tasks, UserError
+from embereye.sensor import request
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
+from embereye.sim.sensors import Chip
 from embereye.thermal.mlx90640 import Calibration, words_of
 from embereye.v1.evidence_pb2 import DeviceStatus, EvidenceItem
 from embereye.v1.ingest_pb2 import AskRequest, DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
@@ -26,7 +29,7 @@ from embereye.v1.shard_pb2 import (
     SensorSettings,
 )
 from embereye.v1.types_pb2 import Device, Kind, Level
-from embereye.wire.device import DeviceParser, Eeprom, FrameWords
+from embereye.wire.device import DeviceParser, Eeprom, FrameWords, encode
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "device"
 SETTINGS = SensorSettings(
@@ -55,8 +58,16 @@ class Running:
         return next(status for status in self.shard.devices(time.time_ns()) if status.id == device)
 
     def own(
-        self, *devices: str, epoch: int = 1, elsewhere: dict[str, str] | None = None, peers: list[Peer] | None = None
+        self,
+        *devices: str,
+        epoch: int = 1,
+        elsewhere: dict[str, str] | None = None,
+        peers: list[Peer] | None = None,
+        commands: Commands | None = None,
     ) -> None:
+        settings = SensorSettings()
+        settings.CopyFrom(SETTINGS)
+        settings.MergeFrom(SensorSettings(commands=commands))
         self.shard.apply(
             Assignment(
                 fleet="default/sensors/test",
@@ -64,7 +75,7 @@ class Running:
                 devices=[Device(id=name, zone="hall") for name in devices],
                 elsewhere=elsewhere or {},
                 peers=peers or [],
-                sensor=SETTINGS,
+                sensor=settings,
             )
         )
 
@@ -207,6 +218,34 @@ async def test_both_shards_hear_a_device_that_is_being_handed_over(start: Start)
     writer.close()
 
 
+async def test_all_of_a_device_that_is_being_handed_over_is_passed_on_once(start: Start) -> None:
+    old, new = await start(), await start()
+    peers = [
+        Peer(shard=name, tcp=f"127.0.0.1:{running.tcp}", grpc="") for name, running in (("old", old), ("new", new))
+    ]
+    new.own(elsewhere={"s-01": "old"}, peers=peers)  # its assignment comes last
+    old.own("s-01", elsewhere={"s-01": "new"}, peers=peers)
+    _, writer = await connect(old)
+    for number in range(30):
+        writer.write(b"#Sensors-01:ADC1=%d,ADC2=2,ADC3=3,DIO=0!\r\n" % number)
+        await asyncio.sleep(0.005)
+        if number == 9:
+            await until(lambda: new.shard.relay_dropped == 10)
+            new.own("s-01", epoch=2)
+    await until(lambda: new.status("s-01").ledger.analysed == 20)
+    ledger = old.status("s-01").ledger
+    assert (ledger.offered, ledger.analysed, ledger.shared) == (30, 30, 0)
+    assert new.status("s-01").ledger.shared == 20
+    old.own(epoch=3, elsewhere={"s-01": "new"}, peers=peers)
+    writer.write(b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
+    await until(lambda: new.status("s-01").ledger.analysed == 21)
+    ledger = new.status("s-01").ledger
+    assert (ledger.offered, ledger.shared, ledger.takeovers) == (21, 20, 0)
+    await until(lambda: len(new.shard._sessions) == 1)
+    assert (new.shard.relayed, new.shard.relay_dropped) == (0, 10)
+    writer.close()
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="the recorded device bytes are not on this machine")
 async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> None:
     running = await start()
@@ -313,6 +352,54 @@ async def test_a_frame_can_be_asked_for_over_the_api(start: Start) -> None:
         assert "no text connection" in (await ask(AskRequest(device="s-02", word=AskRequest.WORD_FRAME))).reason
         assert "spec.sensors" in (await ask(AskRequest(device="nobody", word=AskRequest.WORD_FRAME))).reason
         assert "no such word" in (await ask(AskRequest(device="s-01"))).reason
+    writer.close()
+
+
+async def test_any_shard_passes_a_request_on_through_the_owner_to_a_device_on_the_wrong_shard(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owner, other = await start(), await start()
+    commands = Commands(start="GO", calibration="CAL?", request="SHOW!")
+    peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", grpc=f"127.0.0.1:{owner.grpc}")
+    owner.own("s-01", commands=commands)
+    other.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer], commands=commands)
+    reader, writer = await connect(other)
+    assert await reader.readexactly(2) == b"GO"
+    writer.write(b"#serialno:s-01!#Sensor:ADC1=283,ADC2=1305,ADC3=2,DIO=0!")
+    await until(lambda: owner.status("s-01").covered)
+
+    def embereye_request(*arguments: str) -> int:
+        parser = ArgumentParser()
+        request.add_arguments(parser)
+        return request.run(parser.parse_args([*arguments, "--target", f"127.0.0.1:{other.grpc}"]))
+
+    assert await asyncio.to_thread(embereye_request, "frame", "s-01") == 0
+    assert await asyncio.wait_for(reader.readexactly(5), 10) == b"SHOW!"
+    assert capsys.readouterr().out == "s-01 was asked: frame\n"
+    with pytest.raises(UserError, match="s-02 has no text connection"):
+        await asyncio.to_thread(embereye_request, "frame", "s-02")
+    with pytest.raises(UserError, match=r"nobody is not declared in this fleet: add it to spec\.sensors"):
+        await asyncio.to_thread(embereye_request, "calibration", "nobody")
+    writer.close()
+
+
+async def test_a_calibration_that_fails_its_checks_is_asked_for_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("embereye.sensor.text.CALIBRATION_RETRY_NS", 0)
+    running = await start()
+    running.own("s-01")
+    reader, writer = await connect(running)
+    frame = b"#frames-01:" + b"FFB8" * 834 + b"!"
+    writer.write(frame)
+    assert await asyncio.wait_for(reader.readexactly(16), 10) == b"PERIOD_ONEEPROM1"
+    writer.write(b"#EEPROMs-01:" + b"0" * 3328 + b"!")
+    assert await asyncio.wait_for(reader.readexactly(7), 10) == b"EEPROM1"
+    assert dict(running.status("s-01").ledger.rejected) == {"bad calibration": 1}
+    writer.write(encode(Eeprom("s-01", Chip(1).eeprom)) + frame)
+    await until(lambda: "streaming, calibrated" in running.status("s-01").state)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.read(1), 0.2)
     writer.close()
 
 

@@ -29,24 +29,3 @@ def test_what_stays_becomes_background_unless_it_is_frozen():
     for n in range(1, 60):
         motion = gate.observe(grey(200), n * SECOND, frozen=frozen)
     assert motion.share == pytest.approx(0.5, abs=0.02)
-
-
-@pytest.mark.parametrize(
-    ("picture", "blind"),
-    [
-        (np.zeros((60, 80), np.uint8), "picture black"),
-        (grey(6), "picture black"),
-        (np.full((60, 80), 128, np.uint8), "picture blank"),
-        (grey(), ""),
-        (np.pad(np.full((6, 8), 255, np.uint8), ((0, 54), (0, 72))), ""),
-    ],
-)
-def test_a_picture_that_shows_nothing_is_told(picture, blind):
-    assert MotionGate().observe(picture, 0).blind == blind
-
-
-def test_exactly_the_same_picture_is_unchanged():
-    gate, picture = MotionGate(), grey()
-    assert not gate.observe(picture, 0).unchanged
-    assert gate.observe(picture.copy(), 1).unchanged
-    assert not gate.observe(grey(), 2).unchanged

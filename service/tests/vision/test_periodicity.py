@@ -17,7 +17,7 @@ def value(draw, seconds=4.0, box=BOX):
         picture = draw(number / RATE)
         memory.see(picture, time_ns)
         if before is not None:
-            memory.swing(np.abs(picture.astype(int) - before) > 20, time_ns)
+            memory.swing(np.uint8(255) * (np.abs(picture.astype(int) - before) > 20), time_ns)
         before = picture
     return memory.of(box, time_ns)
 

@@ -1,6 +1,8 @@
 """Serialized readings at once mean what they mean one by one."""
 
+import contextlib
 import math
+import struct
 from typing import Any
 
 import numpy as np
@@ -51,10 +53,53 @@ def test_bytes_that_are_no_reading_are_refused_not_invented(several: list[bytes]
 
 def test_columns_become_rows_and_a_short_column_has_no_more_values() -> None:
     columns = ReadingColumns(first_sequence=7, time_ns=[0] * 3, smoke_adc=[1, 2], flame_detected=[0, math.nan, 5])
-    sequences, rows = columns_block(columns)
-    assert sequences.tolist() == [7, 8, 9]
+    first, rows = columns_block([columns.SerializeToString()])
+    assert first == 7
     nan = math.nan
     np.testing.assert_array_equal(rows, [[1, nan, nan, 0], [2, nan, nan, nan], [nan, nan, nan, 1]])
+
+
+TIMES = st.sampled_from([0, 5, 10**18, -1])
+FLOATS = st.lists(st.one_of(st.floats(width=32), st.just(1.0)), max_size=12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(TIMES, max_size=12), FLOATS, FLOATS, st.data())
+def test_columns_are_the_same_however_a_sender_writes_them(
+    times: list[int], smoke: list[float], digital: list[float], data: st.DataObject
+) -> None:
+    columns = ReadingColumns(first_sequence=3, time_ns=times, smoke_adc=smoke, flame_detected=digital)
+    whole = columns.SerializeToString()
+    first, rows = columns_block([whole])
+    assert (first, rows.shape) == (3, (len(times), 4))
+    known = (smoke + [math.nan] * len(times))[: len(times)]
+    np.testing.assert_array_equal(rows[:, 0], known)
+
+    # Number by number instead of packed, in any order of the lists; and as two messages, which are to be merged.
+    packers = {2: lambda time: b"\x10" + _varint(time), 3: lambda one: b"\x1d" + struct.pack("<f", one)}
+    loose = [packers[2](time) for time in times] + [packers[3](one) for one in smoke]
+    rest = ReadingColumns(first_sequence=3, flame_detected=digital).SerializeToString()
+    turned = data.draw(st.booleans())
+    for parts in ([b"".join(loose) + rest], [rest, b"".join(loose)]):
+        again, same = columns_block(parts[::-1] if turned else parts)
+        assert again == 3
+        np.testing.assert_array_equal(same, rows)
+
+
+def _varint(number: int) -> bytes:
+    return ReadingColumns(time_ns=[number]).SerializeToString()[2:]
+
+
+def test_columns_that_are_cut_off_are_refused() -> None:
+    text = ReadingColumns(time_ns=[10**18], smoke_adc=[1.0]).SerializeToString()
+    for end in range(1, len(text)):
+        with contextlib.suppress(DecodeError):
+            columns_block([text[:end]])
+            assert ReadingColumns.FromString(text[:end])
+    with pytest.raises(DecodeError, match="3 bytes"):
+        columns_block([b"\x12\x01\x00\x1a\x03\x00\x00\x00"])
+    with pytest.raises(DecodeError, match="time_ns"):
+        columns_block([b"\x12\x01\x80"])
 
 
 def test_a_request_on_the_wire_is_the_one_that_was_sent() -> None:

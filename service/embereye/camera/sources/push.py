@@ -11,8 +11,10 @@ from embereye.camera.mailbox import Tally
 from embereye.v1.frames_pb2 import FrameAck, PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesServicer
 from embereye.v1.ingest_pb2 import Drain, Rejected
+from embereye.wire import radiometric
 
 ACK_PERIOD = 0.5  # seconds between acknowledgements of a stream: cumulative, and each costs as much as a small frame
+GATHER = 0.02  # seconds from the first to the last of what is told at once
 FINISH_PERIOD = 0.05  # seconds between looks at the last frames of a sender that has finished
 TELL_AGAIN = 1.0  # seconds between two refusals of the same camera on one stream
 FINISH_SECONDS = 1.0  # for the last frames of a sender that has finished
@@ -116,6 +118,7 @@ class PushService(FramesServicer):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(ACK_PERIOD):
                         await stream.wake.wait()
+                        await asyncio.sleep(GATHER)  # a sender of many cameras is told of all of them at once
                 stream.wake.clear()
                 for response in stream.responses():
                     yield response
@@ -144,7 +147,10 @@ class PushService(FramesServicer):
     def _receive(self, stream: _Stream, request: PushRequest) -> bool:
         camera = request.camera
         tally = stream.tallies.get(camera) or Tally()
-        verdict = self._take(camera, request.image, request.time_ns, tally)
+        image = request.image
+        if request.HasField("raw"):
+            image = radiometric.wrap(request.raw.width, request.raw.height, image)
+        verdict = self._take(camera, image, request.time_ns, tally)
         if verdict.taken:
             stream.tallies[camera] = tally
             stream.sequences[camera] = max(request.sequence, stream.sequences.get(camera, 0))

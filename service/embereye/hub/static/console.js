@@ -7,6 +7,7 @@ const STALE_MS = 4000;       // without an answer, after which nothing on the pa
 const EVENTS = 100;          // shown
 const ROWS = 250;            // of the device table
 const VIEWS = 12;
+const CLIPS_MS = 4000;       // between two looks at an open alarm's clips
 
 const STATES = {
   ZONE_STATE_NORMAL: "normal", ZONE_STATE_PRE_ALARM: "pre-alarm", ZONE_STATE_ALARM: "alarm",
@@ -17,7 +18,7 @@ const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["ga
 
 const page = {
   zones: [], devices: [], events: [], declared: 0, covered: 0, failing: "", worst: "unknown",
-  cursor: null, answered: 0, clockOffset: 0, expanded: false,
+  clips: new Map(), cursor: null, answered: 0, clockOffset: 0, expanded: false,
 };
 const get = (id) => document.getElementById(id);
 
@@ -102,10 +103,23 @@ function takeZones(body) {
   page.declared = body.declared;
   page.covered = body.covered;
   page.failing = body.failing;
+  page.clipsFailing = body.clipsFailing;
   page.answered = Date.now();
   page.clockOffset = milliseconds(body.timeNs) - Date.now();
   // A hub whose history was lost counts anew.
   if (page.cursor !== null && Number(body.cursor) < page.cursor) page.cursor = Number(body.cursor);
+}
+
+/** What was recorded of the open alarms: it comes some seconds after the sign, over the shard's own disk. */
+async function followClips() {
+  for (;;) {
+    const open = page.zones.map((zone) => zone.alarm).filter(Boolean);
+    for (const alarm of page.clips.keys()) if (!open.includes(alarm)) page.clips.delete(alarm);
+    for (const alarm of open) {
+      try { page.clips.set(alarm, (await fetchJson(`/v1/alarms/${encodeURIComponent(alarm)}/clips`)).clips); } catch { /* next time */ }
+    }
+    await wait(CLIPS_MS);
+  }
 }
 
 function takeEvent(event) {
@@ -223,6 +237,7 @@ function drawBanner(stale, age) {
   if (stale && page.answered) text = `The hub is unreachable. What you see is ${span(age)} old and may no longer be true.`;
   else if (stale && performance.now() > STALE_MS) text = "The hub is unreachable. Nothing is known about any zone.";
   else if (page.failing) text = `${page.failing[0].toUpperCase()}${page.failing.slice(1)}. Alarms are shown, but nothing is recorded and nobody can act.`;
+  else if (page.clipsFailing) text = `${page.clipsFailing[0].toUpperCase()}${page.clipsFailing.slice(1)}. Alarms are not affected; clips wait with their shards.`;
   get("banner").hidden = !text;
   say(get("banner"), text);
 }
@@ -338,7 +353,7 @@ function drawAlarms(stale) {
       buttons.append(button);
     }
     buttons.append(make("span", "aside"));
-    item.append(title, make("p", "why"), make("ul", "signs"), make("div", "pictures"), buttons);
+    item.append(title, make("p", "why"), make("ul", "signs"), make("div", "pictures"), make("ul", "clips"), buttons);
     return item;
   }, (item, zone) => {
     const state = stateOf(zone);
@@ -364,12 +379,41 @@ function drawAlarms(stale) {
       picture.src = `/v1/alarms/${zone.alarm}/${encodeURIComponent(sign.device)}/${KINDS[sign.kind][1]}.jpg`;
       return picture;
     }, () => {});
-    const [acknowledge, reset] = item.querySelectorAll("button");
+    drawClips(item.querySelector(".clips"), page.clips.get(zone.alarm) || []);
+    const [acknowledge, reset] = item.querySelectorAll(".buttons button");
     acknowledge.hidden = state !== "alarm";
     reset.hidden = state !== "acknowledged" && state !== "restored";
     acknowledge.disabled = reset.disabled = stale || Boolean(page.failing);
     say(item.querySelector(".aside"), `since ${clockTime(zone.sinceNs)}`);
   });
+}
+
+/** Show a still, or play a clip, over the page; a browser plays no Matroska, but picture after picture it does. */
+function view(address, caption) {
+  const picture = get("viewer-picture"), dialog = get("viewer");
+  picture.src = address;
+  picture.alt = caption;
+  say(get("viewer-caption"), caption);
+  dialog.onclose = () => picture.removeAttribute("src");  // the hub need not play on
+  dialog.showModal();
+}
+
+function drawClips(list, clips) {
+  sync(list, clips, (clip) => clip.sha256, (clip) => {
+    const item = make("li"), still = clip.media === "MEDIA_STILL";
+    const seconds = (milliseconds(clip.untilNs) - milliseconds(clip.fromNs)) / 1000;
+    const what = `${clip.device}, ${clockTime(clip.fromNs)}${still ? "" : `, ${seconds.toFixed(1)} s`}`;
+    const button = make("button", "quiet", still ? "Show" : "Play");
+    button.type = "button";
+    button.setAttribute("aria-label", `${still ? "Show the still" : "Play the clip"} of ${what}`);
+    button.onclick = () => view(clip.view, what);
+    const download = make("a", "", "download");
+    download.href = clip.url;
+    download.download = "";
+    download.setAttribute("aria-label", `Download the ${still ? "still" : "clip"} of ${what}`);
+    item.append(make("span", "kind", still ? "still" : "clip"), make("span", "what", `${what}${clip.note ? ` (${clip.note})` : ""}`), button, download);
+    return item;
+  }, () => {});
 }
 
 function eventLook(event) {
@@ -536,10 +580,12 @@ function drawDevices() {
 // ---- begin
 
 get("who").onclick = () => ask({ title: "Who are you?", text: "Your actions are recorded under this name.", ok: "Save", note: false }).then(draw);
+get("viewer-close").onclick = () => get("viewer").close();
 get("ask-cancel").onclick = () => get("ask").close();
 get("filter").oninput = drawDevices;
 setInterval(draw, 1000);
 follow("/v1/zones", ZONES_MS, takeZones);
 follow("/v1/devices", DEVICES_MS, (body) => { page.devices = body.devices; });
 followEvents();
+followClips();
 draw();

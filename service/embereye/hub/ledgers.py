@@ -1,0 +1,128 @@
+"""What became of everything each device ever offered: the ledgers of its owners, past and present, and their sum.
+
+Pure: reports and times go in, what is to be stored comes out.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from embereye.v1.evidence_pb2 import Coverage, Ledger
+
+KEPT = 8  # owners of a device that are told apart; older ones are added up
+EARLIER = "earlier"  # the shard that stands for those
+
+
+class LedgerKey(NamedTuple):
+    """Whose ledger: a shard that gets a device back begins another one."""
+
+    fleet: str
+    device: str
+    shard: str
+    since_ns: int  # when the shard began it, nanoseconds since the Unix epoch
+
+
+@dataclass(slots=True)
+class Part:
+    """One owner's ledger of a device."""
+
+    key: LedgerKey
+    until_ns: int  # of the report that told it, nanoseconds since the Unix epoch
+    final: bool  # its owner's last word
+    ledger: Ledger
+
+
+def add_up(ledgers: Iterable[Ledger]) -> Ledger:
+    """The sum of ledgers, since the first of them."""
+    total = Ledger()
+    for ledger in ledgers:
+        total.offered += ledger.offered
+        total.analysed += ledger.analysed
+        total.duplicate += ledger.duplicate
+        total.waiting += ledger.waiting
+        total.shared += ledger.shared
+        total.takeovers += ledger.takeovers
+        for reason, count in ledger.shed.items():
+            total.shed[reason] += count
+        for reason, count in ledger.rejected.items():
+            total.rejected[reason] += count
+        if not total.since_ns or ledger.since_ns < total.since_ns:
+            total.since_ns = ledger.since_ns
+    return total
+
+
+class LedgerBook:
+    """All parts. One owner, one thread."""
+
+    def __init__(self) -> None:
+        self._fleets: dict[str, dict[str, list[Part]]] = {}
+        self._changed: dict[LedgerKey, Part | None] = {}  # not taken by `changes` yet; None: removed
+
+    def restore(self, parts: Iterable[Part]) -> None:
+        """Go on with what was stored."""
+        for part in parts:
+            self._parts(part.key.fleet, part.key.device).append(part)
+
+    def report(self, coverage: Coverage) -> None:
+        """Take what a shard says of its devices, and of those that it had."""
+        for status in coverage.devices:
+            if status.zone and status.HasField("ledger"):
+                self._take(coverage, status.id, status.ledger, final=coverage.final)
+        for closed in coverage.closed:
+            self._take(coverage, closed.device, closed.ledger, final=True)
+
+    def parts(self, fleet: str, device: str) -> list[Part]:
+        """The ledgers of a device's owners, by when they began."""
+        return self._fleets.get(fleet, {}).get(device, [])
+
+    def fleets(self) -> Iterator[tuple[str, Ledger]]:
+        """Each fleet with the sum over all its devices."""
+        for fleet, devices in self._fleets.items():
+            yield fleet, add_up(part.ledger for parts in devices.values() for part in parts)
+
+    def forget(self, fleet: str) -> None:
+        """Drop a fleet that is gone."""
+        for parts in self._fleets.pop(fleet, {}).values():
+            self._changed.update((part.key, None) for part in parts)
+
+    def expire(self, before_ns: int) -> None:
+        """Drop devices of which nothing was told since `before_ns`."""
+        for devices in self._fleets.values():
+            for name in [name for name, parts in devices.items() if max(p.until_ns for p in parts) < before_ns]:
+                self._changed.update((part.key, None) for part in devices.pop(name))
+
+    def changes(self) -> dict[LedgerKey, Part | None]:
+        """What is to be stored, None: removed; it counts as stored from now on."""
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def _parts(self, fleet: str, device: str) -> list[Part]:
+        return self._fleets.setdefault(fleet, {}).setdefault(device, [])
+
+    def _take(self, coverage: Coverage, device: str, ledger: Ledger, *, final: bool) -> None:
+        kept = Ledger()  # of its own: a part of a message keeps all of it in memory
+        kept.CopyFrom(ledger)
+        parts = self._parts(coverage.fleet, device)
+        key = LedgerKey(coverage.fleet, device, coverage.shard, ledger.since_ns)
+        part = next((part for part in reversed(parts) if part.key == key), None)
+        if part is None:
+            part = Part(key, coverage.time_ns, final, kept)
+            parts.append(part)
+            parts.sort(key=lambda part: part.key.since_ns)
+            if len(parts) > KEPT:
+                self._merge(parts)
+        elif part.final or coverage.time_ns < part.until_ns:
+            return
+        else:
+            part.until_ns, part.final, part.ledger = coverage.time_ns, final, kept
+        self._changed[key] = part
+
+    def _merge(self, parts: list[Part]) -> None:
+        """Make one of the two oldest."""
+        first, second = parts[:2]
+        total = add_up((first.ledger, second.ledger))
+        key = LedgerKey(first.key.fleet, first.key.device, EARLIER, total.since_ns)
+        until = max(first.until_ns, second.until_ns)
+        parts[:2] = [Part(key, until, first.final and second.final, total)]
+        self._changed.update({first.key: None, second.key: None})
+        self._changed[key] = parts[0]

@@ -1,0 +1,35 @@
+"""Files that are there whole or not at all, whatever happens to the process or the machine."""
+
+import os
+from pathlib import Path
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what was renamed in `folder` outlive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Make what was written to `path` outlive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put `data` at `path`: readers see the old content or the new one, never a part."""
+    draft = path.with_name(path.name + ".tmp")
+    try:
+        draft.write_bytes(data)
+        sync_file(draft)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)

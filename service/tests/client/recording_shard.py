@@ -1,0 +1,78 @@
+"""A shard that writes down which sequences it analyses, before it acknowledges them: what a kill cannot take back."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from embereye.process import lifecycle
+from embereye.process.grpc_server import GrpcServer
+from embereye.process.lifecycle import Tasks
+from embereye.sensor.device import SensorDevice
+from embereye.sensor.shard import SensorShard
+from embereye.shard.service import ShardContext, ShardOptions
+from embereye.v1.ingest_pb2 import Watermark
+from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings
+from embereye.v1.types_pb2 import Device
+
+
+class RecordingShard(SensorShard):
+    def __init__(self, record: Path) -> None:
+        super().__init__()
+        self._file = os.open(record, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> Watermark:
+        analysed = device.ledger.analysed
+        mark = super().take_batch(device, batch, now_ns)
+        if (taken := device.ledger.analysed - analysed) > 0:
+            os.write(self._file, f"{device.spec.id} {device.sequence - taken + 1} {device.sequence}\n".encode())
+        return mark
+
+
+def analysed(record: Path) -> dict[str, list[int]]:
+    """What a shard wrote down: device → sequences in the order in which they were analysed."""
+    found: dict[str, list[int]] = {}
+    for line in record.read_text().splitlines():
+        name, first, last = line.split()
+        found.setdefault(name, []).extend(range(int(first), int(last) + 1))
+    return found
+
+
+def assignment(epoch: int, devices: list[str], elsewhere: dict[str, str], *peers: Peer) -> Assignment:
+    return Assignment(
+        fleet="default/sensors/test",
+        epoch=epoch,
+        devices=[Device(id=name, zone="hall") for name in devices],
+        elsewhere=elsewhere,
+        peers=peers,
+        sensor=SensorSettings(deadline_ns=5_000_000_000),
+    )
+
+
+async def serve(shard: SensorShard, tasks: Tasks, shared_port: int) -> tuple[GrpcServer, int]:
+    """Serve gRPC on a port of its own, which is returned, and on one that it shares."""
+    options = ShardOptions("s", Path("none"), "", None, "127.0.0.1", 0, 0, 0, 0, 0)
+    await shard.start(ShardContext(options, tasks, lambda _: None, lambda: None))
+    server = GrpcServer(shard.services(), share_port=True)
+    port = server.listen("127.0.0.1:0")
+    server.listen(f"127.0.0.1:{shared_port}")
+    await server.start()
+    return server, port
+
+
+async def main(stop: asyncio.Event) -> int:
+    record, shared_port, devices = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    async with Tasks() as tasks:
+        shard = RecordingShard(record)
+        shard.apply(assignment(1, devices, {}))
+        server, port = await serve(shard, tasks, shared_port)
+        print(port, flush=True)
+        await stop.wait()
+        await shard.drain()
+        await server.stop(0.5)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(lifecycle.run(main))
