@@ -59,8 +59,8 @@ def ffmpeg(folder, port):
 
 def gstreamer(folder, port, source=("imagesequencesrc", "framerate=40/1")):
     return [
-        "gst-launch-1.0", "-q", *source, f"location={folder}/%03d.jpg", "start-index=0", f"stop-index={FRAMES - 1}", "!",
-        "jpegparse", "!", "rtpjpegpay", "!", "udpsink", "host=127.0.0.1", f"port={port}",
+        "gst-launch-1.0", "-q", *source, f"location={folder}/%03d.jpg", "start-index=0", f"stop-index={FRAMES - 1}",
+        "!", "jpegparse", "!", "rtpjpegpay", "!", "udpsink", "host=127.0.0.1", f"port={port}",
     ]  # fmt: skip
 
 
@@ -181,9 +181,7 @@ async def test_over_a_lossy_reordering_network_every_pixel_not_told_lost_is_exac
 async def test_pictures_with_the_same_timestamp_are_told_apart(given):
     folder, jpegs = given(Form())
     frames, _ = await received(lambda port: gstreamer_without_clock(folder, port), "", expect=FRAMES)
-    assert [(decoded(data) == decoded(jpeg)).all() for (data, _), jpeg in zip(frames, jpegs, strict=True)] == [
-        1
-    ] * FRAMES
+    assert [decoded(data).tobytes() for data, _ in frames] == [decoded(jpeg).tobytes() for jpeg in jpegs]
 
 
 @needs_ffmpeg
@@ -193,7 +191,8 @@ async def test_what_ffmpeg_encodes_itself_arrives_as_it_was_encoded(quality, tmp
         return [
             "ffmpeg", "-v", "error", "-nostdin", "-re", "-f", "lavfi", "-i", "testsrc=size=320x240:rate=40",
             "-frames:v", str(FRAMES), "-c:v", "mjpeg", "-huffman", "default", "-pix_fmt", "yuvj420p",
-            "-q:v", str(quality), "-map", "0:v", "-f", "tee", f"[f=image2]{tmp_path}/%03d.jpg|[f=rtp]rtp://127.0.0.1:{port}",
+            "-q:v", str(quality), "-map", "0:v", "-f", "tee",
+            f"[f=image2]{tmp_path}/%03d.jpg|[f=rtp]rtp://127.0.0.1:{port}",
         ]  # fmt: skip
 
     frames, _ = await received(command, "", expect=FRAMES)
