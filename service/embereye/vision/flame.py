@@ -279,8 +279,9 @@ class FlameDetector:
 
     def _travelled(self, box: Pixels, mask: npt.NDArray[np.bool_], time_ns: int) -> float | None:
         """How well a shift explains what changes at the site; None where that cannot be said."""
-        earlier = next((step for step in self._steps if time_ns - step.time_ns <= self.limits.travel_ns), None)
-        if earlier is None or earlier is self._steps[-1]:
+        travel_ns = self.limits.travel_ns
+        earlier = next((step for step in reversed(self._steps) if time_ns - step.time_ns >= travel_ns), None)
+        if earlier is None:
             return None
         x, y, width, height = box
         coloured = (earlier.colour[y : y + height, x : x + width] > 0) & mask

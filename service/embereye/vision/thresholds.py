@@ -91,13 +91,13 @@ class FlameThresholds:
     # A whole picture that swings is a camera that moves, or a cut: nothing is learnt from such a frame.
     disturbed_share: float = 0.30  # of the pixels that do not look like flame
 
-    # Weighing. Sites are looked at this often; a shift is looked for between pictures this far apart.
+    # Weighing. Sites are looked at this often; a shift is looked for over this time.
     judge_ns: int = 150_000_000
     glance_ns: int = 300_000_000  # … while none of them has any evidence
-    travel_ns: int = 140_000_000
+    travel_ns: int = 100_000_000  # or more, at low frame rates
     judge_memory_ns: int = 700_000_000
     weights: Mapping[str, Weight] = field(default_factory=_flame_weights)
-    prior: float = -1.4  # log odds: most of what is coloured like a flame is none
+    prior: float = -1.9  # log odds: most of what is coloured like a flame is none
     repeat_shortest_ns: int = 250_000_000
     repeat_longest_ns: int = 1_600_000_000
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import re
 import signal
 import socket
 import sys
@@ -96,6 +97,21 @@ async def test_every_reading_and_frame_is_analysed_once(start: Start) -> None:
     assert (running.ledger("a").analysed, running.ledger("a").duplicate) == (230, 0)
     assert running.ledger("b").analysed == 46 + 1
     assert {term.name for term in running.shard.devices(0)[1].latest} >= {"gas", "temperature.max"}
+
+
+async def test_the_program_of_the_tutorial_sends_a_reading(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await start()
+    running.own("1234")
+    tutorial = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text()
+    [program] = re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL)
+    scope: dict[str, Any] = {}
+    monkeypatch.chdir(tmp_path)
+    exec(program.replace("127.0.0.1:50051", running.target).replace("asyncio.run(main())", ""), scope)
+    await scope["main"]()
+    assert running.ledger("1234").analysed == 1
+    assert (tmp_path / "readings.spool").exists()
 
 
 async def test_what_no_shard_took_is_sent_after_a_restart_under_the_same_sequences(
