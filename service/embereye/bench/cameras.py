@@ -269,7 +269,7 @@ def rtp_receive(scale: Scale) -> Result:
     both = _compared(ours, [], films, scale)
     memory = receivers[0].memory
     counted = json.loads(receivers[0].stop())
-    lost = both.sent - counted["pictures"] + counted["damaged"]
+    lost = both.sent - int(counted["pictures"] - counted["damaged"])
     grown = memory - counted["memory_mb"]
     value, baseline = median(both.ours), median(both.theirs)
     ratio = value / baseline if baseline else 0.0

@@ -22,9 +22,7 @@ class Meter:
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
         self.arrival_rate = 0.0  # items/s
-        self.cost_seconds = (
-            0.0  # CPU seconds per item analysed; the last known one while none is: a backlog costs
-        )
+        self.cost_seconds = 0.0  # CPU seconds per item analysed; the last known one while none is: a backlog costs
         self.utilization = 0.0  # of one core; above 1 where threads use several
 
     def sample(self, at: float, *, offered: int, analysed: int, cpu: float) -> None:
