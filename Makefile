@@ -49,7 +49,7 @@ bench: install ## Measure sensors, cameras and operator against baselines, and d
 	$(BIN)/embereye bench sensors --quick
 	$(BIN)/embereye bench cameras --quick
 	$(BIN)/embereye bench operator --quick
-	$(BIN)/python bench/clips.py || true
+	$(BIN)/embereye bench detection --quick || true
 
 image: install ## Build the image that every component runs, embereye:dev
 	e2e/cluster/build-image $(IMAGE)
