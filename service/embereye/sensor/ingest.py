@@ -56,6 +56,7 @@ class _Stream:
 
     def __init__(self, context: Any) -> None:
         self.devices: set[str] = set()
+        self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
         self.drained = False
         self._context = context
         self._writing = asyncio.Lock()
@@ -216,6 +217,7 @@ class Ingest:
             if peer := self._owner.peer_of(device):
                 targets.setdefault(peer.grpc, []).append(device)
                 stream.devices.discard(device)
+                stream.refused.add(device)
         return [
             IngestResponse(drain=Drain(target=target, devices=names, reason=reason))
             for target, names in targets.items()
@@ -229,12 +231,18 @@ class Ingest:
         unknown: list[str] = []
         for batch in request.devices:
             name = batch.device
+            if name in stream.refused:
+                if not batch.restart:
+                    continue
+                stream.refused.discard(name)
             device = self._owner.owned(name)
             if device is not None and not self._departures.gone(name):
                 stream.devices.add(name)
                 self._owner.take_batch(device, batch, now)
                 taken.append(device)
-            elif peer := self._owner.peer_of(name):
+                continue
+            stream.refused.add(name)
+            if peer := self._owner.peer_of(name):
                 elsewhere.setdefault(peer.grpc, []).append(name)
             else:
                 unknown.append(name)
