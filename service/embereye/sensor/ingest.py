@@ -66,7 +66,13 @@ class _Stream:
         self._late: asyncio.Task[None] | None = None  # sends an acknowledgement that had to wait
 
     async def send(self, responses: Iterable[IngestResponse]) -> None:
+        """Send what is to be acknowledged, then `responses`: what is refused was not taken, what was taken is told."""
         async with self._writing:
+            if self._taken:
+                self._acknowledged_at = asyncio.get_running_loop().time()
+                taken, self._taken = self._taken, set()
+                marks = [Watermark(device=one.spec.id, epoch=one.epoch, sequence=one.sequence) for one in taken]
+                await self._context.write(IngestResponse(ack=Ack(watermarks=marks)))
             for response in responses:
                 await self._context.write(response)
 
@@ -83,12 +89,8 @@ class _Stream:
 
     async def flush(self) -> None:
         """Acknowledge all that was analysed."""
-        if not self._taken:
-            return
-        self._acknowledged_at = asyncio.get_running_loop().time()
-        taken, self._taken = self._taken, set()
-        marks = [Watermark(device=one.spec.id, epoch=one.epoch, sequence=one.sequence) for one in taken]
-        await self.send([IngestResponse(ack=Ack(watermarks=marks))])
+        if self._taken:
+            await self.send(())
 
     def _flush_late(self) -> None:
         self._timer = None
