@@ -48,7 +48,7 @@ lint: install ## Check style, types and layers
 bench: install ## Measure sensors and operator against baselines, and detection on clips where they are
 	$(BIN)/embereye bench sensors --quick
 	$(BIN)/embereye bench operator --quick
-	$(BIN)/python bench/clips.py || true
+	$(BIN)/embereye bench detection --quick || true
 
 image: install ## Build the image that every component runs, embereye:dev
 	e2e/cluster/build-image $(IMAGE)

@@ -65,7 +65,7 @@ def run(
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
     else:
-        Console().print(_table(title, results))
+        Console().print(results_table(title, results))
     return 0 if all(result.ok for result in results) else 1
 
 
@@ -81,7 +81,8 @@ def _measure(benchmarks: Mapping[str, Benchmark], scale: Scale, *, quiet: bool) 
     return results
 
 
-def _table(title: str, results: Sequence[Result]) -> Table:
+def results_table(title: str, results: Sequence[Result]) -> Table:
+    """The results as people read them."""
     table = Table(title=title, box=None)
     for heading, justify in (("", "left"), ("value", "right"), ("unit", "left"), ("baseline", "right"),
                              ("ratio", "right"), ("reach", "left"), ("", "left")):  # fmt: skip

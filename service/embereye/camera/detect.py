@@ -23,7 +23,7 @@ from embereye.camera.sources.player import frames
 from embereye.process.lifecycle import UserError
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Level, Term
-from embereye.vision.observation import Observation
+from embereye.vision.observation import Box, Observation
 from embereye.zone.sentences import kind_word, quantity
 
 TARGET = 15.0  # frames/s: a fleet's default; under suspicion a camera takes all there are, and so do we
@@ -41,6 +41,7 @@ class Settings:
     camera: CameraSettings
     fps: float = 0.0  # at most this many frames/s are taken at all, as of a slower camera; 0: all
     seconds: float = STREAM_SECONDS  # of a stream
+    most: float = 0.0  # seconds of a file; 0: all of it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,45 +123,49 @@ def watch(source: str, settings: Settings, seen: Seen | None = None) -> Replay:
     replay = Replay(settings.camera, fps_target=min(TARGET, settings.fps or TARGET))
     next_due = 0.0
 
-    def show(data: bytes, seconds: float) -> None:
+    def show(data: bytes, seconds: float, lost: tuple[Box, ...] = ()) -> None:
         nonlocal next_due
         if settings.fps:
             if seconds < next_due - 1e-6:
                 return
             next_due = max(next_due + 1 / settings.fps, seconds + 0.5 / settings.fps)
-        observation = replay.show(data, seconds)
+        observation = replay.show(data, seconds, lost)
         if seen:
             seen(data, seconds, observation)
 
-    what = declared(source)
-    if what.kind == "file":
-        _play(what.address, show)
+    path = source if Path(source).exists() else ""  # whatever its name looks like
+    if path or declared(source).kind == "file":
+        _play(path or declared(source).address, show, settings.most)
     else:
         asyncio.run(_pull(source, settings.seconds, show))
     return replay
 
 
-def _play(path: str, show: Callable[[bytes, float], None]) -> None:
+def _play(path: str, show: Callable[[bytes, float], None], most: float) -> None:
     if not Path(path).is_file():
         raise SourceError("it is not a file")
     shown = False
     for data, seconds in frames(path):
+        if most and seconds > most:
+            return
         show(data, seconds)
         shown = True
     if not shown:
         raise SourceError("it is not a video that can be read")
 
 
-async def _pull(source: str, seconds: float, show: Callable[[bytes, float], None]) -> None:
+async def _pull(source: str, seconds: float, show: Callable[[bytes, float, tuple[Box, ...]], None]) -> None:
     stream = open_source(source, asyncio.Semaphore(1))
     if stream is None:
         raise SourceError("frames that are pushed cannot be waited for: name a file or a URL")
-    began, shown = time.monotonic(), 0
+    began_ns, shown = 0, 0
 
-    def offer(data: bytes, time_ns: int = 0, lost: tuple[Any, ...] = ()) -> None:
-        nonlocal shown
+    def offer(data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+        nonlocal began_ns, shown
         shown += 1
-        show(data, time.monotonic() - began)
+        time_ns = time_ns or time.time_ns()
+        began_ns = began_ns or time_ns
+        show(data, max(0.0, (time_ns - began_ns) / 1e9), lost)
 
     try:
         async with asyncio.timeout(seconds):

@@ -269,7 +269,7 @@ class SensorDevice:
             self._found = self._heat.observe_words(pixels, now_ns, self._pixels.deviating if self._pixels else ())
             self._picture, self._relative = pixels.view(np.int16).astype(np.float32), True
         else:
-            self._found = self._with_spot(self._heat.observe_extreme(extreme, now_ns), celsius, now_ns)
+            self._found = self._with_spot(self._heat.observe_extreme(celsius, extreme, now_ns), celsius, now_ns)
             if self._found.hottest is not None:
                 self._picture, self._relative = celsius, False
             elif self.calibration is not None:

@@ -11,11 +11,13 @@ from embereye.v1.types_pb2 import Kind, Level, Mask
 from embereye.vision.flame import Flame, FlameDetector
 from embereye.vision.motion import MotionGate
 from embereye.vision.observation import Box, Finding, Observation
-from embereye.vision.thresholds import FlameThresholds
+from embereye.vision.smoke import Smoke, SmokeDetector
+from embereye.vision.thresholds import FlameThresholds, SmokeThresholds
 
 WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
 WORKING_SLACK = 0.8  # nearer than this to the working size, a picture is left as it is
 FLAME = FlameThresholds()
+SMOKE = SmokeThresholds()
 SCALES = (8, 4, 2, 1)  # what a JPEG decoder can reduce by without decoding everything
 
 
@@ -30,8 +32,14 @@ class Detector:
     A kind whose thresholds are None is not looked for.
     """
 
-    def __init__(self, flame: FlameThresholds | None = FLAME, masks: Iterable[Mask] = ()) -> None:
+    def __init__(
+        self,
+        flame: FlameThresholds | None = FLAME,
+        smoke: SmokeThresholds | None = SMOKE,
+        masks: Iterable[Mask] = (),
+    ) -> None:
         self._flame = FlameDetector(flame) if flame else None
+        self._smoke = SmokeDetector(smoke) if smoke else None
         self._motion = MotionGate()
         self._masks = tuple(masks)
         self._ignored: npt.NDArray[np.bool_] | None = None
@@ -47,25 +55,30 @@ class Detector:
         if (height, width) != self._shape:
             self._shape = (height, width)
             self._ignored = rasterize(self._masks, width, height)
-        suspect = self._flame.suspect_mask if self._flame else None
-        motion = self._motion.observe(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), time_ns, frozen=suspect)  # type: ignore[arg-type]
+        ignored = without(self._ignored, lost, width, height)
+        grey: npt.NDArray[np.uint8] = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)  # type: ignore[assignment]
+        burning = self._flame.suspect_mask if self._flame else None
+        motion = self._motion.observe(grey, time_ns, frozen=burning)
         findings = []
         if self._flame:
-            flame = self._flame.observe(frame, time_ns, without(self._ignored, lost, width, height))
-            findings.append(self._finding(flame, self._flame.limits))
+            flame = self._flame.observe(frame, time_ns, ignored)
+            findings.append(self._finding(Kind.KIND_FLAME, flame, self._flame.limits))
+        if self._smoke:
+            smoke = self._smoke.observe(frame, grey, time_ns, ignored, burning)
+            findings.append(self._finding(Kind.KIND_SMOKE, smoke, self._smoke.limits))
         return Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
 
-    def _finding(self, flame: Flame, limits: FlameThresholds) -> Finding:
+    def _finding(self, kind: Kind.ValueType, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds) -> Finding:
         level: Level.ValueType = Level.LEVEL_CLEAR
-        if flame.held_ns >= limits.alarm_ns:
+        if seen.held_ns >= limits.alarm_ns:
             level = Level.LEVEL_ALARM
-        elif flame.held_ns >= limits.pre_alarm_ns:
+        elif seen.held_ns >= limits.pre_alarm_ns:
             level = Level.LEVEL_PRE_ALARM
         box = None
-        if flame.box:
-            (x, y, w, h), (height, width) = flame.box, self._shape
+        if seen.box:
+            (x, y, w, h), (height, width) = seen.box, self._shape
             box = (x / width, y / height, w / width, h / height)
-        return Finding(Kind.KIND_FLAME, level, flame.score, box, flame.terms, flame.held_ns)
+        return Finding(kind, level, seen.score, box, seen.terms, seen.held_ns)
 
 
 def to_working_size(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -108,14 +108,15 @@ class FlameDetector:
         self._occupancy = np.zeros(shape, np.float32)
         self._flicker = np.zeros(shape, np.float32)
         self._core = np.zeros(shape, np.float32)
-        self._traits = {name: np.full(shape, self.limits.weights[name].neutral, np.float32) for name in TRAITS}
+        self._traits = np.empty((*shape, len(TRAITS)), np.float32)
         self._held = np.zeros(shape, np.float32)  # seconds
         self._holding = False  # whether any of them is above 0
         self._awake_ns = 0  # when anything of a flame's colour swung last; 0: the memories are empty
         self._periodicity = Periodicity(self.limits)
         self._history = History()
         self._white = 255.0  # counts: how bright the brightest pixels of this camera get
-        self._judged_ns = 0
+        self._judged_ns = 0  # when sites were looked at last
+        self._since_ns = 0  # for how much time the latest look counts
         self._result = Flame()
 
     def observe(self, frame: Picture, time_ns: int, ignored: npt.NDArray[np.bool_] | None = None) -> Flame:
@@ -142,7 +143,7 @@ class FlameDetector:
             return self._result
         if time_ns - self._awake_ns > limits.forget_ns:
             self._forget()
-        elif not self._judged_ns or time_ns - self._judged_ns >= limits.judge_ns:
+        elif time_ns - self._judged_ns >= (limits.judge_ns if self._holding else limits.glance_ns):
             self._judge(time_ns)
         return self._result
 
@@ -174,8 +175,7 @@ class FlameDetector:
         if count > FEW:
             if not self._awake_ns:
                 self._occupancy[:] = last.colour > 0  # what stood there before is not known: as if it always had
-                for name, trait in self._traits.items():
-                    trait.fill(limits.weights[name].neutral)
+                self._traits[:] = [limits.weights[name].neutral for name in TRAITS]
             self._awake_ns = time_ns
         if not self._awake_ns:
             return
@@ -216,7 +216,7 @@ class FlameDetector:
     def _judge(self, time_ns: int) -> None:
         """Look at all sites, hold what is evident, and put it into the result."""
         elapsed = time_ns - self._judged_ns if self._judged_ns else 0
-        self._judged_ns = time_ns
+        self._judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
         sites = self._sites(time_ns)
         if self._holding or any(site.score >= self.limits.score_min for site in sites):
             self._hold(sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
@@ -262,27 +262,26 @@ class FlameDetector:
             "core": float(self._core[window][mask].sum()) / max(1e-6, occupied),
             "contrast": self._contrast(box, mask) * 255.0 / self._white,
             "area": np.count_nonzero(mask) / mask_size(self._shape),
-            "travel": self._lately("travel", box, mask, self._travelled(box, mask, time_ns)),
-            "rest": self._lately("rest", box, mask, rest),
-            "unity": self._lately("unity", box, mask, unity),
-            "repetition": self._lately("repetition", box, mask, max(0.0, self._periodicity.of(box, time_ns))),
         }
+        repetition = max(0.0, self._periodicity.of(box, time_ns))
+        values.update(self._lately(box, mask, [self._travelled(box, mask, time_ns), rest, unity, repetition]))
         odds = limits.prior + sum(weight.of(values[name]) for name, weight in limits.weights.items())
         return _Site(box, mask, values, odds)
 
-    def _lately(self, trait: str, box: Pixels, mask: npt.NDArray[np.bool_], value: float | None) -> float:
-        """The mean of `trait` over the site's pixels and the last judgements, `value` (None: not known) the latest."""
+    def _lately(self, box: Pixels, mask: npt.NDArray[np.bool_], latest: list[float | None]) -> dict[str, float]:
+        """The means of the traits over the site's pixels and the last judgements, with the `latest` (None: unknown)."""
         x, y, width, height = box
-        memory = self._traits[trait][y : y + height, x : x + width]
-        if value is not None:
-            rate = 1.0 - math.exp(-self.limits.judge_ns / self.limits.judge_memory_ns)
-            memory += np.float32(rate) * (np.float32(value) - memory)
-        return float(memory[mask].mean())
+        memory = self._traits[y : y + height, x : x + width]
+        rate = 1.0 - math.exp(-self._since_ns / self.limits.judge_memory_ns)
+        rates = np.array([0.0 if value is None else rate for value in latest], np.float32)
+        memory += rates * (np.array([value or 0.0 for value in latest], np.float32) - memory)
+        return dict(zip(TRAITS, memory[mask].mean(axis=0).tolist(), strict=True))
 
     def _travelled(self, box: Pixels, mask: npt.NDArray[np.bool_], time_ns: int) -> float | None:
         """How well a shift explains what changes at the site; None where that cannot be said."""
-        earlier = next((step for step in self._steps if time_ns - step.time_ns <= self.limits.travel_ns), None)
-        if earlier is None or earlier is self._steps[-1]:
+        travel_ns = self.limits.travel_ns
+        earlier = next((step for step in reversed(self._steps) if time_ns - step.time_ns >= travel_ns), None)
+        if earlier is None:
             return None
         x, y, width, height = box
         coloured = (earlier.colour[y : y + height, x : x + width] > 0) & mask
@@ -298,7 +297,9 @@ class FlameDetector:
         around = red[~inside]
         if not around.size:
             return 255.0  # all of the picture burns
-        return max(0.0, float(np.percentile(red[inside], 90)) - float(around.mean()))
+        within = red[inside]
+        brightest = np.partition(within, len(within) * 9 // 10)[len(within) * 9 // 10]
+        return max(0.0, float(brightest) - float(around.mean()))
 
     def _hold(self, sites: list[_Site], time_ns: int, seconds: float) -> None:
         """Add up to `seconds` where there is evidence, by its odds; take some off elsewhere."""

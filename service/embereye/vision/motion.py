@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from embereye.vision.pixels import at_least
 from embereye.vision.thresholds import SECOND, MotionThresholds
 
 Grey = npt.NDArray[np.uint8]
@@ -35,7 +36,7 @@ class MotionGate:
             self._time_ns = time_ns
             return Motion(0.0)
         difference = cv2.absdiff(cv2.convertScaleAbs(self._background), grey)
-        share = float(np.count_nonzero(difference > limits.difference_min)) / grey.size
+        share = cv2.countNonZero(at_least(difference, limits.difference_min + 1)) / grey.size  # type: ignore[arg-type]
         elapsed = min(max(0, time_ns - self._time_ns), SECOND)
         self._time_ns = time_ns
         rate = 1.0 - math.exp(-elapsed / limits.memory_ns)

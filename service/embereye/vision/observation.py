@@ -34,5 +34,10 @@ class Observation:
 
     @property
     def suspected(self) -> bool:
-        """Whether anything is suspected: worth a higher frame rate and resolution."""
+        """Whether anything is suspected."""
         return any(finding.held_ns > 0 for finding in self.findings)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a higher frame rate would help to decide: flicker needs one, the other kinds are slow."""
+        return any(finding.held_ns > 0 and finding.kind == Kind.KIND_FLAME for finding in self.findings)

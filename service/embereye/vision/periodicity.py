@@ -11,14 +11,15 @@ from embereye.vision.thresholds import FlameThresholds
 Box = tuple[int, int, int, int]  # x, y, width, height in pixels
 Grey = npt.NDArray[np.uint8]
 
-FRAMES = 64  # kept to look for fast repetition, at half the working resolution
+FRAMES = 48  # kept to look for fast repetition, at half the working resolution
 BINS = 20  # kept to look for slow repetition
 BIN_NS = 200_000_000
-EVERY_NS = 200_000_000  # a region is looked at this often
+EVERY_NS = 300_000_000  # a region is looked at this often
 KNOWN_NS = 3_400_000_000
 CELL = 8  # pixels: regions whose middles share a cell are one region
 DIP_FAST = 0.3  # below this correlation a lag is no longer just the picture before
 DIP_SLOW = 0.1
+MOST_PIXELS = 200  # of a region that are looked at
 FEWEST = 8  # pictures or bins that say anything
 
 
@@ -104,12 +105,15 @@ def best_return(pictures: list[Grey], box: Box, shortest: int, longest: int, dip
     """
     x, y, width, height = box
     series = np.stack([picture[y : y + height, x : x + width] for picture in pictures])
-    series = series.reshape(len(pictures), -1).astype(np.float32)
+    series = series.reshape(len(pictures), -1)
+    series = series[:, :: 1 + series.shape[1] // MOST_PIXELS].astype(np.float32)
     series -= series.mean(axis=0)
-    norms = np.sqrt((series * series).sum(axis=1)) + 1e-6
     products = series @ series.T
-    curve = [
-        float(np.trace(products, offset=lag) / (norms[lag:] * norms[:-lag]).sum()) for lag in range(1, longest + 1)
-    ]
+    norms = np.sqrt(np.diagonal(products)) + 1e-6
+    frames = np.arange(len(pictures))
+    # For each lag the sum of the products of all pictures that far apart: one diagonal of each matrix.
+    lags = np.maximum(frames[None, :] - frames[:, None], 0).ravel()
+    sums = np.bincount(lags, weights=products.ravel()) / np.bincount(lags, weights=np.outer(norms, norms).ravel())
+    curve = sums[1 : longest + 1].tolist()
     dipped = next((index for index, value in enumerate(curve) if value < dip), len(curve))
     return max(curve[max(dipped, shortest) :], default=0.0)

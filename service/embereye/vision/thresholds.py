@@ -85,18 +85,19 @@ class FlameThresholds:
     flicker_min: float = 0.25  # share of the time that a pixel swings; an edge that passes swings for a few frames
     occupancy_min: float = 0.20  # share of the time that a pixel has a flame's colour
     memory_ns: int = 1_000_000_000  # time constant of both shares
-    frame_max_ns: int = 250_000_000  # one frame never counts for more time than this
+    frame_max_ns: int = 300_000_000  # one frame never counts for more time than this
     area_min: float = 16.0  # pixels of the working picture: less cannot be told from noise
     forget_ns: int = 6_000_000_000  # without any flame colour: six time constants, nothing is left to remember
     # A whole picture that swings is a camera that moves, or a cut: nothing is learnt from such a frame.
     disturbed_share: float = 0.30  # of the pixels that do not look like flame
 
-    # Weighing. Sites are looked at this often; a shift is looked for between pictures this far apart.
-    judge_ns: int = 120_000_000
-    travel_ns: int = 140_000_000
+    # Weighing. Sites are looked at this often; a shift is looked for over this time.
+    judge_ns: int = 150_000_000
+    glance_ns: int = 300_000_000  # … while none of them has any evidence
+    travel_ns: int = 100_000_000  # or more, at low frame rates
     judge_memory_ns: int = 700_000_000
     weights: Mapping[str, Weight] = field(default_factory=_flame_weights)
-    prior: float = -1.4  # log odds: most of what is coloured like a flame is none
+    prior: float = -1.9  # log odds: most of what is coloured like a flame is none
     repeat_shortest_ns: int = 250_000_000
     repeat_longest_ns: int = 1_600_000_000
 
@@ -106,6 +107,55 @@ class FlameThresholds:
     held_max_ns: int = 6_000_000_000  # so that an end is noticed after a few seconds
     decay: float = 0.5  # of the held time lost per time without evidence: flames dip
     decay_most: float = 1.5  # … and where there is evidence against a flame
+    score_min: float = 0.5  # even odds
+
+
+def _smoke_weights() -> dict[str, Weight]:
+    return {
+        # Share of the background's contrast that is lost: less is a change of light as well.
+        "loss": Weight(0.25, 4.0, -1.5, 1.0, unit="%", scale=100),
+        # A cloud of less than 8 of 300 blocks is steam from a cup, or a person whose clothes resemble the wall.
+        "size": Weight(10 / 300, 0.7, -1.0, 1.0, relative=True, unit="%", scale=100),
+        # Structure comes through smoke weakened, not changed.
+        "structure": Weight(0.75, 4.0, -1.0, 0.8),
+        # The veil adds one grey of its own everywhere; things that differ from their background differ in many.
+        "spread": Weight(40.0, -0.06, -2.5, 1.0),
+        # A lens out of focus "adds" to each block what the block had: correlation of the two.
+        "echo": Weight(0.55, -15.0, -5.0, 0.0),
+        # Smoke is grey, or a little blue or brown: largest difference of its own colour's channels, counts.
+        "hue": Weight(60.0, -0.04, -2.0, 0.6),
+    }
+
+
+@dataclass(frozen=True)
+class SmokeThresholds:
+    """Limits of the smoke detector."""
+
+    look_ns: int = 240_000_000  # smoke is slow
+    gap_max_ns: int = 500_000_000  # one look never counts for more time than this
+    # The background: followed slowly enough that a room which fills within a minute or two is noticed.
+    memory_ns: int = 60_000_000_000
+    begin_ns: int = 1_500_000_000  # learnt everywhere for this long at first
+    # What a block has to be to say anything, and what it has to say.
+    texture_min: float = 6.0  # counts, standard deviation: a flat wall shows no veil
+    through_max: float = 0.82  # of the background that still comes through; exposure drifts by a tenth
+    through_min: float = 0.08  # less than this cannot be told from a thing that stands in front
+    structure_min: float = 0.70  # correlation with the background
+    airlight_min: float = 60.0  # counts; a shadow adds nothing of its own, it is a veil of 0 to 40
+    airlight_max: float = 245.0
+    shift_min: float = 4.0  # counts by which the block has to become brighter or darker: defocus does neither
+    blocks_min: int = 8
+    weights: Mapping[str, Weight] = field(default_factory=_smoke_weights)
+    prior: float = -0.5
+    # More of the textured blocks than step_to at once, where it was less than step_from a second ago: new exposure.
+    step_to: float = 0.60
+    step_from: float = 0.20
+    step_held_s: float = 1.0
+    # Persistence. Dust, breath and steam thin out within 4 to 10 s; a source goes on.
+    pre_alarm_ns: int = 12_000_000_000
+    alarm_ns: int = 15_000_000_000
+    held_max_ns: int = 20_000_000_000
+    decay: float = 0.5  # of the held time lost per time without evidence: clouds have gaps
     score_min: float = 0.5  # even odds
 
 

@@ -82,7 +82,7 @@ def test_a_fire_is_suspected_first_and_an_alarm_once_it_has_lasted(quiet, fire):
     assert set(levels[:30]) == {Level.LEVEL_CLEAR}
     first = {level: levels.index(level) / 15 for level in (Level.LEVEL_PRE_ALARM, Level.LEVEL_ALARM)}
     assert first[Level.LEVEL_PRE_ALARM] < first[Level.LEVEL_ALARM] < 2 + 5
-    (alarm,) = seen[levels.index(Level.LEVEL_ALARM)].findings
+    alarm = seen[levels.index(Level.LEVEL_ALARM)].findings[0]
     assert alarm.kind == Kind.KIND_FLAME
     assert alarm.score >= 0.5
     x, y, width, height = alarm.box
@@ -133,7 +133,7 @@ def test_a_mask_covers_its_polygon_and_nothing_else():
 
 
 def test_a_detector_that_is_switched_off_says_nothing(fire):
-    seen = watch(fire[:30], detector=Detector(flame=None))
+    seen = watch(fire[:30], detector=Detector(flame=None, smoke=None))
     assert not any(observation.findings or observation.suspected for observation in seen)
     assert highest(seen) == Level.LEVEL_CLEAR
 

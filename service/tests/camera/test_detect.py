@@ -1,0 +1,131 @@
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from embereye.camera.detect import Settings, expand, settings_of, watch
+from embereye.camera.sources.player import frames
+from embereye.process.lifecycle import UserError
+from embereye.sim.scene import Room
+from embereye.v1.types_pb2 import Kind, Level
+from embereye.wire.jpeg import read_header
+from embereye_operator.cli import main
+
+RATE = 15.0
+
+
+def record(path, jpegs, rate=RATE):
+    pictures = [cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR) for jpeg in jpegs]
+    height, width = pictures[0].shape[:2]
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), rate, (width, height))
+    for picture in pictures:
+        writer.write(picture)
+    writer.release()
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder, room = tmp_path_factory.mktemp("clips"), Room(320, 240, 4)
+    record(folder / "fire.avi", [*room.quiet(15), *room.fire(2.0, 90, RATE)])
+    record(folder / "walk.avi", room.walk(60))
+    (folder / "notes.txt").write_text("not a clip")
+    return folder
+
+
+def test_a_fire_in_a_recording_is_detected_and_alarmed_with_its_reasons(folder):
+    replay = watch(str(folder / "fire.avi"), Settings(settings_of("")))
+    (alarm,) = replay.alarms
+    assert alarm.kind == Kind.KIND_FLAME
+    assert 1.0 < alarm.time < 1.0 + 5.0
+    flame = next(one for one in replay.detections if one.kind == Kind.KIND_FLAME)
+    assert flame.level == Level.LEVEL_ALARM
+    assert flame.start < alarm.time
+    assert {term.name for term in flame.why} >= {"flame.flicker", "flame.held"}
+    assert replay.frames == 105
+    assert replay.seconds == pytest.approx(104 / RATE, abs=0.01)
+
+
+def test_the_command_tells_everything_in_json_and_goes_on_after_what_cannot_be_read(folder, tmp_path, capsys):
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"this is no video")
+    assert main(["detect", "--json", str(broken), str(folder), "/does/not/exist.mp4"]) == 2
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert [entry["file"] for entry in told] == [
+        str(broken), str(folder / "fire.avi"), str(folder / "walk.avi"), "/does/not/exist.mp4",
+    ]  # fmt: skip
+    assert all(set(entry) == {"file", "seconds", "frames", "detections", "alarms", "faults"} for entry in told)
+    fire, walk = told[1], told[2]
+    assert [alarm["kind"] for alarm in fire["alarms"]] == ["flame"]
+    assert set(fire["detections"][0]) >= {"start", "kind", "score", "box", "why"}
+    assert set(fire["detections"][0]["why"][0]) == {"name", "value", "threshold", "unit"}
+    assert walk["alarms"] == walk["detections"] == walk["faults"] == []
+    assert f"{broken}: it is not a video that can be read" in err
+    assert "exist.mp4: it is not a file" in err
+
+
+def test_the_command_speaks_to_people_too(folder, capsys):
+    assert main(["detect", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "flame alarm at" in out
+    assert "no alarm" in out
+    assert "flicker" in out
+
+
+def test_a_slower_camera_shows_fewer_frames_of_the_same_time(folder):
+    replay = watch(str(folder / "fire.avi"), Settings(settings_of("flame"), fps=5.0))
+    assert replay.frames == pytest.approx(35, abs=1)
+    assert replay.seconds == pytest.approx(104 / RATE, abs=0.3)
+    assert replay.alarms
+
+
+def test_a_detector_that_is_not_asked_for_does_not_run(folder):
+    assert not watch(str(folder / "fire.avi"), Settings(settings_of("smoke, motion"))).alarms
+
+
+def test_a_picture_that_shows_nothing_is_a_fault_and_not_clear(tmp_path):
+    room = Room(320, 240, 4)
+    black = cv2.imencode(".jpg", np.zeros((240, 320, 3), np.uint8))[1].tobytes()
+    replay = watch(str(record(tmp_path / "dark.avi", [*room.quiet(15), *[black] * 90])), Settings(settings_of("")))
+    assert replay.faults
+    assert replay.faults[0].start > 1.0
+
+
+def test_an_annotated_video_plays_as_long_as_the_recording(folder, tmp_path):
+    out = tmp_path / "seen.mp4"
+    assert main(["detect", "--annotate", str(out), str(folder / "fire.avi")]) == 0
+    video = cv2.VideoCapture(str(out))
+    count = 0
+    while video.read()[0]:
+        count += 1
+    assert count == pytest.approx(105, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--detectors", "flame,ghosts", "x.mp4"], '--detectors: "ghosts" is not one of flame, motion, smoke'),
+        (["--fps", "-3", "x.mp4"], "--fps -3 is not"),
+        (["--annotate", "o.mp4", "a.mp4", "b.mp4"], "takes one recording, not 2"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_sentence(arguments, words, capsys):
+    assert main(["detect", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_folder_without_videos_is_told(tmp_path):
+    with pytest.raises(UserError, match="holds no video"):
+        list(expand([str(tmp_path)]))
+
+
+def test_frames_of_a_file_are_what_its_player_plays(folder):
+    """`embereye detect` and a fleet's file source read files by the same function, so they see the same bytes."""
+    played = list(frames(str(folder / "fire.avi")))
+    header = read_header(played[0][0])
+    assert (header.width, header.height, header.complete) == (320, 240, True)
+    times = [seconds for _, seconds in played]
+    assert times[0] == 0.0
+    assert np.allclose(np.diff(times), 1 / RATE, atol=0.002)
