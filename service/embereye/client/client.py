@@ -203,16 +203,16 @@ class Client:
         for link in self._links.values():
             link.wake.set()
 
-    def next_batches(self, link: "_Link") -> Iterator[tuple[_Device, Spooled]]:
-        """What is to be sent on `link`, as long as its window has room."""
+    def next_batches(self, link: "_Link") -> Iterator[tuple[_Device, Spooled, bool]]:
+        """What is to be sent on `link`, as long as its window has room; whether nothing of the device is in flight."""
         for state in list(self._devices.values()):
             # Looked at for each batch: while one is being written, the device may move.
             while self._may_send(state, link):
-                spooled = state.batches[state.sent]
+                spooled, restart = state.batches[state.sent], state.holder is None
                 state.sent += 1
                 state.holder = link
                 link.in_flight += 1
-                yield state, spooled
+                yield state, spooled, restart
 
     def _may_send(self, state: _Device, link: "_Link") -> bool:
         return (
@@ -239,6 +239,9 @@ class Client:
             state = self._devices.get(mark.device)
             if state is None or state.holder is not link:
                 continue
+            if state.batches[0].epoch < mark.epoch:
+                self._refused(state, link, "a newer sender speaks for it: do two programs send for one device?")
+                continue
             self.rejected.pop(mark.device, None)
             state.moves.reset()
             while state.sent and state.batches[0].epoch == mark.epoch and state.batches[0].last <= mark.sequence:
@@ -253,13 +256,19 @@ class Client:
         if response.HasField("drain"):
             self._drain(response.drain, link)
         for name in response.rejected.devices:
-            self.rejected[name] = response.rejected.reason
             if (state := self._devices.get(name)) is not None and state.holder is link:
-                state.rest_until = time.monotonic() + REJECTED_SECONDS
                 state.route = ""
-                self.release(state, link)
+                self._refused(state, link, response.rejected.reason)
         self._changed.set()
         self._wake()
+
+    def _refused(self, state: _Device, link: "_Link", reason: str) -> None:
+        """No shard takes what a device sends: keep it, try again later, and leave the stream to the others."""
+        if self.rejected.get(state.name) != reason:
+            logger.warning("device %s: what it sends is not taken: %s", state.name, reason)
+        self.rejected[state.name] = reason
+        state.rest_until = time.monotonic() + REJECTED_SECONDS
+        self.release(state, link)
 
     def _drain(self, drain: Drain, link: "_Link") -> None:
         for address in (*drain.peers, drain.target):
@@ -366,8 +375,10 @@ class _Link:
     async def _send(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
         while True:
             self.wake.clear()
-            for state, spooled in self._client.next_batches(self):
-                await call.write(IngestRequest(devices=[self._client.body(state, spooled, self)]))
+            for state, spooled, restart in self._client.next_batches(self):
+                batch = self._client.body(state, spooled, self)
+                batch.restart = restart
+                await call.write(IngestRequest(devices=[batch]))
             await self.wake.wait()
 
 

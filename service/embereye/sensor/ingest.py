@@ -59,6 +59,7 @@ class _Stream:
 
     def __init__(self, context: Any) -> None:
         self.devices: set[str] = set()
+        self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
         self.drained = False
         self._context = context
         self._writing = asyncio.Lock()
@@ -210,6 +211,7 @@ class Ingest:
             if peer := self._owner.peer_of(device):
                 targets.setdefault(peer.grpc, []).append(device)
                 stream.devices.discard(device)
+                stream.refused.add(device)
         return [
             IngestResponse(drain=Drain(target=target, devices=names, reason=reason))
             for target, names in targets.items()
@@ -233,25 +235,30 @@ class Ingest:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         batches: dict[SensorDevice, list[Any]] = {}
         senders: dict[_Stream, set[SensorDevice]] = {}
+        strangers: dict[_Stream, list[str]] = {}
         for stream, request in waiting:
             own = senders.setdefault(stream, set())
-            others: list[str] = []
             for batch in request.devices:
                 name = batch.device
+                if name in stream.refused:
+                    if not batch.restart:
+                        continue
+                    stream.refused.discard(name)
                 device = self._owner.owned(name)
                 if device is not None and not self._departures.gone(name):
                     stream.devices.add(name)
                     batches.setdefault(device, []).append(batch)
                     own.add(device)
                 else:
-                    others.append(name)
-            if others:
-                stream.add(self._strangers(others))
+                    stream.refused.add(name)
+                    strangers.setdefault(stream, []).append(name)
         taken = self._take(batches)
         for stream, own in senders.items():
             if acknowledged := own & taken:
                 marks = [Watermark(device=one.spec.id, epoch=one.epoch, sequence=one.sequence) for one in acknowledged]
                 stream.add([IngestResponse(ack=Ack(watermarks=marks))])
+            if names := strangers.get(stream):
+                stream.add(self._strangers(names))
             self._send(stream)
         self._analysed_at = asyncio.get_running_loop().time()
 

@@ -46,6 +46,7 @@ def _raw_messages() -> tuple[Any, Any]:
             ("columns", 4, field.TYPE_BYTES, field.LABEL_REPEATED, ""),
             ("frames", 5, field.TYPE_MESSAGE, field.LABEL_REPEATED, ".embereye.v1.ThermalFrame"),
             ("calibration", 6, field.TYPE_BYTES, field.LABEL_OPTIONAL, ""),
+            ("restart", 7, field.TYPE_BOOL, field.LABEL_OPTIONAL, ""),
         ],
         "RawRequest": [("devices", 1, field.TYPE_MESSAGE, field.LABEL_REPEATED, ".embereye.internal.RawBatch")],
     }

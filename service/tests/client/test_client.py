@@ -194,6 +194,27 @@ async def test_an_undeclared_device_keeps_its_readings_until_it_is_declared(
     assert not client.rejected
 
 
+async def test_of_two_programs_that_send_for_one_device_the_newer_wins_and_the_other_is_told(start: Start) -> None:
+    running = await start()
+    running.own("a", "b")
+    async with Client(running.target, batch=1) as older:
+        older.send("a", smoke_adc=1)
+        assert await older.flush(20)
+        async with Client(running.target) as newer:
+            newer.send("a", smoke_adc=1)
+            assert await newer.flush(20)
+        for _ in range(2 * WINDOW):  # more than a stream may have in flight
+            older.send("a", smoke_adc=1)
+        await until(lambda: older.rejected)
+        assert "a newer sender speaks for it" in older.rejected["a"]
+        older.send("b", smoke_adc=1)
+        await until(lambda: running.ledger("b").analysed == 1)  # it does not stand in the way of the others
+        assert older.waiting >= 2 * WINDOW
+    ledger = running.ledger("a")
+    assert ledger.analysed == 2
+    assert set(ledger.rejected) == {"older epoch"}
+
+
 async def test_simulated_devices_speak_by_grpc_too(start: Start) -> None:
     running = await start()
     running.own("a", "b")
@@ -230,6 +251,32 @@ async def test_what_was_taken_and_not_acknowledged_counts_once_on_the_next_shard
         call.cancel()
     assert (mark.epoch, mark.sequence) == (7, 5)
     assert (second.ledger("a").analysed, second.ledger("a").duplicate) == (0, 5)
+
+
+@pytest.mark.parametrize("elsewhere", [{"a": "second"}, {}])
+async def test_batches_that_were_on_their_way_when_a_shard_refused_the_device_leave_no_gap(
+    start: Start, elsewhere: dict[str, str]
+) -> None:
+    running = await start()
+    running.own(elsewhere=elsewhere, peers=(Peer(shard="second", grpc="127.0.0.1:1"),))
+
+    def batch(number: int, *, restart: bool = False) -> IngestRequest:
+        reading = Reading(sequence=number, smoke_adc=10)
+        return IngestRequest(devices=[DeviceBatch(device="a", epoch=7, readings=[reading], restart=restart)])
+
+    async with channel(running.target) as link:
+        call = IngestStub(link).Stream()
+        await call.write(batch(1, restart=True))
+        refusal = await call.read()
+        assert refusal.WhichOneof("body") in {"drain", "rejected"}  # type: ignore[union-attr]
+        running.own("a", epoch=2)
+        await call.write(batch(2))  # sent before its sender had read the refusal
+        await call.write(batch(1, restart=True))
+        await call.write(batch(2))
+        marks = [(await call.read()).ack.watermarks[0].sequence for _ in range(2)]  # type: ignore[union-attr]
+        call.cancel()
+    assert marks == [1, 2]
+    assert (running.ledger("a").analysed, running.ledger("a").duplicate) == (2, 0)
 
 
 async def test_a_shard_goes_on_until_the_next_owner_does(start: Start) -> None:
