@@ -1,7 +1,6 @@
 """An operator process behind an API server that fails: nothing dark, nothing orphaned, and the log says it once."""
 
 import itertools
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -142,30 +141,3 @@ def test_a_camera_that_pushes_keeps_its_address_on_the_server(site: Site) -> Non
     site.cluster.merge(f"{fleet}/scale", {"spec": {"replicas": 2}})
     wait_for(lambda: len(set(services().values())) == 2, "Services that follow")
     assert set(services()) == set(before), "addresses stay"
-
-
-@pytest.mark.slow
-def test_ten_thousand_devices_from_config_maps_are_covered_by_twenty_shards(site: Site) -> None:
-    for part in range(2):
-        devices = [
-            {"id": f"floor-{n % 90:02}.sensor-{n:05}", "zone": f"floor-{n % 90:02}", "location": f"left of door {n}"}
-            for n in range(part * 5000, part * 5000 + 5000)
-        ]
-        metadata = {"name": f"part-{part}", "namespace": site.namespace}
-        create(site.cluster, {"kind": "ConfigMap", "metadata": metadata, "data": {"list": json.dumps(devices)}})
-    spec = {
-        "sensorsFrom": [{"configMapRef": {"name": f"part-{part}"}} for part in range(2)],
-        "shards": 20,
-        "autoscaling": {"mode": "none"},
-    }
-    fleet = path_of(create(site.cluster, manifest(spec=spec, namespace=site.namespace, name="large")))
-
-    def covered() -> bool:
-        status = (site.cluster.get(fleet) or {}).get("status") or {}
-        return bool(status.get("devices", {}).get("summary") == "10000/10000" and status["readyShards"] == 20)
-
-    wait_for(covered, "ten thousand devices", 90)
-    placement = children(site.cluster, site.namespace)["ConfigMap", "large-sensors-placement"]
-    assert len(placement["binaryData"]) == 21
-    site.scale(3)
-    site.heals(3)
