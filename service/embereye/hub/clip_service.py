@@ -32,6 +32,8 @@ class ClipsService(ClipsServicer):
             size, whole = await self._clips.held(request)
         except ClipRefusedError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except NoRoomError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         return HeldResponse(bytes=size, whole=whole)
 
     async def Deliver(self, request_iterator: AsyncIterator[ClipChunk], context: AnyContext) -> HeldResponse:

@@ -107,10 +107,11 @@ class ClipStore:
         return self._folder / clip.sha256[:2] / f"{clip.sha256}.{SUFFIXES[clip.media]}"
 
     async def held(self, clip: Clip) -> tuple[int, bool]:
-        """(bytes that are here, whether that is all of it). ClipRefusedError where it is no clip to be taken."""
+        """(bytes that are here, whether that is all of it). ClipRefusedError where it is no clip; NoRoomError."""
         _check(clip)
         if clip.sha256 in self._clips:
             return clip.bytes, True
+        await self._guarded(partial(self._check_room, clip.bytes))
         return await self._run(partial(self._partial_size, clip)), False
 
     async def write(self, clip: Clip, offset: int, data: bytes) -> None:
@@ -159,9 +160,12 @@ class ClipStore:
         path = self._partial / clip.sha256
         return path.stat().st_size if path.exists() else 0
 
-    def _append(self, clip: Clip, offset: int, data: bytes) -> None:
-        if shutil.disk_usage(self._folder).free < FREE_BYTES + len(data):
+    def _check_room(self, size: int) -> None:
+        if shutil.disk_usage(self._folder).free < FREE_BYTES + size:
             raise NoRoomError(f"no clip is taken: less than {FREE_BYTES >> 20} MB are free on the hub's disk")
+
+    def _append(self, clip: Clip, offset: int, data: bytes) -> None:
+        self._check_room(len(data))
         if offset != self._partial_size(clip) or offset + len(data) > clip.bytes:
             raise ClipRefusedError(f"offset {offset}: {self._partial_size(clip)} of {clip.bytes} bytes are here")
         with (self._partial / clip.sha256).open("ab") as file:

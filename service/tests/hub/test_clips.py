@@ -177,7 +177,7 @@ async def test_a_full_disk_takes_no_clip_and_says_so_once(
     monkeypatch.setattr(clips_module, "FREE_BYTES", 2**60)
     for _ in range(3):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await running.deliver(data, described(data))
+            await running.stub.Held(described(data), timeout=10)
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert caplog.text.count("no clip is taken") == 1
     assert running.clips.failing
