@@ -88,16 +88,20 @@ class _Frame:
 class Depacketizer:
     """Takes the packets of one sender, returns pictures in order. Raises on no input.
 
-    `size` (width, height) is what pictures measure that are too large to say so themselves, 0: unknown.
+    `size` (width, height) is what pictures measure that are too large to say so themselves, 0: unknown; after
+    `deadline_ns` without a packet of a picture its gaps are losses.
     """
 
-    def __init__(self, payload_type: int = PAYLOAD_TYPE, size: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self, payload_type: int = PAYLOAD_TYPE, size: tuple[int, int] = (0, 0), deadline_ns: int = DEADLINE_NS
+    ) -> None:
         self.counts = Counts()
         self.reception = Reception()
         self.ssrc = -1
         self._payload_type = payload_type
         self._plain = 0x8000 | payload_type
         self._size = size
+        self._deadline_ns = deadline_ns
         self._tables: dict[int, bytes] = {}  # DQT segments by Q, 128 to 254
         self._described: Described | None = None
         self._untold: tuple[Geometry | None, int] = (None, 0)  # a restart interval that the sender does not mention
@@ -149,7 +153,7 @@ class Depacketizer:
         """The pictures whose missing packets are waited for no longer at `now_ns`."""
         pictures: list[Picture] = []
         for frame in (self._previous, self._frame):
-            if frame is not None and now_ns - frame.touched_ns >= DEADLINE_NS:
+            if frame is not None and now_ns - frame.touched_ns >= self._deadline_ns:
                 pictures += self._finish(frame)
         return pictures
 

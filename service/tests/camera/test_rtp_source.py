@@ -190,3 +190,15 @@ async def test_datagrams_are_taken_whole_after_joining_has_been_given_up(monkeyp
                     sender.sendmsg([b"".join(packets[start : start + 40])], [(socket.IPPROTO_UDP, UDP_SEGMENT, size)])
             await eventually(lambda number=number: len(frames) == number + 1)
     assert [pixels(data) for data, _, _ in frames] == [pixels(jpeg) for jpeg in jpegs]
+
+
+async def test_a_loop_that_was_held_up_takes_what_waited_for_what_it_is():
+    first, *others = Packetizer(9).packets_of(read_scan(noisy_jpeg(1, (240, 320))), 1)
+    async with listening() as (sender, frames, _):
+        sender.send(first)
+        await asyncio.sleep(0.03)
+        for packet in others:
+            sender.send(packet)
+        time.sleep(0.3)  # noqa: ASYNC251 - this is what is tested
+        await eventually(lambda: frames)
+    assert read_header(frames[0][0]).complete

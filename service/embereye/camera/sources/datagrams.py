@@ -113,6 +113,10 @@ class Datagrams:
             self._timer.cancel()
         self.socket.close()
 
+    def drain(self) -> None:
+        """Take what waits now: before anybody concludes that something has not come."""
+        self._read()
+
     def _readable(self) -> None:
         self._read()
         if self._rests:

@@ -9,7 +9,7 @@ from embereye.camera.sources.datagrams import WANTED_BUFFER, Datagrams, dropped,
 from embereye.camera.sources.declared import Declared
 from embereye.camera.sources.source import Offer, Tell
 from embereye.wire.rtp import CaptureClock
-from embereye.wire.rtp_jpeg import PAYLOAD_TYPE, Depacketizer, Picture
+from embereye.wire.rtp_jpeg import DEADLINE_NS, PAYLOAD_TYPE, Depacketizer, Picture
 
 logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.05  # between looks at pictures that miss packets
@@ -22,9 +22,10 @@ class PictureStream:
     """Packets in, pictures offered, and what people are told about it."""
 
     def __init__(
-        self, offer: Offer, tell: Tell, *, payload_type: int = PAYLOAD_TYPE, size: tuple[int, int] = (0, 0)
-    ) -> None:
-        self.receiver = Depacketizer(payload_type, size)
+        self, offer: Offer, tell: Tell, *, payload_type: int = PAYLOAD_TYPE, size: tuple[int, int] = (0, 0),
+        deadline_ns: int = DEADLINE_NS,
+    ) -> None:  # fmt: skip
+        self.receiver = Depacketizer(payload_type, size, deadline_ns)
         self.offered = 0
         self.packets_ns = 0  # when a packet came last, monotonic; 0: never
         self._offer = offer
@@ -127,9 +128,10 @@ class RtpSource:
         self._check_buffer(granted_buffer(receiver))
         silent = f"no packets on port {self._what.port}"
         stream.say(f"waiting for packets on port {self._what.port}")
-        with Datagrams(receiver, stream.take):
+        with Datagrams(receiver, stream.take) as datagrams:
             while True:
                 await asyncio.sleep(POLL_SECONDS)
+                datagrams.drain()
                 stream.poll()
                 if stream.packets_ns:
                     stream.look(silent, lambda: dropped(receiver))

@@ -19,6 +19,7 @@ from embereye.camera.sources.source import Offer, Tell
 from embereye.camera.sources.video import VideoSource
 from embereye.wire.authorization import Challenge, authorize, strongest
 from embereye.wire.rtp import parse_rtcp, receiver_report
+from embereye.wire.rtp_jpeg import DEADLINE_NS
 from embereye.wire.rtsp import (
     DEFAULT_TIMEOUT,
     Interleaved,
@@ -128,6 +129,7 @@ class _Session(asyncio.Protocol):
         self._stream: PictureStream | None = None
         self._channels: tuple[int, int] | None = None
         self._sockets = contextlib.ExitStack()
+        self._datagrams: Datagrams | None = None
         self._receiver: socket.socket | None = None
         self._reports: socket.socket | None = None
         self._own = secrets.randbits(32)
@@ -277,10 +279,6 @@ class _Session(asyncio.Protocol):
 
     async def set_up(self, *, udp: bool) -> None:
         """Agree on a transport: the one asked for, or the other one where the camera refuses it."""
-        assert self.track
-        self._stream = PictureStream(
-            self._offer, self._tell, payload_type=self.track.payload_type, size=self.track.size
-        )
         for way in (udp, not udp):
             answer = await self._try(udp=way)
             if answer.status != 461:
@@ -296,6 +294,10 @@ class _Session(asyncio.Protocol):
 
     async def _try(self, *, udp: bool) -> Message:
         assert self.track
+        self._stream = PictureStream(
+            self._offer, self._tell, payload_type=self.track.payload_type, size=self.track.size,
+            deadline_ns=DEADLINE_NS if udp else int(self._stall * 1e9),  # a connection loses nothing, it only waits
+        )  # fmt: skip
         if not udp:
             self._channels = (0, 1)  # some cameras send before they answer
             return await self._ask("SETUP", self.track.control, {"Transport": "RTP/AVP/TCP;unicast;interleaved=0-1"})
@@ -336,7 +338,7 @@ class _Session(asyncio.Protocol):
                     own.connect((peer, port))
                     # Opens the way back through address translation, and is no packet to anybody.
                     own.send(receiver_report(self._own, b"", AGENT))
-        self._sockets.enter_context(Datagrams(self._receiver, self._stream.take))
+        self._datagrams = self._sockets.enter_context(Datagrams(self._receiver, self._stream.take))
         self._sockets.enter_context(Datagrams(self._reports, self._report))
 
     def _report(self, data: memoryview, now_ns: int) -> None:
@@ -355,6 +357,8 @@ class _Session(asyncio.Protocol):
         duties = _every(REPORT_SECONDS, self._send_report), _every(self._timeout / 2, self._stay_alive)
         while not self._failure:
             await asyncio.sleep(POLL_SECONDS)
+            if self._datagrams:
+                self._datagrams.drain()
             self._stream.poll()
             now = time.monotonic()
             for duty in duties:
