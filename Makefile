@@ -48,6 +48,7 @@ lint: install ## Check style, types and layers
 bench: install ## Measure sensors and operator against baselines, and detection on clips where they are
 	$(BIN)/embereye bench sensors --quick
 	$(BIN)/embereye bench operator --quick
+	$(BIN)/embereye bench heat --quick
 	$(BIN)/embereye bench detection --quick || true
 
 image: install ## Build the image that every component runs, embereye:dev
