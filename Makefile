@@ -49,6 +49,7 @@ bench: install ## Measure sensors, cameras and operator against baselines, and d
 	$(BIN)/embereye bench sensors --quick
 	$(BIN)/embereye bench cameras --quick
 	$(BIN)/embereye bench operator --quick
+	$(BIN)/embereye bench heat --quick
 	$(BIN)/embereye bench detection --quick || true
 
 image: install ## Build the image that every component runs, embereye:dev

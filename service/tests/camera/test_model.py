@@ -235,10 +235,13 @@ async def test_other_settings_of_the_model_leave_the_built_in_detectors_what_the
 async def test_no_model_costs_no_thread(running):
     import threading
 
-    before = threading.active_count()
+    def workers():
+        return sum(thread.name == "camera-worker" for thread in threading.enumerate())
+
+    before = workers()
     running.shard.apply(assignment(1, device("c1")))
     await Player(running.shard).show(60, lambda status: status.covered)
-    assert threading.active_count() == before
+    assert workers() == before
 
 
 def test_a_mounted_model_is_in_the_model_folder(monkeypatch):
