@@ -273,9 +273,11 @@ async def test_batches_that_were_on_their_way_when_a_shard_refused_the_device_le
         await call.write(batch(2))  # sent before its sender had read the refusal
         await call.write(batch(1, restart=True))
         await call.write(batch(2))
-        marks = [(await call.read()).ack.watermarks[0].sequence for _ in range(2)]  # type: ignore[union-attr]
+        mark = 0
+        while mark < 2:  # both may be acknowledged together
+            mark = (await call.read()).ack.watermarks[0].sequence  # type: ignore[union-attr]
         call.cancel()
-    assert marks == [1, 2]
+    assert mark == 2
     assert (running.ledger("a").analysed, running.ledger("a").duplicate) == (2, 0)
 
 
