@@ -39,7 +39,7 @@ class Pace:
 
     def __init__(self, cameras: int, rate: float) -> None:
         self._cameras = cameras
-        self._interval = 1.0 / (cameras * rate)
+        self._interval = 1.0 / max(1e-6, cameras * rate)
         self.began = 0.0  # perf_counter seconds; 0: not sending
         self.turn = 0
 

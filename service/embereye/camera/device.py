@@ -89,7 +89,7 @@ class CameraDevice:
         self.observation: Observation | None = None
         self.still = b""  # JPEG
         self.cpu_seconds = 0.0
-        self.cost_seconds = 0.0  # of a worker thread per frame, smoothed; 0: not known yet
+        self.cost_seconds = 0.0  # CPU time per frame, smoothed; 0: not known yet
         self.refused = ""  # why this shard cannot serve it, or ""
         self.failures = 0  # of the analysis
         self.pushed = False
@@ -221,7 +221,10 @@ class CameraDevice:
         now = self._clock()
         frame, result = work.frame, work.result
         self._hanging = ""
-        self.cost_seconds += (work.seconds - self.cost_seconds) * (COST_SHARE if self.cost_seconds else 1.0)
+        if isinstance(result, Analysis):
+            # CPU time: what passed on the clock grows with the load itself, and cameras would be refused for that.
+            cost = result.cpu_seconds
+            self.cost_seconds += (cost - self.cost_seconds) * (COST_SHARE if self.cost_seconds else 1.0)
         self.mailbox.pace.learn(work.waited, now, urgent=self.urgent)
         if isinstance(result, Analysis):
             self._analysed(frame, result, now)
