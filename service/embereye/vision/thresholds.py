@@ -82,6 +82,8 @@ class FlameThresholds:
     step_ns: int = 60_000_000
     step_max_ns: int = 700_000_000  # longer gaps say nothing about flicker
     swing_min: float = 20.0  # counts of green (red saturates); sensor and coding noise stay under 12
+    swing_over_noise: float = 9.0  # times the median of half the second difference: 3 standard deviations of noise
+    swing_most: float = 40.0  # counts; flames swing by more in the worst of noise
     flicker_min: float = 0.25  # share of the time that a pixel swings; an edge that passes swings for a few frames
     occupancy_min: float = 0.20  # share of the time that a pixel has a flame's colour
     memory_ns: int = 1_000_000_000  # time constant of both shares
