@@ -27,13 +27,13 @@ OPERATOR_TOKEN = "operator-token"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
 
 
-def binaries() -> Path:
-    """The folder of the programs; builds them where Go is there, skips where it is not."""
+def binaries(*programs: str) -> Path:
+    """The folder of `programs`, by default PROGRAMS; builds them where Go is there, skips where it is not."""
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         return Path(assets)
     # The cache answers even where Go is missing; a first build takes minutes.
     found = subprocess.run(
-        [ROOT / "e2e" / "cluster" / "binaries", *PROGRAMS], capture_output=True, text=True, check=False
+        [ROOT / "e2e" / "cluster" / "binaries", *(programs or PROGRAMS)], capture_output=True, text=True, check=False
     )
     if found.returncode:
         reason = found.stderr.strip().splitlines()[-1] if found.stderr.strip() else "e2e/cluster/binaries failed"
@@ -149,8 +149,8 @@ def path_of(manifest: Any, *, name: bool = True) -> str:
 
 
 @contextlib.contextmanager
-def run_api_server() -> Iterator[ApiServer]:
-    """Start the servers, and kill them by pid at the end."""
+def run_api_server(*controllers: str) -> Iterator[ApiServer]:
+    """Start the servers, and kill them by pid at the end; `controllers` are run beside the garbage collector."""
     programs = binaries()
     with tempfile.TemporaryDirectory(prefix="embereye-apiserver-") as folder, contextlib.ExitStack() as stack:
         home = Path(folder)
@@ -206,7 +206,8 @@ def run_api_server() -> Iterator[ApiServer]:
         if collects:
             start(
                 "kube-controller-manager", f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0",
-                "--controllers=garbage-collector-controller",
+                f"--controllers={','.join(('garbage-collector-controller', *controllers))}",
+                "--horizontal-pod-autoscaler-sync-period=1s",
             )  # fmt: skip
         yield cluster
 

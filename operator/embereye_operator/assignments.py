@@ -19,7 +19,7 @@ from embereye.v1.shard_pb2 import (
     PercentThresholds,
     SensorSettings,
 )
-from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Mask
+from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Mask, Radiometry
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
 from embereye_operator.model import (
     Camera,
@@ -27,6 +27,7 @@ from embereye_operator.model import (
     DetectionModel,
     FlamePercent,
     Fleet,
+    Heat,
     Sensor,
     SensorCalibration,
     SensorFleetSpec,
@@ -70,6 +71,8 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
             for mask in device.masks
         )
         out.view = device.view
+        if device.radiometry:
+            out.radiometry.CopyFrom(Radiometry(scale=device.radiometry.scale, offset=device.radiometry.offset))
         out.credentials = device.credentials_ref.name if device.credentials_ref else ""
     if isinstance(device, Sensor) and device.calibration is not None:
         out.calibration.CopyFrom(_calibration(device.calibration))
@@ -98,6 +101,7 @@ def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | 
             evidence_before_ns=spec.evidence.before,
             evidence_after_ns=spec.evidence.after,
             evidence_retention_ns=spec.evidence.retention,
+            heat=_heat(spec.detection.heat),
         )
         if spec.detection.model is not None:
             settings.model.CopyFrom(_model(spec.detection.model))
@@ -108,13 +112,7 @@ def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | 
         max_items=spec.batching.max_items,
         queue_capacity=spec.queue.capacity,
         overflow=OVERFLOW[spec.queue.overflow],
-        heat=HeatThresholds(
-            pre_alarm_c=spec.thermal.pre_alarm_celsius,
-            alarm_c=spec.thermal.alarm_celsius,
-            critical_c=spec.thermal.critical_celsius,
-            rise_c_per_min=spec.thermal.rise_celsius_per_minute,
-            rise_allowance_c=spec.thermal.rise_allowance_celsius,
-        ),
+        heat=_heat(spec.thermal),
         gas=GasThresholds(
             pre_alarm_ppm=spec.gas.pre_alarm_ppm,
             alarm_ppm=spec.gas.alarm_ppm,
@@ -161,6 +159,16 @@ def _model(declared: DetectionModel) -> Model:
         idle_ns=declared.idle,
         budget_ns=declared.budget,
         alarm_ns=declared.alarm_after,
+    )
+
+
+def _heat(limits: Heat) -> HeatThresholds:
+    return HeatThresholds(
+        pre_alarm_c=limits.pre_alarm_celsius,
+        alarm_c=limits.alarm_celsius,
+        critical_c=limits.critical_celsius,
+        rise_c_per_min=limits.rise_celsius_per_minute,
+        rise_allowance_c=limits.rise_allowance_celsius,
     )
 
 

@@ -20,6 +20,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("simulate", "cameras"): ("embereye.sim.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("bench", "sensors"): ("embereye.bench.sensors", "measure the sensor path against baselines"),
     ("bench", "cameras"): ("embereye.bench.cameras", "measure the camera path against baselines"),
+    ("bench", "heat"): ("embereye.bench.heat", "play simulated fires to the thermal path"),
     ("request",): ("embereye.sensor.request", "have a sensor send a frame or its calibration now"),
     ("bench", "detection"): ("embereye.bench.detection", "score flame and smoke detection on labelled clips"),
     ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),

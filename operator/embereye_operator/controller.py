@@ -15,14 +15,14 @@ from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus,
 from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime import NotLeadingError, UnavailableError
 from embereye_operator.runtime.cache import ObjectKey, Stored
-from embereye_operator.runtime.kubernetes import KubernetesRuntime
+from embereye_operator.runtime.kubernetes import KubernetesRuntime, retry_after
 from embereye_operator.schema import Manifest
 from embereye_operator.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
 WORKERS = 8  # fleets reconciled at the same time
 PERIOD = 2.0  # seconds between passes over all fleets, for what only shards know
-REST_SECONDS = 0.06  # that a fleet at rest adds to the time between looks at those
+REST_SECONDS = 0.03  # that a fleet at rest adds to the time between looks at those
 REST_PASSES = 3  # without anything to do, after which a fleet is at rest
 MAX_PERIOD = 60.0  # seconds between looks at a fleet at rest, however many there are
 RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed; at least
@@ -51,6 +51,7 @@ class FleetRecord:
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
     failing: str = ""  # why the latest pass failed
+    not_before: float = 0.0  # monotonic seconds, where the API server asked to be left alone
     backoff: Backoff = field(default_factory=Backoff)
 
     def read(self, stored: Stored) -> Fleet | None:
@@ -154,7 +155,7 @@ class Controller:
                 if str(error) != failing:
                     logger.warning("cannot list what there is: %s; trying again", error)
                 failing = str(error)
-                await asyncio.sleep(backoff.next())
+                await asyncio.sleep(max(backoff.next(), retry_after(error)))
                 continue
             backoff.reset()
             failing = ""
@@ -222,6 +223,8 @@ class Controller:
             return
         if (record := self.records.get(key)) is None:
             record = self.records[key] = FleetRecord(backoff=Backoff(floor=0.2, cap=15.0, jitter=self._jitter))
+        if time.monotonic() < record.not_before and key in self._retries:
+            return  # an event came; the retry comes, too
         started = time.monotonic()
         record.passes += 1
         try:
@@ -262,7 +265,9 @@ class Controller:
             expected = isinstance(error, FleetError)
             logger.warning("%s %s/%s: %s; trying again", *key, reason, exc_info=None if expected else error)
         record.failing = reason
-        delay = record.backoff.next()
+        asked = retry_after(error)
+        record.not_before = time.monotonic() + asked
+        delay = max(record.backoff.next(), asked)
         if (before := self._retries.pop(key, None)) is not None:
             before.cancel()
         self._retries[key] = asyncio.get_running_loop().call_later(delay, self._retry, key)

@@ -112,11 +112,15 @@ def build_settings() -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 0.1  # seconds; a worker for each object of a list would outweigh the objects
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
+    # Seconds between attempts. Where they end kopf does, and with it the operator: an hour is longer than an outage.
+    settings.networking.error_backoffs = (1, 1, 2, 3, 5, *[10] * 360)
     settings.process.ultimate_exiting_timeout = 20
     for plural in LABELLED:
         settings.watching.label_selectors[plural] = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
     for noisy in ("kopf.objects", "kopf.activities", "kopf._core", "kopf._cogs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # It tells every attempt of every watch; `resync` meets the same server and tells it once.
+    logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)
     # It warns that it does not handle signals in a thread, which is why it runs in one.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     return settings

@@ -38,9 +38,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_fleet_arguments(drain)
     drain.add_argument("shard", nargs="?", default="", help="the shard's name or number; none: tell which are drained")
     drain.add_argument("--undo", action="store_true", help="the shard may be used again")
-    pause = commands.add_parser("pause", help="leave a fleet as it is, whatever happens")
-    add_fleet_arguments(pause)
-    pause.add_argument("--undo", action="store_true", help="go on")
+    add_fleet_arguments(commands.add_parser("pause", help="leave a fleet as it is, whatever happens"))
+    add_fleet_arguments(commands.add_parser("resume", help="look after a paused fleet again"))
     return parser
 
 
@@ -52,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "devices": _devices,
         "drain": _drain,
         "pause": _pause,
+        "resume": _pause,
     }
     try:
         if parsed.command == "explain":
@@ -220,9 +220,10 @@ async def _drain(arguments: argparse.Namespace) -> int:
 async def _pause(arguments: argparse.Namespace) -> int:
     async with connected(arguments.namespace) as client:
         fleet = await _one(client, arguments)
-        await _patch(client, fleet, {"spec": {"paused": not arguments.undo}})
-    text = f"{fleet.key} {'goes on' if arguments.undo else 'is paused'}"
-    return _show(arguments, {"fleet": fleet.key, "paused": not arguments.undo}, lambda: text)
+        paused = arguments.command == "pause"
+        await _patch(client, fleet, {"spec": {"paused": paused}})
+    text = f"{fleet.key} {'is paused' if paused else 'goes on'}"
+    return _show(arguments, {"fleet": fleet.key, "paused": paused}, lambda: text)
 
 
 if __name__ == "__main__":

@@ -308,20 +308,21 @@ class _Pass:
     def _plan(self) -> Plan:
         members = self._members()
         ids = {device.id for device in self.devices}
-        if not self.weights and not self.record.moving and members == list(self.record.members):
+        kept = {device: shard for device, shard in self.record.devices.items() if device in ids}
+        uneven = bool(self.weights) and spread(shard_loads(kept, members, self.weights)) > LIMIT
+        rebalance = self.memory.uneven_for_long(uneven, self.now)
+        if not rebalance and not self.record.moving and members == list(self.record.members):
             # What `plan` would find out, too: everybody has an owner, and nobody has to move.
             owners = set(self.record.devices.values())
             if ids == set(self.record.devices) and owners == set(members):
                 return Plan(self.record.members, self.record.devices)
-        kept = {device: shard for device, shard in self.record.devices.items() if device in ids}
-        uneven = bool(self.weights) and spread(shard_loads(kept, members, self.weights)) > LIMIT
         return plan(
             self.record,
             self.devices,
             members,
             self.statuses,
             weights=self.weights,
-            rebalance=self.memory.uneven_for_long(uneven, self.now),
+            rebalance=rebalance,
             now=self.now,
             deadline=self.fleet.spec.deadline,
             waiting=self.memory.waits(self.record.moving, self.now),

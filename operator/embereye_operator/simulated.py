@@ -28,6 +28,7 @@ class SimulatedRuntime(KubernetesRuntime):
         self._file = Path(os.environ.get("EMBEREYE_DEAD_SHARDS", "/nonexistent"))
         self._dead: frozenset[str] = frozenset()
         self._looked = 0.0
+        self._work = Path(os.environ.get("EMBEREYE_SIMULATED_CORES", "/nonexistent"))
 
     def _answers(self, fleet: Fleet, shard: str) -> bool:
         now = time.monotonic()
@@ -50,8 +51,15 @@ class SimulatedRuntime(KubernetesRuntime):
             epoch=assignment.epoch,
             ready=bool(assignment.epoch),
             devices=[DeviceStatus(id=device.id, zone=device.zone, covered=True) for device in assignment.devices],
-            load=Load(arrival_rate=40, cost_seconds=0.0001, utilization=0.02),
+            load=self._load(fleet),
         )
+
+    def _load(self, fleet: Fleet) -> Load:
+        """Next to nothing, or this shard's share of the cores of work that a file says there are."""
+        if not self._work.exists():
+            return Load(arrival_rate=40, cost_seconds=0.0001, utilization=0.02)
+        share = float(self._work.read_text()) / max(1, fleet.spec.shards)
+        return Load(arrival_rate=share * 1000, cost_seconds=0.001, utilization=min(1.0, share))
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Taken at once."""

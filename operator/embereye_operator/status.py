@@ -204,11 +204,9 @@ def _metrics_available(facts: Facts) -> Condition:
 
 def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
     before = {entry.id: entry for entry in previous.dark}
+    # Under whichever epoch: a shard that has not heard of the latest one watches what it owned before all the same.
     reported = {
-        (shard, device.id): device
-        for shard, status in facts.statuses.items()
-        if status and status.epoch == facts.epoch
-        for device in status.devices
+        (shard, device.id): device for shard, status in facts.statuses.items() if status for device in status.devices
     }
     dark = []
     for device in facts.devices:

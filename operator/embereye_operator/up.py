@@ -325,7 +325,16 @@ class Up:
             await self._supervisor.ensure(spec)
 
     async def _follow_files(self, stop: asyncio.Event) -> None:
-        async for _ in watchfiles.awatch(*self._arguments.manifests, stop_event=stop, debounce=200):
+        paths = {path.resolve() for path in self._arguments.manifests}
+        # Their folders are watched: an editor that saves puts another file in a manifest's place, which nobody watches.
+        folders = {path.parent for path in paths}
+
+        def is_ours(_: watchfiles.Change, path: str) -> bool:
+            return Path(path).resolve() in paths
+
+        async for _ in watchfiles.awatch(
+            *folders, stop_event=stop, debounce=200, watch_filter=is_ours, recursive=False
+        ):
             try:
                 fleets = load_fleets(self._arguments.manifests)
                 self._check_change(fleets)

@@ -1,9 +1,14 @@
 """What `kubectl embereye` shows."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.apiserver import binaries, wait_for
 
 from embereye.process.lifecycle import UserError
 from embereye_operator import plugin
@@ -13,6 +18,7 @@ from embereye_operator.record import read_record
 from embereye_operator.schema import to_manifest
 
 from .fakes import World
+from .site import Site
 from .test_reconcile import PLACEMENT, fleet_of
 
 
@@ -81,3 +87,39 @@ def test_without_a_cluster_the_remedy_is_told(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
     assert plugin.main(["status"]) == 2
     assert "set KUBECONFIG" in capsys.readouterr().err
+
+
+@pytest.mark.apiserver
+def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, tmp_path: Path) -> None:
+    plugin_path = tmp_path / "kubectl-embereye"
+    plugin_path.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_operator.plugin "$@"\n')
+    plugin_path.chmod(0o755)
+    kubectl = binaries("kubectl") / "kubectl"
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(site.cluster.kubeconfig),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }
+
+    def run(*arguments: str) -> str:
+        command = [kubectl, "embereye", *arguments, "-n", site.namespace]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    def devices() -> dict[str, str]:
+        return {entry["device"]: entry["shard"] for entry in json.loads(run("devices", "hall", "-o", "json"))}
+
+    (fleet,) = json.loads(run("status", "-o", "json"))
+    assert (fleet["fleet"], fleet["well"], fleet["covered"]) == ("sf/hall", True, 4)
+    assert run("status").splitlines()[1].split()[1:6] == ["sf/hall", "yes", "2/2", "1", "4/4"]
+    assert set(devices().values()) == {"hall-sensors-0", "hall-sensors-1"}
+    assert "formula" in run("explain", "hall")
+    assert json.loads(run("explain", "hall", "-o", "json"))["formula"]["law"] == 1
+    assert "hall-sensors-0" in run("drain", "hall", "0")
+    wait_for(lambda: set(devices().values()) == {"hall-sensors-1", "hall-sensors-2"}, "another shard in its place")
+    assert "none" in run("drain", "hall", "0", "--undo")
+    assert "is paused" in run("pause", "sf/hall")
+    site.scale(4)
+    wait_for(lambda: json.loads(run("status", "-o", "json"))[0]["shards"] == 4, "the new number")
+    assert json.loads(run("status", "-o", "json"))[0]["paused"]
+    assert "goes on" in run("resume", "hall")
+    site.heals(4)

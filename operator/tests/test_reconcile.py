@@ -2,12 +2,14 @@
 
 import json
 import random
+import re
 from typing import Any
 
 import pytest
 
 from embereye.v1.shard_pb2 import Load
-from embereye_operator.manifests import PLACEMENT_KEY
+from embereye_operator.manifests import PLACEMENT_KEY, push_name, shard_index
+from embereye_operator.model import parse_fleet
 from embereye_operator.runtime import RefusedError
 
 from .fakes import SECOND, World
@@ -411,3 +413,43 @@ async def test_a_camera_fleet_has_no_text_port_and_brings_its_cameras_secrets() 
     assert first.credentials == "lobby.cam"
     assert (first.fps_target, first.fps_min) == (15, 5)
     assert (second.fps_target, second.fps_min) == (3, 3), "a slow camera's floor is its own rate"
+
+
+def pushing(count: int) -> dict[str, Any]:
+    cameras = [camera(id=f"Gate:{number}", source=f"rtp://:{5004 + number}?width=640") for number in range(count)]
+    return manifest("CameraFleet", {"cameras": [*cameras, camera(id="group", source="rtp://239.0.0.1:5004")]}, uid="u")
+
+
+def push_services(world: World) -> dict[str, tuple[str, int]]:
+    found = [child for (kind, name), child in world.runtime.objects.items() if kind == "Service" and "gate" in name]
+    return {
+        child["metadata"]["annotations"]["embereye.dev/device"]: (
+            child["spec"]["selector"]["embereye.dev/shard"],
+            child["spec"]["ports"][0]["targetPort"],
+        )
+        for child in found
+    }
+
+
+async def test_a_camera_that_pushes_keeps_its_address_when_its_owner_changes() -> None:
+    world = World(pushing(4))
+    await world.settle()
+    assert push_services(world) == {f"Gate:{n}": ("hall-cameras-0", 5004 + n) for n in range(4)}
+    world.manifest["spec"]["shards"] = 2
+    await world.settle()
+    owners = {device: owner for device, (owner,) in world.owners().items()}
+    assert {device: owner for device, (owner, _) in push_services(world).items()} == {
+        device: owner for device, owner in owners.items() if device != "group"
+    }
+    assert len(set(owners.values())) == 2
+    world.manifest = {**pushing(3), "spec": {**pushing(3)["spec"], "shards": 2}}
+    await world.settle()
+    assert set(push_services(world)) == {"Gate:0", "Gate:1", "Gate:2"}
+
+
+def test_names_of_push_services_are_labels_and_differ() -> None:
+    fleet = parse_fleet(manifest("CameraFleet", {}, uid="u", name="f" * 40))
+    names = {push_name(fleet, device) for device in ("a.b", "a:b", "A-b", "x" * 63)}
+    assert len(names) == 4
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name) for name in names)
+    assert all(shard_index(fleet, name) is None for name in names)

@@ -212,6 +212,11 @@ async def test_a_changed_manifest_is_applied_and_a_broken_one_is_not_taken(tmp_p
         assert set(running.devices()) == {"s-01", "s-02"}
         running.manifest.write_text(good.replace("id: s-02", "id: s-03"))
         await running.until(lambda: set(running.devices()) == {"s-01", "s-03"})
+        for name in ("s-04", "s-05"):  # as an editor saves: another file takes its place, again and again
+            saved = tmp_path / "saved"
+            saved.write_text(good.replace("id: s-02", f"id: {name}"))
+            saved.replace(running.manifest)
+            await running.until(lambda: set(running.devices()) == {"s-01", name})  # noqa: B023 - awaited here
 
 
 async def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -378,6 +378,13 @@ class KubernetesRuntime:
         await self._hub.retain(fleets)
 
 
+def retry_after(error: Exception) -> float:
+    """Seconds for which the API server that answered with `error` asks to be left alone; at most a minute."""
+    response = error.response if isinstance(error, httpx.HTTPStatusError) else None
+    asked = response.headers.get("Retry-After", "") if response is not None else ""
+    return min(float(asked), 60.0) if asked.isdecimal() else 0.0
+
+
 def _api_version(kind: Kind) -> str:
     resource = kind._api_info.resource
     return f"{resource.group}/{resource.version}" if resource.group else str(resource.version)

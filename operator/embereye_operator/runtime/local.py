@@ -348,9 +348,10 @@ class LocalRuntime:
     def _folders(self, metadata: Manifest, pod: Manifest, container: Manifest) -> dict[str, Path]:
         namespace, folders = metadata.get("namespace", "default"), {}
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        paths = [mount["mountPath"] for mount in container["volumeMounts"]]
         for mount in container["volumeMounts"]:
             volume = volumes[mount["name"]]
-            if "persistentVolumeClaim" in volume:
+            if any(mount["mountPath"].startswith(f"{path}/") for path in paths):
                 continue  # a folder inside another one here, too
             if "configMap" in volume:
                 folder = self._folder("config", namespace, volume["configMap"]["name"])

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.camera.mailbox import Frame
+from embereye.camera.ring import Kept
 from embereye.v1.types_pb2 import Level
 from embereye.vision.detector import Detector, to_working_size, working_scale
 from embereye.vision.health import PictureHealth
@@ -40,6 +41,7 @@ class Analysis:
     still: bytes  # JPEG; empty: no new one
     cpu_seconds: float
     fault: str = ""  # why the picture is not fit to see a fire in; empty: it is
+    kept: Kept | None = None  # what to keep as evidence where the frame itself is no JPEG
 
 
 @dataclass

@@ -3,8 +3,10 @@
 All of it is blocking and belongs to one thread.
 """
 
+import errno
 import hashlib
 import logging
+import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from embereye.wire.matroska import MatroskaError, Muxer, frames
 logger = logging.getLogger(__name__)
 
 SPOOL_BYTES = 512 * 1024 * 1024  # of clips that wait for the hub; beyond it the oldest go
+FREE_BYTES = 64 * 1024 * 1024  # left on the disk for the spool of evidence, which alarms need
 CLIP_BYTES = 96 * 1024 * 1024  # of one clip; then it ends
 SUFFIXES = {Clip.MEDIA_CLIP: ".mkv", Clip.MEDIA_STILL: ".jpg"}
 CUT = "cut off: the shard that recorded it ended"
@@ -43,6 +46,7 @@ class Recording:
         if self.size + len(frame.jpeg) > CLIP_BYTES:
             self.about.note = FULL
             return False
+        check_room(self.path.parent)
         if data := self.muxer.frame(frame.jpeg, frame.time_ns):
             with self.path.open("ab") as file:
                 file.write(data)
@@ -50,6 +54,12 @@ class Recording:
             self.frames += 1
             self.until_ns = frame.time_ns
         return True
+
+
+def check_room(folder: Path) -> None:
+    """OSError where the disk is as full as clips may make it."""
+    if shutil.disk_usage(folder).free < FREE_BYTES:
+        raise OSError(errno.ENOSPC, f"less than {FREE_BYTES >> 20} MB are free")
 
 
 class ClipSpool:
@@ -102,6 +112,7 @@ class ClipSpool:
         about.media, about.frames, about.bytes = Clip.MEDIA_STILL, 1, len(jpeg)
         about.sha256 = hashlib.sha256(jpeg).hexdigest()
         draft = self._folder / f"{uuid.uuid4().hex}.still"
+        check_room(self._folder)
         try:
             draft.write_bytes(jpeg)
             self._keep(draft, about)

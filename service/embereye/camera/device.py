@@ -14,6 +14,7 @@ from embereye.camera.reception import Reception
 from embereye.camera.ring import Budget, Kept, Ring
 from embereye.camera.schedule import least_rate
 from embereye.camera.sources.push import Verdict
+from embereye.camera.thermal import ThermalAnalyst
 from embereye.camera.workers import Work
 from embereye.shard.coverage import SECOND, Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
@@ -35,7 +36,7 @@ STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is repo
 COST_SHARE = 0.1  # of what a frame took that goes into what the next ones are expected to take
 PROBE_NS = 10 * SECOND  # between two frames of a camera that is refused: it may have become cheaper
 RATE_FRAMES = 32  # over which the frame rate is measured
-AVAILABLE = ("flame", "motion", "smoke")  # built-in detectors of this version
+AVAILABLE = ("flame", "heat", "motion", "smoke")  # built-in detectors of this version
 MODEL = "model"  # the fleet's own
 
 
@@ -48,6 +49,7 @@ class Setup:
     flame_threshold: float
     smoke_threshold: float
     model: bytes  # serialised, to compare; empty: none
+    heat: bytes  # thresholds and what a word is worth, serialised, to compare
 
     @classmethod
     def of(cls, device: Device, settings: CameraSettings) -> "Setup":
@@ -55,7 +57,9 @@ class Setup:
         masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
         detectors = tuple(sorted(device.detectors or {*(settings.detectors or AVAILABLE), MODEL}))
         model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
-        return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, model)
+        heat = settings.heat.SerializeToString(deterministic=True)
+        heat += b";" + device.radiometry.SerializeToString(deterministic=True)
+        return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, model, heat)
 
 
 class CameraDevice:
@@ -103,6 +107,9 @@ class CameraDevice:
         self._hanging = ""
         self._arrivals: deque[int] = deque(maxlen=RATE_FRAMES)
         self._setup: Setup | None = None
+        self._heat = settings.heat
+        self._thermal: ThermalAnalyst
+        self._radiometric = False  # whether the latest frame held temperatures
         self._analyst: Analyst
         self.deadline_ns = DEADLINE_NS
         self.least_rate = 0.0  # frames/s
@@ -111,7 +118,7 @@ class CameraDevice:
 
     def configure(self, device: Device, settings: CameraSettings) -> None:
         """Take new settings; the detector forgets what it saw only if what it depends on changed."""
-        self.device = device
+        self.device, self._heat = device, settings.heat
         self.deadline_ns = settings.deadline_ns or DEADLINE_NS
         self.least_rate = least_rate(device.fps_min, self.deadline_ns)
         self.mailbox.pace.configure(device.fps_target, self.least_rate)
@@ -150,6 +157,7 @@ class CameraDevice:
             self.device.masks,
         )
         self._analyst = Analyst(detector, self._health)
+        self._thermal = ThermalAnalyst(self._heat, self.device.radiometry, self.device.masks)
 
     def _choose_model(self, settings: CameraSettings) -> None:
         assert self._setup
@@ -196,7 +204,7 @@ class CameraDevice:
 
     def work(self, frame: Frame) -> object:
         """Analyse `frame`; on a worker thread."""
-        return self._analyst.analyse(frame)
+        return self._thermal.analyse(frame) if frame.radiometric else self._analyst.analyse(frame)
 
     @property
     def pause(self) -> float:
@@ -234,7 +242,8 @@ class CameraDevice:
         self.mailbox.analysed(frame)
         self._failing = ""
         seen = result.observation
-        if self.model:
+        self._radiometric = frame.radiometric
+        if self.model and not frame.radiometric:
             self.model.offer(frame, seen)
             seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
         self.cpu_seconds += result.cpu_seconds
@@ -242,8 +251,12 @@ class CameraDevice:
         self._delays.observe((now - frame.received_ns) / SECOND)
         self._fault = result.fault
         self.observation = seen
-        self.latest = Kept(frame.time_ns, frame.data, frame.header.width, frame.header.height)
-        self.ring.add(self.latest, self.evidence_ns[0], suspected=seen.suspected)
+        kept = result.kept
+        if not frame.radiometric:
+            kept = Kept(frame.time_ns, frame.data, frame.header.width, frame.header.height)
+        if kept:
+            self.latest = kept
+            self.ring.add(kept, self.evidence_ns[0], suspected=seen.suspected)
         if result.still:
             self.still, self._still_ns = result.still, now
         if self.blindness(now):
@@ -263,10 +276,22 @@ class CameraDevice:
             return self._failing or self._hanging
         if self._fault:
             return self._fault
+        if unsuited := self._unsuited:
+            return unsuited
         fault = self._reception.fault(now)
         if fault and now - self.mailbox.rejected_ns <= self.deadline_ns:
             return f"{fault}; at last: {self.mailbox.rejected_reason}"
         return fault or ("" if self._builtin else self.degraded(now))
+
+    @property
+    def _unsuited(self) -> str:
+        """Why the detectors that there are can make nothing of such frames, or ''."""
+        assert self._setup
+        if self._radiometric or not self.observation or self.model:
+            return ""
+        if any(name in self._setup.detectors for name in AVAILABLE if name != "heat"):
+            return ""
+        return "its frames are pictures: heat, its only detector, needs 16-bit frames of temperatures"
 
     @property
     def _builtin(self) -> bool:
@@ -328,6 +353,12 @@ class CameraDevice:
             terms += [
                 Term(name="age", value=(now - seen.time_ns) / 1e6, unit="ms"),
                 Term(name="motion", value=100 * seen.motion, unit="%"),
+            ]
+            terms += [
+                Term(name=t.name, value=t.value, unit=t.unit)
+                for of in seen.findings
+                for t in of.terms
+                if t.unit == "°C" and t.name == "temperature.max"
             ]
             terms += [Term(name=f"{kind_word(of.kind)}.score", value=of.score, unit="1") for of in seen.findings]
         if self.model and self.model.runs:

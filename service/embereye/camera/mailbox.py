@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from embereye.camera.schedule import Pace
 from embereye.shard.ledger import Ledger
 from embereye.vision.observation import Box
+from embereye.wire import radiometric
 from embereye.wire.jpeg import JpegError, JpegHeader, read_header
 
 MAX_BYTES = 8 * 1024 * 1024  # of one compressed frame
@@ -29,6 +30,11 @@ class Frame:
     received_ns: int
     tally: Tally | None = None
     lost: tuple[Box, ...] = ()  # parts of the picture that did not arrive
+
+    @property
+    def radiometric(self) -> bool:
+        """Whether it holds temperatures, not a picture."""
+        return radiometric.is_radiometric(self.data)
 
 
 @dataclass
@@ -68,7 +74,7 @@ class Mailbox:
         try:
             if len(data) > MAX_BYTES:
                 raise JpegError("too large", f"{len(data)} bytes, at most {MAX_BYTES}")
-            header = read_header(data)
+            header = radiometric.read_header(data) if radiometric.is_radiometric(data) else read_header(data)
             if not header.complete:
                 raise JpegError("truncated", f"no end of image within {len(data)} bytes")
         except JpegError as error:

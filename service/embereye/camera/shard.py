@@ -14,7 +14,6 @@ from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
 from embereye.camera.evidence import Evidence
 from embereye.camera.mailbox import Tally
-from embereye.camera.measure import LoadMeter
 from embereye.camera.model import ModelHost
 from embereye.camera.ring import Budget
 from embereye.camera.schedule import Admission, Demand
@@ -27,6 +26,7 @@ from embereye.camera.workers import Workers, thread_count
 from embereye.process.grpc_server import Service
 from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
+from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
@@ -52,7 +52,7 @@ class CameraShard:
         self._episodes = Episodes("")
         self._workers = Workers(threads or thread_count(os.cpu_count()))
         self._push = PushService(self._take)
-        self._meter = LoadMeter()
+        self._meter = Meter()
         self._budget = Budget()
         self._evidence: Evidence | None = None  # where there is a folder for it
         self._context: ShardContext | None = None
@@ -252,10 +252,7 @@ class CameraShard:
         """What was measured over the last seconds."""
         now = time.time_ns()
         waiting = [frame for camera in self._cameras.values() if (frame := camera.mailbox.waiting)]
-        return Load(
-            arrival_rate=self._meter.arrival_rate,
-            cost_seconds=self._meter.cost_seconds,
-            utilization=self._meter.utilization,
+        return self._meter.load(
             queue_depth=sum(camera.mailbox.ledger.waiting for camera in self._cameras.values()),
             oldest_age_ns=max((now - frame.received_ns for frame in waiting), default=0),
         )

@@ -58,7 +58,8 @@ class Client:
 
     `target` is the fleet's service or any of its shards, "host:port". A reading is safe once it is on disk, at most
     `linger` seconds after `send`, or when `spooled()` returns; it is sent, again where need be, until a shard has
-    analysed it. With `spool=None` it is kept in memory only.
+    analysed it and said so. With `spool=None` it is kept in memory only. What a shard had analysed when it was killed,
+    and had not acknowledged, is analysed again by the next one.
     """
 
     def __init__(

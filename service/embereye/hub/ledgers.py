@@ -11,6 +11,8 @@ from embereye.v1.evidence_pb2 import Coverage, Ledger
 
 KEPT = 8  # owners of a device that are told apart; older ones are added up
 EARLIER = "earlier"  # the shard that stands for those
+OUTCOMES = ("offered", "analysed", "shed", "duplicate", "rejected")
+NONE = (0,) * len(OUTCOMES)
 
 
 class LedgerKey(NamedTuple):
@@ -30,6 +32,13 @@ class Part:
     until_ns: int  # of the report that told it, nanoseconds since the Unix epoch
     final: bool  # its owner's last word
     ledger: Ledger
+    counted: tuple[int, ...] = NONE  # of its outcomes, in the fleet's totals
+
+
+def outcomes(ledger: Ledger) -> tuple[int, ...]:
+    """How many have each of OUTCOMES."""
+    shed, rejected = sum(ledger.shed.values()), sum(ledger.rejected.values())
+    return ledger.offered, ledger.analysed, shed, ledger.duplicate, rejected
 
 
 def add_up(ledgers: Iterable[Ledger]) -> Ledger:
@@ -41,6 +50,7 @@ def add_up(ledgers: Iterable[Ledger]) -> Ledger:
         total.duplicate += ledger.duplicate
         total.waiting += ledger.waiting
         total.shared += ledger.shared
+        total.takeovers += ledger.takeovers
         for reason, count in ledger.shed.items():
             total.shed[reason] += count
         for reason, count in ledger.rejected.items():
@@ -56,11 +66,14 @@ class LedgerBook:
     def __init__(self) -> None:
         self._fleets: dict[str, dict[str, list[Part]]] = {}
         self._changed: dict[LedgerKey, Part | None] = {}  # not taken by `changes` yet; None: removed
+        self._totals: dict[str, tuple[int, ...]] = {}  # by fleet; they never fall
+        self._uncounted: dict[LedgerKey, Part] = {}  # not in the totals yet
 
     def restore(self, parts: Iterable[Part]) -> None:
         """Go on with what was stored."""
         for part in parts:
             self._parts(part.key.fleet, part.key.device).append(part)
+            self._uncounted[part.key] = part
 
     def report(self, coverage: Coverage) -> None:
         """Take what a shard says of its devices, and of those that it had."""
@@ -74,18 +87,22 @@ class LedgerBook:
         """The ledgers of a device's owners, by when they began."""
         return self._fleets.get(fleet, {}).get(device, [])
 
-    def fleets(self) -> Iterator[tuple[str, Ledger]]:
-        """Each fleet with the sum over all its devices."""
-        for fleet, devices in self._fleets.items():
-            yield fleet, add_up(part.ledger for parts in devices.values() for part in parts)
+    def fleets(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Each fleet with how much had each outcome, over all its devices and their owners."""
+        self._count()
+        for fleet, counts in self._totals.items():
+            yield fleet, dict(zip(OUTCOMES, counts, strict=True))
 
     def forget(self, fleet: str) -> None:
         """Drop a fleet that is gone."""
+        self._count()
+        self._totals.pop(fleet, None)
         for parts in self._fleets.pop(fleet, {}).values():
             self._changed.update((part.key, None) for part in parts)
 
     def expire(self, before_ns: int) -> None:
         """Drop devices of which nothing was told since `before_ns`."""
+        self._count()
         for devices in self._fleets.values():
             for name in [name for name, parts in devices.items() if max(p.until_ns for p in parts) < before_ns]:
                 self._changed.update((part.key, None) for part in devices.pop(name))
@@ -98,6 +115,16 @@ class LedgerBook:
     def _parts(self, fleet: str, device: str) -> list[Part]:
         return self._fleets.setdefault(fleet, {}).setdefault(device, [])
 
+    def _count(self) -> None:
+        """Bring the totals up to date: when somebody asks, which is less often than shards report."""
+        for part in self._uncounted.values():
+            now, known = outcomes(part.ledger), self._totals.get(part.key.fleet, NONE)
+            self._totals[part.key.fleet] = tuple(
+                total + new - old for total, new, old in zip(known, now, part.counted, strict=True)
+            )
+            part.counted = now
+        self._uncounted.clear()
+
     def _take(self, coverage: Coverage, device: str, ledger: Ledger, *, final: bool) -> None:
         kept = Ledger()  # of its own: a part of a message keeps all of it in memory
         kept.CopyFrom(ledger)
@@ -108,20 +135,21 @@ class LedgerBook:
             part = Part(key, coverage.time_ns, final, kept)
             parts.append(part)
             parts.sort(key=lambda part: part.key.since_ns)
-            if len(parts) > KEPT:
-                self._merge(parts)
         elif part.final or coverage.time_ns < part.until_ns:
             return
         else:
             part.until_ns, part.final, part.ledger = coverage.time_ns, final, kept
-        self._changed[key] = part
+        self._changed[key] = self._uncounted[key] = part
+        if len(parts) > KEPT:
+            self._merge(parts)
 
     def _merge(self, parts: list[Part]) -> None:
         """Make one of the two oldest."""
+        self._count()
         first, second = parts[:2]
         total = add_up((first.ledger, second.ledger))
         key = LedgerKey(first.key.fleet, first.key.device, EARLIER, total.since_ns)
         until = max(first.until_ns, second.until_ns)
-        parts[:2] = [Part(key, until, first.final and second.final, total)]
+        parts[:2] = [Part(key, until, first.final and second.final, total, outcomes(total))]
         self._changed.update({first.key: None, second.key: None})
         self._changed[key] = parts[0]

@@ -50,14 +50,8 @@ class HubCollector(Collector):
             "What became of everything the devices of a fleet offered, over all owners they ever had.",
             labels=["fleet", "outcome"],
         )
-        for fleet, ledger in self._hub.ledgers.fleets():
-            for outcome, count in (
-                ("offered", ledger.offered),
-                ("analysed", ledger.analysed),
-                ("shed", sum(ledger.shed.values())),
-                ("duplicate", ledger.duplicate),
-                ("rejected", sum(ledger.rejected.values())),
-            ):
+        for fleet, counts in self._hub.ledgers.fleets():
+            for outcome, count in counts.items():
                 packets.add_metric([fleet, outcome], count)
         yield packets
         yield from self._gauges()

@@ -16,7 +16,8 @@ from embereye.v1.ingest_pb2 import TakeOverRequest, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestStub
 
 logger = logging.getLogger(__name__)
-ANSWER_SECONDS = 1.0  # for the other shard to answer; senders of the devices wait so long
+CONNECT_SECONDS = 2.0  # for the other shard to be reached
+ANSWER_SECONDS = 0.5  # for it to answer; senders of the devices wait so long
 RETRY_SECONDS = 0.25  # until a shard that does not own the devices yet is asked again
 MAX_RETRY_SECONDS = 2.0
 
@@ -39,8 +40,11 @@ class Departures:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def update(self, targets: Mapping[str, str]) -> None:
-        """Let `targets` (device → host:port) go, each of which has a watermark, and nothing else."""
+    def update(self, targets: Mapping[str, str], ours: Collection[str]) -> None:
+        """Let `targets` (device → host:port) go, each of which has a watermark, and nothing else.
+
+        Senders of what is not ours any more wait for the first answer; what is still `ours` is taken meanwhile.
+        """
         for device in [device for device, target in self._targets.items() if targets.get(device) != target]:
             del self._targets[device]
             self._waiting.discard(device)
@@ -51,7 +55,8 @@ class Departures:
             self._targets[device] = targets[device]
             self._waiting.add(device)
             self._gone.discard(device)
-            self._asking[device] = asked
+            if device not in ours:
+                self._asking[device] = asked
         for target in {self._targets[device] for device in self._waiting}:
             task = self._tasks.get(target)
             if task is None or task.done():
@@ -85,14 +90,19 @@ class Departures:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._answered(list(self._asking))
 
     async def _tell(self, target: str) -> None:
         link = channel(target)
         pause = RETRY_SECONDS
         told = ""
         try:
-            while devices := [device for device in self._waiting if self._targets[device] == target]:
-                taken, refusal = await self._ask(link, devices)
+            while devices := self._bound_for(target):
+                if await self._reachable(link):
+                    taken, refusal = await self._ask(link, devices)
+                else:
+                    taken, refusal = set(), "it cannot be reached"
+                taken &= set(self._bound_for(target))  # the assignment may have changed meanwhile
                 self._gone |= taken
                 self._waiting -= taken
                 self._answered(devices)
@@ -105,7 +115,20 @@ class Departures:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_RETRY_SECONDS)
         finally:
+            self._answered(self._bound_for(target))  # nobody may wait for an answer that will not come
             await link.close(None)
+
+    def _bound_for(self, target: str) -> list[str]:
+        return [device for device in self._waiting if self._targets[device] == target]
+
+    @staticmethod
+    async def _reachable(link: grpc.aio.Channel) -> bool:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await link.channel_ready()
+        except TimeoutError:
+            return False
+        return True
 
     async def _ask(self, link: grpc.aio.Channel, devices: Collection[str]) -> tuple[set[str], str]:
         """Those of `devices` that the other shard goes on with, and why there is none."""
@@ -117,7 +140,7 @@ class Departures:
             response = await IngestStub(link).TakeOver(TakeOverRequest(watermarks=marks), timeout=ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
             return set(), f"{error.code().name}: {error.details()}"
-        return set(response.devices) & self._waiting, "they are not in its assignment"
+        return set(response.devices), "they are not in its assignment"
 
     def _answered(self, devices: Iterable[str]) -> None:
         for device in devices:

@@ -66,7 +66,6 @@ class SensorDevice:
         self.wants_calibration = False
         self.request: Callable[[str], None] | None = None  # sends a bare word to the device, if it is a text device
         self.speaker: object | None = None  # the session that speaks for it
-        self.takeovers = 0  # times that a newer connection began to speak for it while an older one was open
         self.epoch = 0  # of the gRPC sender
         self.sequence = 0  # up to here everything of this epoch is accounted for
         self.slot = bands.allocate()
@@ -270,7 +269,7 @@ class SensorDevice:
             self._found = self._heat.observe_words(pixels, now_ns, self._pixels.deviating if self._pixels else ())
             self._picture, self._relative = pixels.view(np.int16).astype(np.float32), True
         else:
-            self._found = self._with_spot(self._heat.observe_extreme(extreme, now_ns), celsius, now_ns)
+            self._found = self._with_spot(self._heat.observe_extreme(celsius, extreme, now_ns), celsius, now_ns)
             if self._found.hottest is not None:
                 self._picture, self._relative = celsius, False
             elif self.calibration is not None:

@@ -183,7 +183,7 @@ class Ingest:
             for name in {*leaving, *self._left}
             if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.grpc
         }
-        self._departures.update(targets)
+        self._departures.update(targets, leaving)
         strangers = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
         self._tell_moved(strangers - targets.keys())
 

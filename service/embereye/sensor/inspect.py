@@ -23,6 +23,7 @@ from embereye.wire.device import (
     Garbage,
     LocationId,
     Message,
+    PassedOn,
     SensorReading,
     SerialNumber,
 )
@@ -251,6 +252,7 @@ def _kind(message: Message) -> str:
         Eeprom: "eeprom",
         SerialNumber: "serial",
         LocationId: "location",
+        PassedOn: "passed on",
         Garbage: "garbage",
     }[type(message)]
 
@@ -261,7 +263,7 @@ def _device(message: Message) -> str | None:
             return location
         case Eeprom(name, _) | SerialNumber(name) | LocationId(name):
             return name
-        case Garbage():
+        case PassedOn() | Garbage():
             return None
 
 

@@ -48,17 +48,22 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
     shed: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     packets: Counter[str] = Counter()
+    takeovers = 0
     for device in devices:
         ledger = device.ledger
         packets["offered"] += ledger.offered
         packets["analysed"] += ledger.analysed
         packets["duplicate"] += ledger.duplicate
+        takeovers += ledger.takeovers
         shed.update(ledger.shed)
         rejected.update(ledger.rejected)
     packets["shed"], packets["rejected"] = shed.total(), rejected.total()
     yield _labelled("embereye_sensor_packets", "Packets by what became of them.", packets, "outcome")
     yield _labelled("embereye_sensor_shed", "Packets given up, by reason.", shed)
     yield _labelled("embereye_sensor_rejected", "Packets refused, by reason.", rejected)
+    yield CounterMetricFamily(
+        "embereye_sensor_takeovers", "Times that a newer connection began to speak for a device.", value=takeovers
+    )
     gauges = {
         name: GaugeMetricFamily(f"embereye_sensor_{metric}", text, labels=["device", "zone"])
         for name, (metric, text, _) in GAUGES.items()

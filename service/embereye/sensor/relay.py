@@ -12,11 +12,11 @@ RELAY_LIMIT = 1 << 20  # bytes that may wait for another shard before a device's
 class Relay(asyncio.Protocol):
     """A line to the shard that owns a device which connected here. Bounded; what does not fit is dropped."""
 
-    def __init__(self, address: str, words: Callable[[bytes], None]) -> None:
+    def __init__(self, address: str, greeting: bytes, words: Callable[[bytes], None]) -> None:
         self.closed = False
         self._words = words
         self._transport: asyncio.Transport | None = None
-        self._waiting = bytearray()
+        self._waiting = bytearray(greeting)
         self._task = asyncio.get_running_loop().create_task(self._dial(address), name=f"relay-{address}")
 
     async def _dial(self, address: str) -> None:

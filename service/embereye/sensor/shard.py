@@ -192,13 +192,16 @@ class SensorShard:
 
     def load(self) -> Load:
         """Measured over the last seconds."""
-        self._count()
         return self._meter.load(queue_depth=self.intake.depth, oldest_age_ns=self.intake.oldest_age_ns())
 
-    def _count(self) -> None:
+    def _sample(self) -> None:
         singles = self._departed + sum(device.singles for device in self._devices.values())
-        self._meter.arrivals = self.intake.offered + singles
-        self._meter.analysed = self.intake.analysed + singles
+        self._meter.sample(
+            time.monotonic(),
+            offered=self.intake.offered + singles,
+            analysed=self.intake.analysed + singles,
+            cpu=time.process_time(),
+        )
 
     def metrics(self) -> Iterator[Metric]:
         """Counters over all devices and gauges of each, read from plain slots at scrape time."""
@@ -232,8 +235,7 @@ class SensorShard:
                 self._context.coverage_changed()
             ticks += 1
             if ticks % 4 == 0:
-                self._count()
-                self._meter.sample()
+                self._sample()
             # A share of them at a time: none of the others waits for long.
             for device in list(self._devices.values())[ticks % LOOK_TICKS :: LOOK_TICKS]:
                 device.look(now)

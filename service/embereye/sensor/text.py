@@ -28,6 +28,7 @@ from embereye.wire.device import (
     Garbage,
     LocationId,
     Message,
+    PassedOn,
     SensorReading,
     SerialNumber,
     encode,
@@ -134,6 +135,7 @@ class TextSession(asyncio.Protocol):
         "_left",
         "_owner",
         "_parser",
+        "_passed_on",
         "_paused",
         "_prefix",
         "_relays",
@@ -156,7 +158,8 @@ class TextSession(asyncio.Protocol):
         self._parser: DeviceParser | None = None  # made when it is needed
         self._transport: asyncio.Transport | None = None
         self._identity = ""
-        self._relays: dict[str, Relay] | None = None
+        self._passed_on: PassedOn | None = None  # the other end is a shard
+        self._relays: dict[tuple[str, bool], Relay] | None = None  # by address, and whether we take it, too
         self._asked_ns = 0  # when the calibration was last asked for
         self._chunks: list[bytes] = []
         self._left = b""  # the start of a line
@@ -282,8 +285,11 @@ class TextSession(asyncio.Protocol):
         if shape is None:
             return
         self.forget()
-        device = self._owner.owned(shape.location or self._identity)
-        if device is not None and device.speaker is self:
+        name = shape.location or self._identity
+        device = self._owner.owned(name)
+        if device is None or device.speaker is not self or self._owner.peer_of(name):
+            return  # what another shard has to hear as well goes line by line
+        if self._passed_on is None or not self._passed_on.also:
             self._shape, self._prefix, self._speaks_for = shape, shape.prefix, device
             if self._owner.intake.archive is None:  # what is kept has to come with a tick
                 self._take_single = device.single
@@ -310,6 +316,9 @@ class TextSession(asyncio.Protocol):
             case SerialNumber(device) | LocationId(device):
                 self._identity = device
                 self.forget()
+            case PassedOn():
+                self._passed_on = message
+                self.forget()
             case Garbage(reason=reason):
                 self._owner.garbage[reason] += 1
                 if (sender := self._owner.owned(self._identity)) is not None:
@@ -323,14 +332,15 @@ class TextSession(asyncio.Protocol):
         device = self._owner.owned(name)
         if peer := self._owner.peer_of(name):
             # Another shard's; or ours until that one covers it, for which it has to hear the device.
-            passed_on = self._relay(peer, name, message)
+            self._relay(peer, name, message, also=device is not None)
             if device is None:
                 return
-            device.ledger.shared += passed_on
         if device is None:
             device = self._owner.undeclared(name, now)
             if device is None:
                 return
+        if self._passed_on is not None and self._passed_on.also:
+            device.ledger.shared += 1
         if device.speaker is not self and not self._speak_for(device):
             return
         intake = self._owner.intake
@@ -356,23 +366,29 @@ class TextSession(asyncio.Protocol):
             return False
         if isinstance(other, TextSession):
             other.forget()
-            device.takeovers += 1
-            logger.warning("device %s: a newer connection speaks for it now", device.spec.id)
+            if self._passed_on is None and other._passed_on is None:
+                device.ledger.takeovers += 1
+                logger.warning("device %s: a newer connection speaks for it now", device.spec.id)
         device.speaker, device.request = self, self.command
         self._devices = self._devices or set()
         self._devices.add(device)
         return True
 
-    def _relay(self, peer: Peer, name: str, message: SensorReading | FrameWords | Eeprom) -> bool:
+    def _relay(self, peer: Peer, name: str, message: SensorReading | FrameWords | Eeprom, *, also: bool) -> None:
+        if self._passed_on is not None:
+            # Two shards whose assignments differ for a moment would send it to and fro.
+            self._owner.relay_dropped += 1
+            return
         relays = self._relays = self._relays or {}
-        relay = relays.get(peer.tcp)
+        relay = relays.get((peer.tcp, also))
         if relay is None or relay.closed:
-            relay = relays[peer.tcp] = Relay(peer.tcp, self._pass_back())
+            if other := relays.pop((peer.tcp, not also), None):
+                other.close()
+            relay = relays[peer.tcp, also] = Relay(peer.tcp, encode(PassedOn(also)), self._pass_back())
         if relay.send(encode(_named(name, message))):
             self._owner.relayed += 1
-            return True
-        self._owner.relay_dropped += 1
-        return False
+        else:
+            self._owner.relay_dropped += 1
 
     def _pass_back(self) -> Callable[[bytes], None]:
         """Passes the words of another shard on to the device."""

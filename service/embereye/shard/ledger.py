@@ -16,7 +16,8 @@ class Ledger:
     duplicate: int = 0
     shed: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
-    shared: int = 0  # of offered: passed on to the next owner as well, which counts it, too
+    shared: int = 0  # of offered: passed on by the owner before, which counts it, too
+    takeovers: int = 0  # times that a newer connection began to speak for it while an older one was open
     since_ns: int = field(default_factory=time.time_ns)  # when it was begun, which tells it from an earlier one
 
     @property
@@ -35,4 +36,5 @@ class Ledger:
             waiting=max(0, self.waiting),
             since_ns=self.since_ns,
             shared=self.shared,
+            takeovers=self.takeovers,
         )

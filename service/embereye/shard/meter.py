@@ -1,36 +1,51 @@
-"""What a shard measures of itself: arrivals, cost and utilization over the last seconds."""
+"""What a shard measures of itself over the last seconds: arrivals, cost, utilization."""
 
-import time
 from collections import deque
+from dataclasses import dataclass
 
 from embereye.v1.shard_pb2 import Load
 
-WINDOW = 10.0  # seconds
+WINDOW = 5.0  # seconds
+
+
+@dataclass(frozen=True)
+class _Sample:
+    at: float  # monotonic seconds
+    offered: int
+    analysed: int
+    cpu: float  # CPU seconds of the process
 
 
 class Meter:
-    """Samples counters once a second and answers with rates over the last ten seconds."""
+    """Differences of running totals over WINDOW. An item is a frame, a packet or a reading."""
 
     def __init__(self) -> None:
-        self.arrivals = 0  # items since the start
-        self.analysed = 0  # items since the start
-        self._samples: deque[tuple[float, int, int, float]] = deque(maxlen=int(WINDOW) + 1)
-        self.sample()
+        self._samples: deque[_Sample] = deque()
+        self.arrival_rate = 0.0  # items/s
+        self.cost_seconds = 0.0  # CPU seconds per item analysed; the last known one while none is: a backlog costs
+        self.utilization = 0.0  # of one core; above 1 where threads use several
 
-    def sample(self) -> None:
-        """Take a sample: call once a second."""
-        self._samples.append((time.monotonic(), self.arrivals, self.analysed, time.process_time()))
+    def sample(self, at: float, *, offered: int, analysed: int, cpu: float) -> None:
+        """Note the running totals at `at` (monotonic seconds)."""
+        self._samples.append(_Sample(at, offered, analysed, cpu))
+        while len(self._samples) > 2 and at - self._samples[1].at >= WINDOW:
+            self._samples.popleft()
+        first = self._samples[0]
+        elapsed = at - first.at
+        if elapsed <= 0:
+            return
+        self.arrival_rate = max(0, offered - first.offered) / elapsed
+        self.utilization = max(0.0, cpu - first.cpu) / elapsed
+        # All that the process spends belongs to what it analyses: receiving, shedding and deciding are not free.
+        if analysed > first.analysed:
+            self.cost_seconds = max(0.0, cpu - first.cpu) / (analysed - first.analysed)
 
     def load(self, *, queue_depth: int, oldest_age_ns: int) -> Load:
-        """The load between the oldest kept sample and now."""
-        then, arrivals, analysed, cpu = self._samples[0]
-        seconds = max(time.monotonic() - then, 1e-3)
-        spent = time.process_time() - cpu
-        items = self.analysed - analysed
+        """What was measured, beside what waits now."""
         return Load(
-            arrival_rate=(self.arrivals - arrivals) / seconds,
-            cost_seconds=spent / items if items else 0.0,
-            utilization=spent / seconds,
+            arrival_rate=self.arrival_rate,
+            cost_seconds=self.cost_seconds,
+            utilization=self.utilization,
             queue_depth=queue_depth,
             oldest_age_ns=oldest_age_ns,
         )

@@ -1,10 +1,13 @@
 """Evidence on disk until the hub has acknowledged it: a shard or hub that dies loses none."""
 
+import contextlib
+import logging
 import sqlite3
 from pathlib import Path
 
 from embereye.v1.evidence_pb2 import EvidenceItem
 
+logger = logging.getLogger(__name__)
 CAPACITY = 20_000  # reports; about 10 MB without snapshots
 
 
@@ -27,6 +30,7 @@ class Spool:
                 episode TEXT NOT NULL, level INTEGER NOT NULL, report BLOB NOT NULL);
             CREATE INDEX IF NOT EXISTS spool_episode ON spool (episode, level);"""
         )
+        self._disk: sqlite3.Connection | None = None  # while it cannot be written and reports are kept in memory
         self._capacity = capacity
         self._count: int = self._db.execute("SELECT COUNT(*) FROM spool").fetchone()[0]
         self.dropped = 0
@@ -35,8 +39,15 @@ class Spool:
         return self._count
 
     def put(self, report: EvidenceItem) -> int:
-        """Keep `report`; returns its number, by which `after` continues."""
-        self._db.execute("BEGIN")
+        """Keep `report`; returns its number, by which `after` continues. A full disk keeps no alarm back."""
+        try:
+            return self._insert(report)
+        except sqlite3.Error as error:
+            self._leave_disk(error)
+            return self._insert(report)
+
+    def _insert(self, report: EvidenceItem) -> int:
+        self._db.execute("BEGIN IMMEDIATE")
         superseded = self._db.execute(
             "DELETE FROM spool WHERE episode = ? AND level = ?", (report.episode, report.level)
         ).rowcount
@@ -63,7 +74,52 @@ class Spool:
 
     def acknowledge(self, ids: list[str]) -> None:
         """Forget the reports with these ids."""
-        self._db.execute("BEGIN")
+        try:
+            self._remove(ids)
+        except sqlite3.Error as error:
+            self._leave_disk(error)
+            self._remove(ids)
+        if self._disk is not None and not self._count:
+            self._return_to_disk()
+
+    def _leave_disk(self, error: sqlite3.Error) -> None:
+        """Go on in memory with all that is on the disk."""
+        if self._disk is not None:
+            raise error
+        logger.error("reports cannot be written to the disk: %s; they wait in memory, which a restart loses", error)
+        self._roll_back(self._db)
+        memory = sqlite3.connect(":memory:", isolation_level=None)
+        self._db.backup(memory)
+        self._disk, self._db = self._db, memory
+        self._count = memory.execute("SELECT COUNT(*) FROM spool").fetchone()[0]
+
+    def _return_to_disk(self) -> None:
+        """Go on on the disk, where that can be written again; numbers go on where they are."""
+        assert self._disk is not None
+        latest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0]
+        try:
+            self._disk.execute("BEGIN IMMEDIATE")
+            # A row carries the number over, also where the disk never had one.
+            self._disk.execute(
+                "INSERT OR REPLACE INTO spool (number, id, episode, level, report) VALUES (?, '', '', 0, '')", (latest,)
+            )
+            self._disk.execute("DELETE FROM spool")
+            self._disk.execute("COMMIT")
+        except sqlite3.Error:
+            self._roll_back(self._disk)
+            return
+        self._db.close()
+        self._db, self._disk = self._disk, None
+        logger.warning("reports can be written to the disk again")
+
+    @staticmethod
+    def _roll_back(db: sqlite3.Connection) -> None:
+        # A full disk rolls back by itself, and then there is nothing left to roll back.
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+
+    def _remove(self, ids: list[str]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
         for start in range(0, len(ids), 500):
             part = ids[start : start + 500]
             marks = ",".join("?" * len(part))
@@ -73,3 +129,5 @@ class Spool:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+        if self._disk is not None:
+            self._disk.close()

@@ -20,7 +20,11 @@ from embereye.process.http_server import bound_port, serve_http
 from embereye.process.lifecycle import Tasks, UserError, first_of
 from embereye.sim.fire import Fire, parse_fire
 from embereye.sim.scene import Loops, render
-from embereye.v1.frames_pb2 import PushRequest
+from embereye.sim.thermal_camera import HEIGHT as THERMAL_HEIGHT
+from embereye.sim.thermal_camera import RATE as THERMAL_RATE
+from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH
+from embereye.sim.thermal_camera import ThermalRoom
+from embereye.v1.frames_pb2 import PushRequest, RawWords
 from embereye.v1.frames_pb2_grpc import FramesStub
 
 logger = logging.getLogger(__name__)
@@ -39,6 +43,7 @@ class CameraSpec:
     id: str
     zone: str = ""
     clip: Path | None = None  # a video to show instead of a room
+    thermal: bool = False  # sends temperatures, not pictures
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Film:
 
     rate: float  # frames/s
     frame: Callable[[float], bytes]
+    raw: RawWords | None = None  # the size of frames that are bare words; None: they are JPEG
 
 
 @dataclass
@@ -90,6 +96,12 @@ def room_film(loops: Loops, spec: CameraSpec, fires: Sequence[Fire], rate: float
     return Film(rate, frame)
 
 
+def thermal_film(spec: CameraSpec, fires: Sequence[Fire], seed: int) -> Film:
+    """A room as temperatures."""
+    room = ThermalRoom(seed, [fire for fire in fires if fire.reaches(spec.id, spec.zone)])
+    return Film(THERMAL_RATE, room.frame, RawWords(width=THERMAL_WIDTH, height=THERMAL_HEIGHT))
+
+
 def clip_film(path: Path, quality: int = 85) -> Film:
     """The video at `path`, over and over."""
     video = cv2.VideoCapture(str(path))
@@ -116,14 +128,16 @@ async def prepare(
 ) -> Cameras:
     """Set up what `specs` will show. Each frame is drawn once, when it is first due; from then on it is only sent."""
     cameras = Cameras(specs)
-    rooms = [spec for spec in specs if spec.clip is None]
+    rooms = [spec for spec in specs if spec.clip is None and not spec.thermal]
     loops: dict[int, Loops] = {}
     for index, spec in enumerate(rooms):
         room = index % ROOMS
         if room not in loops:
             loops[room] = await asyncio.to_thread(render, *size, seed * 1000 + room, fps)
         cameras.films[spec.id] = room_film(loops[room], spec, fires, fps, phase=index * 7.3)
-    for spec in specs:
+    for number, spec in enumerate(specs):
+        if spec.thermal:
+            cameras.films[spec.id] = thermal_film(spec, fires, seed * 1000 + number)
         if spec.clip is not None:
             cameras.films[spec.id] = await asyncio.to_thread(clip_film, spec.clip)
     cameras.started = time.monotonic()
@@ -212,10 +226,10 @@ async def _push_once(cameras: Cameras, camera: str, link: grpc.aio.Channel, back
     call = FramesStub(link).Push()
 
     async def send() -> None:
-        sequence = 0
+        sequence, raw = 0, cameras.films[camera].raw
         async for frame in cameras.frames(camera):
             sequence += 1
-            request = PushRequest(camera=camera, sequence=sequence, time_ns=time.time_ns(), image=frame)
+            request = PushRequest(camera=camera, sequence=sequence, time_ns=time.time_ns(), image=frame, raw=raw)
             await call.write(request)
 
     sender = asyncio.get_running_loop().create_task(send(), name=f"push-send-{camera}")
@@ -240,7 +254,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", default="127.0.0.1:8090", help="HOST:PORT of the MJPEG server (%(default)s)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--count", type=int, default=None,
-                       help="how many cameras: camera-1, camera-2, … (4, or none where --clip is given)")  # fmt: skip
+                       help="how many cameras: camera-1, … (4; 0 where --clip or --thermal is given)")  # fmt: skip
     which.add_argument("--cameras", default="", help="id=zone,… instead of --count")
     parser.add_argument("--fps", type=float, default=15.0, help="frames per second (%(default)s)")
     parser.add_argument("--size", default="640x480", help="WIDTHxHEIGHT in pixels (%(default)s)")
@@ -249,6 +263,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a fire: when, how long, where; may be repeated")  # fmt: skip
     parser.add_argument("--clip", action="append", default=[], metavar="PATH=ID",
                         help="show a video file, over and over, as camera ID; may be repeated")  # fmt: skip
+    parser.add_argument("--thermal", action="append", default=[], metavar="ID[=ZONE]",
+                        help="a radiometric camera, 160x120, 9 frames/s, raw 16-bit centikelvin; needs --push; "
+                        "may be repeated")  # fmt: skip
     parser.add_argument("--push", default="", metavar="HOST:PORT", help="push frames over gRPC instead of serving them")
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0: until stopped")
 
@@ -269,11 +286,18 @@ def parse_specs(arguments: argparse.Namespace) -> list[CameraSpec]:
                 raise UserError(f'--cameras "{arguments.cameras}": "{part}" is not id=zone, or is there twice')
             specs[camera] = CameraSpec(camera, zone, clips.get(camera))
     else:
-        count = arguments.count if arguments.count is not None else 0 if clips else 4
+        count = arguments.count if arguments.count is not None else 0 if clips or arguments.thermal else 4
         if not 0 <= count <= 10_000:
             raise UserError(f"--count {count} is not between 0 and 10000")
         for number in range(1, count + 1):
             specs[f"camera-{number}"] = CameraSpec(f"camera-{number}", "", clips.get(f"camera-{number}"))
+    for text in arguments.thermal:
+        camera, _, zone = text.partition("=")
+        if not arguments.push:
+            raise UserError(f"--thermal {text}: temperatures cannot be served as MJPEG, name a shard with --push")
+        if not camera or camera in specs or camera in clips:
+            raise UserError(f'--thermal "{text}" is not ID or ID=ZONE, or that camera is there twice')
+        specs[camera] = CameraSpec(camera, zone, thermal=True)
     for camera, path in clips.items():
         specs.setdefault(camera, CameraSpec(camera, "", path))
     return list(specs.values())

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.thermal.mlx90640 import COLUMNS, NOT_MEASURED, PIXELS, unmeasured
+from embereye.thermal.places import Places, Rising
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Level, Term
 
@@ -98,9 +99,10 @@ def complete(thresholds: HeatThresholds) -> HeatThresholds:
 class HeatWatch:
     """Follows one device's frames. Times are nanoseconds since the Unix epoch."""
 
-    def __init__(self, thresholds: HeatThresholds) -> None:
+    def __init__(self, thresholds: HeatThresholds, *, pixels: int = PIXELS, columns: int = COLUMNS) -> None:
+        """`pixels` of a frame in rows of `columns`."""
         self.configure(thresholds)
-        self._calibrated = _Calibrated()
+        self._calibrated = _Calibrated(pixels, columns)
         self._relative = _Relative()
 
     def configure(self, thresholds: HeatThresholds) -> None:
@@ -112,11 +114,11 @@ class HeatWatch:
 
     def observe(self, celsius: NDArray[np.floating[Any]], now_ns: int) -> HeatAssessment:
         """Assess a calibrated frame: (24, 32) °C, NaN where nothing was measured."""
-        return self._calibrated.observe(extremes(celsius[None])[0], now_ns, self._limits)
+        return self.observe_extreme(celsius, extremes(celsius[None])[0], now_ns)
 
-    def observe_extreme(self, extreme: Extreme, now_ns: int) -> HeatAssessment:
+    def observe_extreme(self, celsius: NDArray[np.floating[Any]], extreme: Extreme, now_ns: int) -> HeatAssessment:
         """Assess a calibrated frame of which the hottest pixel is known: `extremes` finds those of many at once."""
-        return self._calibrated.observe(extreme, now_ns, self._limits)
+        return self._calibrated.observe(celsius, extreme, now_ns, self._limits)
 
     def observe_words(self, pixels: NDArray[np.uint16], now_ns: int, deviating: Collection[int] = ()) -> HeatAssessment:
         """Assess a frame of a device without calibration: its 768 raw words (more are ignored). At most pre-alarm.
@@ -152,8 +154,11 @@ class _RunningMean:
 
 
 class _Calibrated:
-    def __init__(self) -> None:
+    def __init__(self, pixels: int, columns: int) -> None:
+        self._pixels, self._columns = pixels, columns
         self._quick, self._slow, self._baseline = _RunningMean(), _RunningMean(), _RunningMean()
+        self._places = Places()
+        self._place: Rising | None = None  # that rises
         self._first_ns = 0
         self._last_ns = 0
         self._rising = False
@@ -162,9 +167,12 @@ class _Calibrated:
         self._suspicious_since_ns = 0
         self._level: Level.ValueType = CLEAR
 
-    def observe(self, extreme: Extreme, now_ns: int, limits: _Limits) -> HeatAssessment:
+    def observe(
+        self, celsius: NDArray[np.floating[Any]], extreme: Extreme, now_ns: int, limits: _Limits
+    ) -> HeatAssessment:
         pixel, hottest, visible = extreme
-        blind = "" if visible >= VISIBLE_SHARE * PIXELS else f"only {visible} of {PIXELS} pixels are measured"
+        seen = visible >= VISIBLE_SHARE * self._pixels
+        blind = "" if seen else f"only {visible} of {self._pixels} pixels are measured"
         if not visible:
             return HeatAssessment(UNKNOWN, 0.0, (), None, blind=blind)
         rate = self._rate(hottest, now_ns)
@@ -173,11 +181,18 @@ class _Calibrated:
         # What rose quickly stays suspect while it is still well above normal, although it rises no further.
         self._rising = rate >= limits.rise or (self._rising and (rate >= limits.rise / 2 or over >= allowance / 2))
         lowered = allowance if self._rising else 0.0
+        decisive = hottest
+        place = self._beside(celsius, hottest, now_ns, limits)
+        if place:
+            pixel, rate, over = place
+            decisive, lowered = float(celsius.flat[pixel]), allowance
         pre_alarm, alarm, critical = limits.pre_alarm - lowered, limits.alarm - lowered, limits.critical
-        self._level = level = self._next_level(hottest, now_ns, pre_alarm, alarm, critical)
+        self._level = level = self._next_level(decisive, now_ns, pre_alarm, alarm, critical)
         self._learn(hottest, now_ns, suspicious=level >= PRE_ALARM)
         held = critical if level == CRITICAL else alarm if level == ALARM else pre_alarm
-        measured: tuple[Measured, ...] = (("temperature.max", hottest, held, "°C"),)
+        measured: tuple[Measured, ...] = (("temperature.max", hottest, limits.alarm if place else held, "°C"),)
+        if place:
+            measured = (("temperature.rising", decisive, held, "°C"), *measured)
         if now_ns - self._first_ns >= WARM_UP_NS:
             measured = (
                 *measured,
@@ -185,12 +200,23 @@ class _Calibrated:
                 ("temperature.over_normal", over, allowance, "°C"),
             )
         note = ""
-        if level == PRE_ALARM and hottest >= alarm:
+        if level == PRE_ALARM and decisive >= alarm:
             note = "hot enough for an alarm, not confirmed yet"
         elif lowered and level > CLEAR:
             note = f"thresholds lowered by {lowered:g} °C because of the rise"
-        score = _score(hottest, pre_alarm, alarm, critical)
-        return HeatAssessment(level, score, measured, divmod(pixel, COLUMNS), note=note, blind=blind)
+        score = _score(decisive, pre_alarm, alarm, critical)
+        return HeatAssessment(level, score, measured, divmod(pixel, self._columns), note=note, blind=blind)
+
+    def _beside(
+        self, celsius: NDArray[np.floating[Any]], hottest: float, now_ns: int, limits: _Limits
+    ) -> Rising | None:
+        """The place that rises, if it is nearer to its lowered thresholds than the hottest pixel is to the usual."""
+        if self._places.due(now_ns):
+            self._place = self._places.look(celsius, now_ns, limits.rise, limits.allowance)
+        place = self._place
+        if place is None or self._rising or hottest >= limits.critical - HYSTERESIS_C:
+            return None
+        return place if float(celsius.flat[place.pixel]) + limits.allowance > hottest else None
 
     def _rate(self, hottest: float, now_ns: int) -> float:
         """°C/min; also moves the running means on."""

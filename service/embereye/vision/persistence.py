@@ -9,9 +9,9 @@ from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Kind, Level, Mask, Term
 from embereye.vision.model import WHOLE, Detection
 from embereye.vision.observation import Box, Finding
-from embereye.zone.sentences import kind_word
 
 SECOND = 1_000_000_000  # nanoseconds
+WORDS = {Kind.KIND_FLAME: "flame", Kind.KIND_SMOKE: "smoke"}  # a model is asked for no other kinds
 EVERY_NS = SECOND  # between runs while something moves, where the settings leave it at 0
 ALARM_NS = 4 * SECOND  # likewise: of several runs that agree, not of one lucky one
 MISSED = 2.0  # of the held time lost per time without the sign: a model that errs now and then never gets far
@@ -63,7 +63,7 @@ class ModelWatch:
         elif held >= self._every_ns // 2:
             level = Level.LEVEL_PRE_ALARM
         terms = (
-            Term(name=f"model.{kind_word(kind)}", value=best.score, threshold=best.threshold, unit="1"),
+            Term(name=f"model.{WORDS[kind]}", value=best.score, threshold=best.threshold, unit="1"),
             Term(name="model.held", value=held / SECOND, threshold=self._alarm_ns / SECOND, unit="s"),
         )
         return Finding(kind, level, _strength(best), best.box, terms, held)

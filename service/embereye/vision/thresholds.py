@@ -146,6 +146,9 @@ class SmokeThresholds:
     airlight_min: float = 60.0  # counts; a shadow adds nothing of its own, it is a veil of 0 to 40
     airlight_max: float = 245.0
     shift_min: float = 4.0  # counts by which the block has to become brighter or darker: defocus does neither
+    # A block has to be veiled most of the time: cars and waves veil it for a look or two.
+    lasting_rate: float = 0.15  # of a look in that share: six looks, 1.5 s
+    lasting_min: float = 0.5
     blocks_min: int = 8
     weights: Mapping[str, Weight] = field(default_factory=_smoke_weights)
     prior: float = -0.5
@@ -155,9 +158,9 @@ class SmokeThresholds:
     step_held_s: float = 1.0
     # Persistence. Dust, breath and steam thin out within 4 to 10 s; a source goes on.
     pre_alarm_ns: int = 12_000_000_000
-    alarm_ns: int = 15_000_000_000
-    held_max_ns: int = 20_000_000_000
-    decay: float = 0.5  # of the held time lost per time without evidence: clouds have gaps
+    alarm_ns: int = 16_000_000_000
+    held_max_ns: int = 30_000_000_000
+    decay: float = 1.0  # of the held time lost per time without evidence: traffic and waves are veils now and then
     score_min: float = 0.5  # even odds
 
 

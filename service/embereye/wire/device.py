@@ -18,6 +18,9 @@ PIXEL_WORDS = 768
 RAM_WORDS = 834  # pixels, 64 auxiliary words, 2 more
 EEPROM_WORDS = 832
 
+PASSED_ON = b"#passedon:only"
+PASSED_ON_ALSO = b"#passedon:also"
+
 # What a server says to a device, without any terminator.
 START = "PERIOD_ON"  # send readings and frames continuously
 CALIBRATION = "EEPROM1"  # send the EEPROM
@@ -66,6 +69,13 @@ class Eeprom:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOn:
+    """What follows on this connection comes from another shard, which must not get it back."""
+
+    also: bool  # that shard takes it, too
+
+
+@dataclass(frozen=True, slots=True)
 class Garbage:
     """Bytes that are no message."""
 
@@ -73,7 +83,7 @@ class Garbage:
     length: int  # bytes, without the blanks around them and the `!`
 
 
-Message = SerialNumber | LocationId | SensorReading | FrameWords | Eeprom | Garbage
+Message = SerialNumber | LocationId | SensorReading | FrameWords | Eeprom | PassedOn | Garbage
 
 TOO_LONG = "too long"  # more than MAX_LINE bytes without a `!`
 NO_START = "no start"  # no `#` in the line
@@ -194,6 +204,8 @@ def _message(line: bytes) -> Message | str:
     if word.startswith(b"#locid"):
         name = _name(line[6:])
         return LocationId(name) if name and line[6:7] == b":" else BAD_NAME
+    if line in {PASSED_ON, PASSED_ON_ALSO}:
+        return PassedOn(line == PASSED_ON_ALSO)
     return UNKNOWN_WORD
 
 
@@ -312,6 +324,8 @@ def encode(message: Message, *, spaced: bool = False) -> bytes:
             if len(words) != EEPROM_WORDS * 2:
                 raise ValueError(f"an EEPROM of {len(words)} bytes has not {EEPROM_WORDS} words")
             text = b"#EEPROM" + _checked_name(name) + b":" + hexlify(words).upper()
+        case PassedOn(also):
+            text = PASSED_ON_ALSO if also else PASSED_ON
         case Garbage(reason):
             raise ValueError(f"garbage ({reason}) is received, never sent")
     return text + b"!\r\n"

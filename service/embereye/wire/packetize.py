@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 from embereye.wire.interchange import EXTRA_FIELD, HUFFMAN, quantization
 from embereye.wire.jpeg import EOI, SOI, JpegError
@@ -101,11 +102,14 @@ def _frame(body: bytes) -> tuple[int, int, int, tuple[int, int]]:
 
 
 def _quality(tables: bytes) -> int:
-    for quality in range(1, 100):
-        segment = quantization(quality)
-        if segment[5:69] == tables[:64] and segment[74:138] == tables[64:]:
-            return quality
-    return IN_BAND
+    return _qualities().get(tables, IN_BAND)
+
+
+@lru_cache(maxsize=1)
+def _qualities() -> dict[bytes, int]:
+    """Q by the tables that are computed of it."""
+    segments = {quality: quantization(quality) for quality in range(99, 0, -1)}
+    return {segment[5:69] + segment[74:138]: quality for quality, segment in segments.items()}
 
 
 class Packetizer:

@@ -9,6 +9,7 @@ from embereye.wire.interchange import Geometry
 
 Region = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
 BORDER = 2  # pixels beside a lost MCU whose colour is interpolated from it: half a chroma sample's reach, rounded up
+RESTART_0 = b"\xff\xd0"  # the marker behind the first interval
 _MARKERS = re.compile(rb"\xff([\xd0-\xd7])")
 _IMPLAUSIBLE = 4  # intervals this many times smaller than the picture's average are not believed in
 
@@ -53,6 +54,19 @@ def grey(units: int, subsampling: int) -> bytes:
 def smallest(units: int, subsampling: int) -> int:
     """Bytes that `units` MCUs take at least."""
     return (len("001010") * (4 if subsampling & 1 else 2) + 8) * units // 8
+
+
+def infer_interval(scan: bytes, geometry: Geometry) -> int:
+    """The restart interval of a whole `scan` in MCUs, by the number of its markers; 0 where that leaves a choice.
+
+    Rows are what encoders count in: of several intervals one that is whole rows is taken.
+    """
+    count = 1 + len(_MARKERS.findall(scan))
+    units, columns = geometry.units, geometry.columns
+    fitting = range(-(-units // count), -(-units // (count - 1)) if count > 1 else units + 1)
+    rows = [interval for interval in fitting if interval % columns == 0]
+    chosen = fitting if len(fitting) == 1 else rows
+    return chosen[0] if len(chosen) == 1 else 0
 
 
 def repair(runs: Sequence[Run], geometry: Geometry, interval: int) -> Repaired:

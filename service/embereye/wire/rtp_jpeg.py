@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from embereye.wire.interchange import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
 from embereye.wire.jpeg import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
 from embereye.wire.onvif import EXTENSION, Described, describe
-from embereye.wire.restart import Region, Run, repair, smallest
+from embereye.wire.restart import RESTART_0, Region, Run, infer_interval, repair, smallest
 from embereye.wire.rtp import FIXED, MARKER, Arrival, Packet, Reception, RtpError, is_rtcp, parse_packet
 
 PAYLOAD_TYPE = 26  # the static one (RFC 3551)
@@ -98,6 +98,7 @@ class Depacketizer:
         self._size = size
         self._tables: dict[int, bytes] = {}  # DQT segments by Q, 128 to 254
         self._described: Described | None = None
+        self._untold: tuple[Geometry | None, int] = (None, 0)  # a restart interval that the sender does not mention
         self._frame: _Frame | None = None  # the newest
         self._previous: _Frame | None = None  # the one before it, if it has gaps
         self._done = -1  # timestamp of the newest picture handed over
@@ -335,19 +336,20 @@ class Depacketizer:
     def _build(self, frame: _Frame) -> Picture:
         """The picture of `frame`; JpegError where its tables or its size are unknown."""
         geometry = self._geometry(frame)
-        head = self._header(frame, geometry)
-        if frame.held < smallest(geometry.units, geometry.type) and frame.held == frame.end:
-            return self._unusable(
-                frame, head, [], f"{frame.held} bytes are no {geometry.width}x{geometry.height} pixels"
-            )
-        if frame.ordered and frame.held == frame.end:
-            return Picture(b"".join([head, *frame.parts.values(), EOI]), frame.timestamp)
-        runs = _runs(frame)
+        tables = self._tables_of(frame)
+        whole = frame.ordered and frame.held == frame.end
+        runs = [Run(0, b"".join(frame.parts.values()), last=True)] if whole else _runs(frame)
         if len(runs) == 1 and runs[0].offset == 0 and runs[0].last:
-            return Picture(head + runs[0].data + EOI, frame.timestamp)
-        if not frame.interval or not runs or geometry.units > MAX_INTERVALS * frame.interval:
+            scan = runs[0].data
+            if len(scan) < smallest(geometry.units, geometry.type):
+                raise JpegError("truncated", f"{len(scan)} bytes are no {geometry.width}x{geometry.height} pixels")
+            interval = frame.interval or self._untold_interval(scan, geometry)
+            return Picture(header(geometry, tables, interval) + scan + EOI, frame.timestamp)
+        interval = frame.interval or (self._untold[1] if self._untold[0] == geometry else 0)
+        head = header(geometry, tables, interval)
+        if not interval or not runs or geometry.units > MAX_INTERVALS * interval:
             return self._unusable(frame, head, runs, "packets were lost, and the sender uses no restart markers")
-        repaired = repair(runs, geometry, frame.interval)
+        repaired = repair(runs, geometry, interval)
         if repaired.lost_units > (1 - USABLE) * geometry.units:
             share = 100 * repaired.lost_units / geometry.units
             return self._unusable(frame, head, runs, f"{share:.0f} % of a picture was lost")
@@ -368,26 +370,33 @@ class Depacketizer:
                 raise JpegError(
                     "unsupported JPEG", "it is larger than 2040 pixels and nothing says how large: give its size"
                 )
-            # The header counts in units of 8 pixels: what is known exactly is better.
-            if known and (size + 7) // 8 * 8 != known:
+            # The header counts in units of 8 pixels, what is known exactly is better; FFmpeg's count wraps at 256.
+            if known and (size + 7) // 8 % 256 * 8 != known:
                 given = (0, 0)
         geometry = Geometry(given[0] or width, given[1] or height, kind)
         if max(geometry.width, geometry.height) > MAX_SIDE or geometry.width * geometry.height > MAX_PIXELS:
             raise JpegError("too large", f"{geometry.width}x{geometry.height} pixels")
         return geometry
 
-    def _header(self, frame: _Frame, geometry: Geometry) -> bytes:
+    def _untold_interval(self, scan: bytes, geometry: Geometry) -> int:
+        """The restart interval of a whole `scan` whose sender does not mention that it has any: FFmpeg is one."""
+        if RESTART_0 not in scan:
+            return 0
+        interval = infer_interval(scan, geometry)
+        if not interval:
+            raise JpegError("unsupported JPEG", "it has restart markers, and its sender does not say their interval")
+        self._untold = (geometry, interval)
+        return interval
+
+    def _tables_of(self, frame: _Frame) -> bytes:
         quality = frame.key >> 16 & 0xFF
         described = frame.described or self._described
         if quality < 128:
-            tables = quantization(quality)
-        elif described and described.tables:
-            tables = described.tables
-        else:
-            tables = frame.tables or self._tables.get(quality, b"")
-            if not tables:
-                raise JpegError("unsupported JPEG", f"the quantization tables of Q {quality} have not come")
-        return header(geometry, tables, frame.interval)
+            return quantization(quality)
+        tables = (described and described.tables) or frame.tables or self._tables.get(quality, b"")
+        if not tables:
+            raise JpegError("unsupported JPEG", f"the quantization tables of Q {quality} have not come")
+        return tables
 
 
 def _read_tables(payload: memoryview, start: int) -> tuple[int, bytes]:

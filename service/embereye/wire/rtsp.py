@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 MAX_HEADERS = 16 * 1024  # bytes of one message's headers
 MAX_BODY = 64 * 1024  # bytes; an SDP has one or two thousand
 MAX_GARBAGE = 64 * 1024  # bytes skipped in search of the next message
 DEFAULT_TIMEOUT = 60.0  # seconds that a session lives without a sign of life (RFC 2326, 12.37)
 _STATUS = re.compile(r"RTSP/\d\.\d (\d{3})(?: (.*))?$")
-_REQUEST = re.compile(r"([A-Z_]{3,20}) \S+ RTSP/\d\.\d$")
+_REQUEST = re.compile(r"([A-Z_]{3,20}) (\S+) RTSP/\d\.\d$")
 _DIMENSIONS = re.compile(r"(\d{1,5})[,x-](\d{1,5})$")
 
 
@@ -25,6 +25,7 @@ class Message:
     reason: str  # of a request: its method
     headers: Mapping[str, Sequence[str]]  # by lower-case name
     body: bytes = b""
+    url: str = ""  # of a request
 
     def header(self, name: str) -> str:
         """The first header of this (lower-case) name, or ''."""
@@ -94,7 +95,7 @@ class RtspParser:
             if end > len(self._buffer):
                 return -1
             head, self._head = self._head, None
-            found.append(Message(head.status, head.reason, head.headers, bytes(self._buffer[start:end])))
+            found.append(replace(head, body=bytes(self._buffer[start:end])))
             return end
         buffer = self._buffer
         if buffer[start] in b"\r\n":
@@ -134,7 +135,7 @@ def _head(text: str) -> Message:
     if found := _STATUS.match(first):
         return Message(int(found[1]), (found[2] or "").strip(), headers)
     if found := _REQUEST.match(first):
-        return Message(0, found[1], headers)
+        return Message(0, found[1], headers, url=found[2])
     raise RtspError(f'it answers "{printable(first)}", which is no RTSP')
 
 

@@ -6,11 +6,12 @@ import pytest
 
 from embereye.camera.sources.push import MAX_UNKNOWN
 from embereye.process.grpc_server import GrpcServer, channel
-from embereye.v1.frames_pb2 import PushRequest
+from embereye.sim.thermal_camera import HEIGHT, WIDTH, ThermalRoom
+from embereye.v1.frames_pb2 import PushRequest, RawWords
 from embereye.v1.frames_pb2_grpc import FramesStub
 from embereye.v1.shard_pb2 import Peer
 
-from .conftest import assignment, device, eventually, noisy_jpeg
+from .conftest import assignment, device, eventually, noisy_jpeg, status_of
 
 
 class Sender:
@@ -121,7 +122,8 @@ async def test_a_sender_of_endless_unknown_names_is_cut_off(running, sender):
             await sender.send(f"x{number}", b"")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await asyncio.wait_for(sender.reader, 10)
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    # A sender that is cut off in the middle of a write is told INTERNAL by its own grpc.
+    assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
 
 
 async def test_a_sender_that_disappears_leaves_no_stream_behind(running, sender):
@@ -130,3 +132,18 @@ async def test_a_sender_that_disappears_leaves_no_stream_behind(running, sender)
     await eventually(lambda: running.shard._push.streams == 1)
     sender.call.cancel()
     await eventually(lambda: running.shard._push.streams == 0)
+
+
+async def test_bare_words_of_temperatures_are_taken_and_those_that_are_too_few_are_named(running, sender):
+    running.shard.apply(assignment(1, device("hot", detectors=["heat"])))
+    room = ThermalRoom(1, [])
+    size = RawWords(width=WIDTH, height=HEIGHT)
+    for number in range(3):
+        request = PushRequest(camera="hot", sequence=number + 1, image=room.frame(1 + number), raw=size)
+        await sender.call.write(request)
+        await asyncio.sleep(0.05)
+    await eventually(lambda: status_of(running.shard, "hot").ledger.analysed >= 1)
+    assert status_of(running.shard, "hot").covered
+    await sender.call.write(PushRequest(camera="hot", sequence=4, image=b"few", raw=size))
+    await eventually(lambda: sender.rejections)
+    assert "160x120 words of 16 bits need" in sender.rejections[0].reason

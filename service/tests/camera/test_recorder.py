@@ -147,3 +147,14 @@ def test_a_caption_is_plain_text():
         "flame.flicker 0.41  (limit 0.25)",
         "temperature.max 81.2 C  (limit 57 C)",
     ]
+
+
+async def test_clips_leave_the_disk_the_room_that_alarms_need(recorder, monkeypatch):
+    monkeypatch.setattr("embereye.camera.clip_spool.FREE_BYTES", 2**60)
+    sign(recorder, report(), 5, START)
+    clips, stills = await waiting(recorder)
+    await asyncio.sleep(0)
+    assert not clips
+    assert not stills
+    assert recorder.failing.endswith("MB are free")
+    assert not list(recorder.spool.path(Clip(media=Clip.MEDIA_CLIP)).parent.iterdir())

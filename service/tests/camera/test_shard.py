@@ -9,9 +9,13 @@ from embereye.camera.mailbox import Tally
 from embereye.sim.cameras import CameraSpec, run_cameras
 from embereye.sim.fire import Fire
 from embereye.sim.scene import render
+from embereye.sim.thermal_camera import HEIGHT as THERMAL_HEIGHT
+from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH
+from embereye.sim.thermal_camera import ThermalRoom
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Kind, Level, Mask, Sense
 from embereye.vision.observation import Finding, Observation
+from embereye.wire.radiometric import wrap
 
 from .conftest import SECOND, assignment, device, eventually, noisy_jpeg, status_of
 
@@ -76,10 +80,10 @@ async def test_unusable_frames_are_counted_and_named_as_the_reason(running):
     assert balanced(status)
 
 
-async def test_a_source_of_an_unsupported_kind_is_told_and_never_covered(running):
-    running.shard.apply(assignment(1, device("c1", "rtsp://me:secret@cam/1")))
+async def test_a_source_that_cannot_be_opened_is_told_and_never_covered(running):
+    running.shard.apply(assignment(1, device("c1", "ftp://me:secret@cam/1")))
     status = status_of(running.shard, "c1")
-    assert status.reason == "rtsp sources are not supported by this version"
+    assert 'source "ftp://cam/1" is not one of' in status.reason
     assert not status.covered
     assert "secret" not in str(status)
 
@@ -355,3 +359,38 @@ async def test_a_person_can_make_the_present_scene_the_reference(running):
     shard.apply(assignment(3, device("c1", zone="yard", view="aimed 2026-11-21")))
     assert camera._health is not learnt
     assert camera._analyst.health is camera._health
+
+
+async def test_a_radiometric_camera_raises_heat_and_shows_it_in_false_colours(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("hot", detectors=["heat"])))
+    room = ThermalRoom(3, [Fire(2, 60)])
+    camera = shard._cameras["hot"]
+    now = time.time_ns()
+    camera._clock = lambda: now
+    for number in range(9 * 20):
+        now += SECOND // 9
+        words = wrap(THERMAL_WIDTH, THERMAL_HEIGHT, room.frame(number / 9))
+        assert push(shard, "hot", words, now).reason == ""
+        await eventually(lambda: not camera.mailbox.ledger.waiting)
+        if number == 9:
+            quiet = status_of(shard, "hot", now)
+    assert quiet.covered
+    terms = {term.name: term.value for term in quiet.latest}
+    assert 18 < terms["temperature.max"] < 30
+    alarm = running.reports[-1]
+    assert (alarm.kind, alarm.sense, alarm.device) == (Kind.KIND_HEAT, Sense.SENSE_CAMERA, "hot")
+    assert alarm.level == Level.LEVEL_CRITICAL
+    assert {term.name for term in alarm.why} >= {"temperature.max", "spot.row", "spot.column"}
+    assert alarm.snapshot.startswith(b"\xff\xd8")
+    kept = camera.ring.frames()
+    assert len(kept) > 20
+    assert all(frame.jpeg.startswith(b"\xff\xd8") for frame in kept)
+
+
+async def test_pictures_from_a_camera_that_is_to_measure_heat_are_a_fault(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("hot", detectors=["heat"])))
+    push(shard, "hot", noisy_jpeg())
+    await eventually(lambda: not shard._cameras["hot"].mailbox.ledger.waiting)
+    assert "needs 16-bit frames of temperatures" in status_of(shard, "hot").reason

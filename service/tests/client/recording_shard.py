@@ -66,9 +66,11 @@ async def main(stop: asyncio.Event) -> int:
     async with Tasks() as tasks:
         shard = RecordingShard(record)
         shard.apply(assignment(1, devices, {}))
-        _, port = await serve(shard, tasks, shared_port)
+        server, port = await serve(shard, tasks, shared_port)
         print(port, flush=True)
         await stop.wait()
+        await shard.drain()
+        await server.stop(0.5)
     return 0
 
 

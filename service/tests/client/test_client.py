@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import random
+import re
+import signal
 import socket
 import sys
 import time
@@ -95,6 +97,21 @@ async def test_every_reading_and_frame_is_analysed_once(start: Start) -> None:
     assert (running.ledger("a").analysed, running.ledger("a").duplicate) == (230, 0)
     assert running.ledger("b").analysed == 46 + 1
     assert {term.name for term in running.shard.devices(0)[1].latest} >= {"gas", "temperature.max"}
+
+
+async def test_the_program_of_the_tutorial_sends_a_reading(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await start()
+    running.own("1234")
+    tutorial = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text()
+    [program] = re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL)
+    scope: dict[str, Any] = {}
+    monkeypatch.chdir(tmp_path)
+    exec(program.replace("127.0.0.1:50051", running.target).replace("asyncio.run(main())", ""), scope)
+    await scope["main"]()
+    assert running.ledger("1234").analysed == 1
+    assert (tmp_path / "readings.spool").exists()
 
 
 async def test_what_no_shard_took_is_sent_after_a_restart_under_the_same_sequences(
@@ -277,8 +294,8 @@ async def test_where_the_service_is_gone_a_shard_that_is_known_is_asked(start: S
 DEVICES = ["device-0", "device-1", "device-2"]
 
 
-async def kill_once(seconds: float, folder: Path) -> int:
-    """A shard dies `seconds` into a stream of readings; its client goes on with another one.
+async def end_once(seconds: float, folder: Path, how: signal.Signals) -> int:
+    """A shard is ended `seconds` into a stream of readings; its client goes on with another one.
 
     Returns how many readings both analysed: what was analysed and not acknowledged at that moment.
     """
@@ -315,7 +332,7 @@ async def kill_once(seconds: float, folder: Path) -> int:
                     sent += 1
                     if sent % 10 == 0:
                         await asyncio.sleep(0.001)
-                process.kill()
+                process.send_signal(how)
                 await process.wait()
                 await asyncio.sleep(0.01)  # acknowledgements that were on their way
                 by_first = dict(acknowledged)
@@ -340,7 +357,11 @@ async def kill_once(seconds: float, folder: Path) -> int:
 
 
 async def test_a_killed_shard_loses_no_reading_and_no_acknowledged_one_is_analysed_twice(tmp_path: Path) -> None:
-    await kill_once(0.7, tmp_path / "once")
+    await end_once(0.7, tmp_path / "once", signal.SIGKILL)
+
+
+async def test_a_shard_that_is_told_to_stop_leaves_no_reading_to_be_lost_or_analysed_twice(tmp_path: Path) -> None:
+    assert await end_once(0.7, tmp_path / "once", signal.SIGTERM) == 0
 
 
 @pytest.mark.slow
@@ -348,5 +369,12 @@ async def test_a_shard_killed_at_fifty_random_points_loses_nothing_and_doubles_o
     tmp_path: Path,
 ) -> None:
     dice = random.Random(7)
-    doubled = [await kill_once(dice.uniform(0.05, 1.0), tmp_path / str(number)) for number in range(50)]
+    doubled = [await end_once(dice.uniform(0.05, 1), tmp_path / str(number), signal.SIGKILL) for number in range(50)]
     print("analysed by both:", doubled)
+
+
+@pytest.mark.slow
+async def test_a_shard_stopped_at_thirty_random_points_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    dice = random.Random(8)
+    doubled = [await end_once(dice.uniform(0.05, 1), tmp_path / str(number), signal.SIGTERM) for number in range(30)]
+    assert doubled == [0] * 30

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from embereye.hub.ledgers import EARLIER, KEPT, LedgerBook, add_up
+from embereye.hub.ledgers import EARLIER, KEPT, LedgerBook, Part, add_up
 from embereye.hub.store import Store, Transaction
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, Ledger
 
@@ -54,6 +54,22 @@ def test_owners_of_long_ago_are_added_up() -> None:
     assert len(parts) == KEPT
     assert parts[0] == (EARLIER, 40, False)
     assert sum(analysed for _, analysed, _ in parts) == 10 * (KEPT + 3)
+
+
+def test_the_totals_of_a_fleet_are_those_of_all_owners_and_never_fall() -> None:
+    book = LedgerBook()
+    for shard, time_ns, analysed, shed in (("one", 1, 5, 0), ("one", 2, 7, 1), ("two", 3, 4, 2)):
+        book.report(told(shard, time_ns, analysed, since=1 if shard == "one" else 3, shed=shed))
+    [(fleet, counts)] = book.fleets()
+    assert fleet == FLEET
+    assert counts == {"offered": 14, "analysed": 11, "shed": 3, "duplicate": 0, "rejected": 0}
+    again = LedgerBook()
+    again.restore(Part(part.key, part.until_ns, part.final, part.ledger) for part in book.changes().values() if part)
+    assert list(again.fleets()) == [(FLEET, counts)]
+    book.expire(100)
+    assert list(book.fleets()) == [(FLEET, counts)]
+    book.forget(FLEET)
+    assert not list(book.fleets())
 
 
 def test_what_nobody_declared_has_no_ledger_here() -> None:

@@ -1,5 +1,6 @@
 """More than a shard can take: no alarm is lost, the ledger is exact, memory stays flat, others are served."""
 
+import asyncio
 import random
 import threading
 import time
@@ -8,14 +9,13 @@ import pytest
 
 from embereye.bench.load import Server, alarming_line, close, connect, flood, frame_lines, reading_line
 from embereye.bench.sensors import EvidenceHub
+from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, ReadingColumns
+from embereye.v1.ingest_pb2_grpc import IngestStub
 
 
 async def overload(seconds: float) -> None:
-    import asyncio
-
-    from embereye.process.grpc_server import GrpcServer, Service
-    from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
-
     hub = EvidenceHub()
     grpc = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")])
     port = grpc.listen("127.0.0.1:0")
@@ -67,3 +67,39 @@ async def test_overload_loses_no_alarm_and_the_ledger_is_exact() -> None:
 @pytest.mark.slow
 async def test_half_a_minute_of_overload_loses_no_alarm_and_memory_stays_flat() -> None:
     await overload(30)
+
+
+async def test_a_flood_over_grpc_starves_no_text_device_and_is_accounted_for() -> None:
+    server = await asyncio.to_thread(Server, "shard", 2)
+    try:
+        [steady] = connect(server.ports["tcp"], 1, 1)
+        dice = random.Random(2)
+        columns = ReadingColumns(time_ns=[0] * 2000, smoke_adc=[283.0] * 2000, flame_adc=[1305.0] * 2000)
+        sent = rounds = 0
+        async with channel(f"127.0.0.1:{server.ports['grpc']}") as link:
+            call = IngestStub(link).Stream()
+            acknowledged = 0
+
+            async def read() -> None:
+                nonlocal acknowledged
+                async for response in call:
+                    acknowledged = response.ack.watermarks[0].sequence
+
+            reading = asyncio.ensure_future(read())
+            while sent < 2_000_000:
+                columns.first_sequence = sent + 1
+                await call.write(IngestRequest(devices=[DeviceBatch(device="device-0", epoch=1, columns=columns)]))
+                sent += 2000
+                if sent % 100_000 == 0:
+                    steady.sendall(reading_line("device-1", dice))
+                    rounds += 1
+            async with asyncio.timeout(60):
+                while acknowledged < sent:
+                    await asyncio.sleep(0.01)
+            call.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        numbers = await asyncio.to_thread(server.settled, 0.2)
+        steady.close()
+        assert numbers["offered"] == numbers["analysed"] == sent + rounds
+    finally:
+        await asyncio.to_thread(server.__exit__, None, None, None)

@@ -94,7 +94,7 @@ class Site:
     def device(self) -> dict[str, Any]:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['hub'][1]}/v1/devices", timeout=5) as answer:
             entries = json.load(answer)["devices"]
-        return next(entry for entry in entries if entry["id"] == "a")
+        return next((entry for entry in entries if entry["id"] == "a"), {})
 
     async def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         entry: dict[str, Any] = {}
@@ -102,7 +102,7 @@ class Site:
         while time.monotonic() < deadline:
             try:
                 entry = await asyncio.to_thread(self.device)
-            except (OSError, StopIteration, RuntimeError):
+            except OSError:
                 entry = {}
             if entry and condition(entry):
                 return entry

@@ -218,6 +218,34 @@ async def test_both_shards_hear_a_device_that_is_being_handed_over(start: Start)
     writer.close()
 
 
+async def test_all_of_a_device_that_is_being_handed_over_is_passed_on_once(start: Start) -> None:
+    old, new = await start(), await start()
+    peers = [
+        Peer(shard=name, tcp=f"127.0.0.1:{running.tcp}", grpc="") for name, running in (("old", old), ("new", new))
+    ]
+    new.own(elsewhere={"s-01": "old"}, peers=peers)  # its assignment comes last
+    old.own("s-01", elsewhere={"s-01": "new"}, peers=peers)
+    _, writer = await connect(old)
+    for number in range(30):
+        writer.write(b"#Sensors-01:ADC1=%d,ADC2=2,ADC3=3,DIO=0!\r\n" % number)
+        await asyncio.sleep(0.005)
+        if number == 9:
+            await until(lambda: new.shard.relay_dropped == 10)
+            new.own("s-01", epoch=2)
+    await until(lambda: new.status("s-01").ledger.analysed == 20)
+    ledger = old.status("s-01").ledger
+    assert (ledger.offered, ledger.analysed, ledger.shared) == (30, 30, 0)
+    assert new.status("s-01").ledger.shared == 20
+    old.own(epoch=3, elsewhere={"s-01": "new"}, peers=peers)
+    writer.write(b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
+    await until(lambda: new.status("s-01").ledger.analysed == 21)
+    ledger = new.status("s-01").ledger
+    assert (ledger.offered, ledger.shared, ledger.takeovers) == (21, 20, 0)
+    await until(lambda: len(new.shard._sessions) == 1)
+    assert (new.shard.relayed, new.shard.relay_dropped) == (0, 10)
+    writer.close()
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="the recorded device bytes are not on this machine")
 async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> None:
     running = await start()

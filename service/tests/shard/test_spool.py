@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.types_pb2 import Level
@@ -57,3 +59,24 @@ def test_acknowledging_what_is_unknown_changes_nothing() -> None:
     spool.acknowledge(["x", "y"])
     assert ids(spool) == ["a"]
     assert len(spool) == 1
+
+
+def test_a_full_disk_keeps_no_report_back_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "s.spool"
+    spool = Spool(path)
+    first = spool.put(report("before", "zero"))
+    spool._db.execute("PRAGMA max_page_count = 1")
+    large = EvidenceItem(id="large", episode="one", level=Level.LEVEL_ALARM, snapshot=bytes(50_000))
+    second = spool.put(large)
+    third = spool.put(report("after", "two"))
+    assert first < second < third
+    assert ids(spool) == ["before", "large", "after"]
+    assert caplog.text.count("cannot be written") == 1
+    assert ids(Spool(path)) == ["before"]
+    assert spool._disk is not None
+    spool._disk.execute("PRAGMA max_page_count = 100000")
+    spool.acknowledge(["before", "large", "after"])
+    assert "can be written to the disk again" in caplog.text
+    assert spool.put(report("later", "three")) > third
+    spool.close()
+    assert ids(Spool(path)) == ["later"]

@@ -32,8 +32,23 @@ def test_a_clip_is_a_camera_of_its_own_or_one_of_those_named(tmp_path):
     assert parse_specs(arguments("--clip", f"{clip}=c9")) == [CameraSpec("c9", "", clip)]
 
 
+def test_a_thermal_camera_is_one_of_its_own_that_is_pushed():
+    specs = parse_specs(arguments("--thermal", "t1=attic", "--thermal", "t2", "--push", "127.0.0.1:1"))
+    assert specs == [CameraSpec("t1", "attic", thermal=True), CameraSpec("t2", thermal=True)]
+
+
 @pytest.mark.parametrize(
-    "words", [("--cameras", "a,a"), ("--cameras", "a/b"), ("--clip", "none.mp4=c1"), ("--clip", "x"), ("--count", "-1")]
+    "words",
+    [
+        ("--thermal", "t1"),
+        ("--thermal", "", "--push", "h:1"),
+        ("--cameras", "t1", "--thermal", "t1", "--push", "h:1"),
+        ("--cameras", "a,a"),
+        ("--cameras", "a/b"),
+        ("--clip", "none.mp4=c1"),
+        ("--clip", "x"),
+        ("--count", "-1"),
+    ],
 )
 def test_arguments_that_are_not_understood_are_refused(words):
     with pytest.raises(UserError):

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from embereye.wire import device
@@ -152,6 +152,13 @@ def test_a_stream_fed_byte_by_byte_gives_the_same_messages() -> None:
 
 
 @given(st.binary(max_size=300))
+@example(b":=:=,=")
+@example(b"a:ADC1=" + b"9" * 200)
+@example(b"::::ADC1:=1e9999,ADC1=nan,DIO=")
+@example(b"\xff\xfe:ADC1=1")
+@example(b" " * 300)
+@example(b"FF " * 100)
+@example("\u0663:ADC1=\u0663".encode())
 def test_no_bytes_make_the_parser_raise(data: bytes) -> None:
     for start in (b"", b"#Sensor", b"#frame:", b"#EEPROM1:", b"#serialno:", b"#locid:"):
         for message in DeviceParser().feed(start + data + b"!"):

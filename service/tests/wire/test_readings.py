@@ -4,6 +4,8 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from embereye.wire.device import DeviceParser, SensorReading
 from embereye.wire.readings import Shape, parse_usual, shape_of
@@ -72,6 +74,40 @@ def test_a_segment_with_anything_else_in_it_is_left_to_the_parser(bad: bytes) ->
     assert last is not None
     assert np.array_equal(first, last)
     assert first.tolist() == one_by_one(clean)
+
+
+CUT = b"#Sensora:ADC1=2,ADC2=1,ADC3=2,DIO=0!"
+changes = st.lists(
+    st.tuples(
+        st.integers(0, 200),
+        st.integers(0, 2),
+        st.sampled_from([bytes([each]) for each in b"#Sa:ADC123=,DIO!\r\n x-.e\xff"]),
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 5), st.sampled_from([b"", b"\r\n"]), changes)
+@example(2, b"\r\n", [(0, 1, b"1")])
+@example(1, b"", [(12, 1, b"3"), (9, 1, b"2")])
+@example(3, b"", [(13, 0, b"!")])
+@example(2, b"", [(36, 2, b"!")])
+def test_a_damaged_segment_is_read_as_the_parser_reads_it_or_left_to_it(
+    lines: int, separator: bytes, damage: list[tuple[int, int, bytes]]
+) -> None:
+    shape = shape_of(separator.join([CUT] * 2))
+    assert shape is not None
+    text = separator.join([CUT] * lines)
+    for place, kind, byte in damage:
+        at = place % (len(text) + 1)
+        text = text[:at] + (b"" if kind == 2 else byte) + text[at + (kind != 0) :]
+    text = text[: text.rfind(b"!") + 1]
+    if not text:
+        return
+    [rows] = parse_usual([text], [shape])
+    if rows is not None:
+        assert rows.tolist() == one_by_one(text)
 
 
 def test_nothing_has_no_shape() -> None:

@@ -257,6 +257,30 @@ def in_chunks(sender, jpeg):
     return group
 
 
+def untold(group):
+    """The same packets without any word of restart intervals."""
+    return [packet[:16] + bytes([packet[16] & 1]) + packet[17:20] + packet[24:] for packet in group]
+
+
+@pytest.mark.parametrize(("interval", "usable"), [(10, True), (20, True), (1, True), (15, False)])
+def test_restart_intervals_that_the_sender_does_not_mention_are_found_out_or_refused(interval, usable):
+    jpegs = [encoded(n, interval=interval) for n in range(2)]
+    first, second = packets(*jpegs)
+    receiver = Depacketizer()
+    (picture,) = fed(receiver, untold(first))
+    assert picture.usable == usable
+    if usable:
+        assert (decoded(picture.data) == decoded(jpegs[0])).all()
+        gone = untold(second)
+        del gone[3]
+        (damaged,) = [*fed(receiver, gone), *receiver.poll(DEADLINE_NS)]
+        mask = covered(damaged.lost, 160, 128)
+        assert 0 < mask.mean() < 0.6
+        assert (decoded(damaged.data) == decoded(jpegs[1]))[~mask].all()
+    else:
+        assert "does not say their interval" in receiver.counts.problem
+
+
 def test_a_loss_without_restart_markers_leaves_nothing_to_be_trusted():
     (group,) = packets(encoded())
     receiver = Depacketizer()

@@ -11,6 +11,7 @@ from embereye.camera.mailbox import Tally
 from embereye.v1.frames_pb2 import FrameAck, PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesServicer
 from embereye.v1.ingest_pb2 import Drain, Rejected
+from embereye.wire import radiometric
 
 ACK_PERIOD = 0.5  # seconds between acknowledgements of a stream: cumulative, and each costs as much as a small frame
 GATHER = 0.02  # seconds from the first to the last of what is told at once
@@ -146,7 +147,10 @@ class PushService(FramesServicer):
     def _receive(self, stream: _Stream, request: PushRequest) -> bool:
         camera = request.camera
         tally = stream.tallies.get(camera) or Tally()
-        verdict = self._take(camera, request.image, request.time_ns, tally)
+        image = request.image
+        if request.HasField("raw"):
+            image = radiometric.wrap(request.raw.width, request.raw.height, image)
+        verdict = self._take(camera, image, request.time_ns, tally)
         if verdict.taken:
             stream.tallies[camera] = tally
             stream.sequences[camera] = max(request.sequence, stream.sequences.get(camera, 0))

@@ -1,0 +1,157 @@
+"""Mode hpa with Kubernetes' own controller: the operator's number, served as an external metric, scales the fleet."""
+
+import json
+import os
+import re
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.apiserver import ApiServer, free_ports, install_crds, path_of, run_api_server, wait_for
+
+from embereye_operator.crds import build_crd
+from embereye_operator.model import FLEET_TYPES
+
+from .test_operator import answers, create, sensor_fleet
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+GROUP = "/apis/external.metrics.k8s.io/v1beta1"
+METRIC = "embereye_fleet_required_shards"
+
+
+@pytest.fixture(scope="module")
+def autoscaled() -> Iterator[ApiServer]:
+    """A server whose controller manager scales."""
+    with run_api_server("horizontal-pod-autoscaler-controller") as running:
+        if not running.collects_garbage:
+            pytest.skip("kube-controller-manager is not there: nobody scales")
+        install_crds(running, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
+        yield running
+
+
+class Adapter(ThreadingHTTPServer):
+    """Serves what the operator's /metrics says, as an adapter for Prometheus does."""
+
+    def __init__(self, folder: Path, operator_port: int) -> None:
+        super().__init__(("127.0.0.1", 0), AdapterHandler)
+        self.operator_port = operator_port
+        self.lost = False
+        key, certificate = folder / "key.pem", folder / "certificate.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate,
+             "-days", "2", "-subj", "/CN=localhost"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self.socket = context.wrap_socket(self.socket, server_side=True)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def value(self, namespace: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.operator_port}/metrics", timeout=5) as response:
+            text = response.read().decode()
+        found = re.search(
+            rf'^{METRIC}{{fleet="hall",kind="sensors",namespace="{namespace}"}} (\S+)', text, re.MULTILINE
+        )
+        return found[1].removesuffix(".0") if found and not self.lost else ""
+
+
+class AdapterHandler(BaseHTTPRequestHandler):
+    server: Adapter
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        body: Any = None
+        if path == GROUP:
+            resource = {"name": METRIC, "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
+            body = {"kind": "APIResourceList", "groupVersion": GROUP.removeprefix("/apis/"), "resources": [resource]}
+        elif match := re.fullmatch(f"{GROUP}/namespaces/([^/]+)/{METRIC}", path):
+            value = self.server.value(match[1])
+            now = datetime.now(tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            item = {"metricName": METRIC, "metricLabels": {}, "timestamp": now, "value": value}
+            body = {"kind": "ExternalMetricValueList", "items": [item] if value else []}
+            body |= {"apiVersion": "external.metrics.k8s.io/v1beta1", "metadata": {}}
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def adapter(autoscaled: ApiServer, tmp_path: Path) -> Iterator[tuple[Adapter, Path]]:
+    """A simulated operator, and its number as the cluster's metric; the file with how much work there is."""
+    (port,) = free_ports(1)
+    work = tmp_path / "cores"
+    work.write_text("0.1")
+    environment = {**os.environ, "KUBECONFIG": str(autoscaled.kubeconfig), "EMBEREYE_SIMULATED_CORES": str(work)}
+    command = [sys.executable, "-m", "embereye_operator.simulated", "--image=test", "--hub=127.0.0.1:9",
+               "--all-namespaces", f"--health-port={port}"]  # fmt: skip
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    wait_for(lambda: answers(port), "an operator that answers")
+    server = Adapter(tmp_path, port)
+    service = {"name": "adapter", "namespace": "default", "port": server.server_address[1]}
+    name = {"kind": "Service", "metadata": {"name": "adapter", "namespace": "default"}}
+    create(autoscaled, {**name, "spec": {"type": "ExternalName", "externalName": "localhost"}})
+    registration = {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": "v1beta1.external.metrics.k8s.io"},
+        "spec": {
+            "group": "external.metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100,
+            "versionPriority": 100, "insecureSkipTLSVerify": True, "service": service,
+        },
+    }  # fmt: skip
+    autoscaled.request("POST", "/apis/apiregistration.k8s.io/v1/apiservices", registration)
+    yield server, work
+    process.kill()
+    process.wait(10)
+    server.shutdown()
+
+
+def test_the_controller_scales_the_fleet_by_the_operators_number_and_nobody_else_does(
+    autoscaled: ApiServer, adapter: tuple[Adapter, Path]
+) -> None:
+    server, work = adapter
+    limits = {"mode": "hpa", "minShards": 1, "maxShards": 5, "scaleDown": {"stabilization": "2s"}}
+    fleet = path_of(create(autoscaled, sensor_fleet("default", autoscaling=limits)))
+
+    def shards() -> int:
+        return int(autoscaled.get(fleet)["spec"]["shards"])
+
+    def conditions() -> dict[str, str]:
+        told = (autoscaled.get(autoscaler) or {}).get("status", {}).get("conditions", [])
+        return {entry["type"]: f"{entry['status']} {entry['message']}" for entry in told}
+
+    def settles(count: int) -> None:
+        deadline = time.monotonic() + 60
+        while shards() != count or autoscaled.get(fleet)["status"].get("readyShards") != count:
+            assert time.monotonic() < deadline, (shards(), count, server.value("default"), conditions())
+            time.sleep(0.5)
+
+    autoscaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/hall-sensors"
+    wait_for(lambda: autoscaled.get(autoscaler), "an autoscaler")
+    work.write_text("1.9")  # at 0.7 of a core each, and a little for the time one takes to come
+    settles(3)
+    server.lost = True
+    time.sleep(5)
+    assert shards() == 3, "a metric that is lost takes nothing away"
+    server.lost = False
+    work.write_text("0.1")
+    settles(1)
+    managers = autoscaled.get(fleet)["metadata"]["managedFields"]
+    writers = {entry["manager"] for entry in managers if entry.get("subresource") == "scale"}
+    assert writers == {"kube-controller-manager"}
+    wait_for(lambda: conditions()["ScalingActive"].startswith("True"), "an autoscaler that is well")

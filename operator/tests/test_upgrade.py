@@ -1,0 +1,56 @@
+"""What earlier versions left behind is taken over: same owners, same pods, nothing dark and nothing left over."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+
+from embereye.v1.shard_pb2 import Assignment
+from embereye_operator.manifests import PLACEMENT_KEY
+from embereye_operator.model import FLEET_TYPES
+from embereye_operator.reconcile import identity
+
+from .fakes import FakeShard, World
+
+OBJECTS = sorted((Path(__file__).parent / "objects").glob("v*.json"))
+
+
+def left_behind(path: Path, resource: str) -> World:
+    """The world as that version left it: its objects, and shards that work under what it told them."""
+    stored = json.loads(path.read_text())
+    fleet = next(manifest for manifest in stored if manifest["kind"] == resource)
+    world = World({key: value for key, value in fleet.items() if key != "status"})
+    world.runtime.statuses.append(fleet["status"])
+    for manifest in stored:
+        owners = manifest["metadata"].get("ownerReferences") or [{}]
+        if owners[0].get("uid") != fleet["metadata"]["uid"]:
+            continue
+        world.runtime.objects[identity(manifest)] = manifest
+        if manifest["kind"] == "Deployment":
+            manifest["status"] = {"availableReplicas": 1}
+        for name, text in (manifest.get("data") or {}).items():
+            if name != PLACEMENT_KEY:
+                told = json_format.Parse(text, Assignment())
+                world.runtime.shards[told.shard] = FakeShard(told.shard, told)
+    return world
+
+
+@pytest.mark.parametrize("resource", FLEET_TYPES)
+@pytest.mark.parametrize("path", OBJECTS, ids=lambda path: path.stem)
+async def test_an_upgrade_moves_no_device_and_rolls_no_pod(path: Path, resource: str) -> None:
+    world = left_behind(path, resource)
+    before, owners = copy.deepcopy(world.runtime.objects), world.owners()
+    assert len(owners) >= 4
+    outcome = await world.settle()
+    assert world.owners() == owners
+    assert outcome.status.devices.covered == len(owners)
+    assert set(world.runtime.objects) >= set(before)
+
+    def pods(objects: Any) -> Any:
+        return {key: manifest["spec"]["template"] for key, manifest in objects.items() if key[0] == "Deployment"}
+
+    assert pods(world.runtime.objects) == pods(before)
+    assert not any(line.startswith("delete") for line in world.runtime.log)
