@@ -89,10 +89,10 @@ async def test_a_source_that_cannot_be_opened_is_told_and_never_covered(running)
 
 
 async def test_detectors_that_this_version_does_not_have_do_not_pretend_to_watch(running):
-    running.shard.apply(assignment(1, device("c1", detectors=["heat"])))
+    running.shard.apply(assignment(1, device("c1", detectors=["sound"])))
     push(running.shard, "c1", noisy_jpeg())
     await eventually(lambda: running.shard._cameras["c1"].mailbox.ledger.analysed)
-    assert "none of its detectors: heat" in status_of(running.shard, "c1").reason
+    assert "none of its detectors: sound" in status_of(running.shard, "c1").reason
 
 
 async def test_a_picture_that_never_changes_is_a_frozen_camera(running):
