@@ -101,7 +101,7 @@ def test_a_null_counts_as_absent() -> None:
             "CameraFleet",
             {"cameras": [camera(), camera(id="c-2", source="rtps://x")]},
             'spec.cameras[1].source: "rtps://x" is not a URL whose scheme is one of '
-            "rtsp, rtsps, rtp, http, https, push, file",
+            "rtsp, rtsps, rtp, http, https, onvif, push, file",
         ),
         ("CameraFleet", {"camera": []}, "spec.camera: there is no such field; known here: alerts, autoscaling"),
         ("CameraFleet", {"cameras": [{"id": "c-1", "zone": "z"}]}, "spec.cameras[0].source: is required"),

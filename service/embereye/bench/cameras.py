@@ -6,25 +6,37 @@ values are medians over the rounds. The senders run on the same machine; their c
 
 import argparse
 import contextlib
+import json
+import os
+import random
+import shutil
+import socket
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import cv2
 import numpy as np
 
 from embereye.bench import report
 from embereye.bench.load import HOST
-from embereye.bench.pictures import Films, draw
-from embereye.bench.process import CameraShardProcess, Counters, Sender, free_ports, resident_mb
+from embereye.bench.pictures import Films, draw, enlarge
+from embereye.bench.process import CameraShardProcess, Counters, Measured, Sender, free_ports, resident_mb
 from embereye.bench.report import Result, Scale, median
 from embereye.v1.shard_pb2 import Assignment, CameraSettings
 from embereye.v1.types_pb2 import Device
+from embereye.wire.packetize import Packetizer, read_scan
+from embereye.wire.rtp_jpeg import Depacketizer, Picture
 
 CAMERAS, RATE = 100, 15.0  # frames/s each
 SETTLE = 1.0  # seconds of sending before each round, not counted
+CORES = min(2, os.cpu_count() or 1)
+LOSS = 0.01  # of packets
+OVERLOAD_SLACK = 0.95  # frames/s: of 1/s, over rounds that begin and end between frames
 DEADLINE_NS = 2_000_000_000
 OFFERED, ANALYSED = "embereye_camera_frames_offered_total", "embereye_camera_frames_analysed_total"
 SHED, REJECTED = "embereye_camera_frames_shed_total", "embereye_camera_frames_rejected_total"
@@ -105,7 +117,7 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(kind: str, films: Films, cameras: int = CAMERAS, rate: float = RATE) -> Iterator[Fleet]:
+def fleet(kind: str, films: Films, cameras: int = CAMERAS, rate: float = RATE, fps_min: float = 5.0) -> Iterator[Fleet]:
     """`cameras` that send `rate` frames/s each by `kind`, to a shard of their own."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -113,9 +125,17 @@ def fleet(kind: str, films: Films, cameras: int = CAMERAS, rate: float = RATE) -
         hub = f"{HOST}:{free_ports(1)[0]}"
         options = ["--hub", hub, "--films", str(folder / "films"), "--cameras", str(cameras), "--rate", str(rate)]
         if kind == "push":
-            shard = stack.enter_context(CameraShardProcess(assignment(["push:"] * cameras), folder, hub))
+            shard = stack.enter_context(
+                CameraShardProcess(assignment(["push:"] * cameras, fps_min=fps_min), folder, hub)
+            )
             shard.wait_ready(cameras)
             sender = stack.enter_context(Sender(kind, *options, "--target", shard.grpc))
+        elif kind == "rtp":
+            ports = list(map(str, free_ports(cameras, socket.SOCK_DGRAM)))
+            sources = [f"rtp://{HOST}:{port}" for port in ports]
+            shard = stack.enter_context(CameraShardProcess(assignment(sources, target=rate), folder, hub))
+            shard.wait_ready(cameras)
+            sender = stack.enter_context(Sender(kind, *options, "--ports", *ports))
         else:
             sender = stack.enter_context(Sender(kind, *options))
             sources = [f"http://{HOST}:{sender.told['port']}/{number}" for number in range(cameras)]
@@ -157,6 +177,11 @@ def fleet_push(scale: Scale) -> Result:
     return _fleet_result("push", scale)
 
 
+def fleet_rtp(scale: Scale) -> Result:
+    """100 cameras that send RTP/JPEG, each to a port of its own."""
+    return _fleet_result("rtp", scale)
+
+
 def fleet_mjpeg(scale: Scale) -> Result:
     """100 cameras that are pulled as MJPEG over HTTP."""
     return _fleet_result("mjpeg", scale)
@@ -174,10 +199,160 @@ def fleet_memory(scale: Scale) -> Result:
     return Result("fleet-memory", value, "MB", baseline, value / baseline, "≤ 200 MB", value <= 200)
 
 
+def _gstreamer(port: str, *rest: str) -> list[str]:
+    caps = "application/x-rtp,media=video,clock-rate=90000,encoding-name=JPEG,payload=26"
+    source = ["udpsrc", f"port={port}", "address=127.0.0.1", "buffer-size=4194304", f"caps={caps}"]
+    return ["gst-launch-1.0", "-q", *source, "!", "rtpjpegdepay", "!", *rest, "fakesink"]
+
+
+class Costly(Protocol):
+    """A process whose cost is measured."""
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        ...
+
+
+@dataclass
+class _Both:
+    """What two receivers of the same stream cost, round by round, in cores."""
+
+    ours: list[float]
+    theirs: list[float]
+    sent: int  # to ours
+
+
+def _compared(ours: Callable[[str], Costly], theirs: list[str], films: Films, scale: Scale) -> _Both:
+    """Send one 1080p30 camera to either in turn; `theirs` is GStreamer's pipeline behind the depayloader."""
+    found = _Both([], [], 0)
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        films.save(Path(name) / "films")
+        mine, other = map(str, free_ports(2, socket.SOCK_DGRAM))
+        receivers: dict[str, tuple[Costly, list[float]]] = {mine: (ours(mine), found.ours)}
+        if shutil.which("gst-launch-1.0"):
+            peer = Measured(*_gstreamer(other, *theirs))
+            stack.callback(peer.stop)
+            receivers[other] = (peer, found.theirs)
+        time.sleep(1.5)
+        senders = {}
+        for port in receivers:
+            hub = f"{HOST}:{free_ports(1)[0]}"
+            options = ["--hub", hub, "--films", f"{name}/films", "--cameras", "1", "--rate", "30", "--ports", port]
+            senders[port] = stack.enter_context(Sender("rtp", *options))
+        for _ in range(scale.rounds):
+            for port, (receiver, cores) in receivers.items():
+                senders[port].tell("start")
+                time.sleep(0.3)
+                cpu, at = receiver.cpu, time.perf_counter()
+                time.sleep(scale.seconds)
+                cores.append((receiver.cpu - cpu) / (time.perf_counter() - at))
+                senders[port].tell("stop")
+        found.sent = senders[mine].tell("ask")["sent"]
+        time.sleep(0.2)
+    return found
+
+
+def _hd(*options: int) -> Films:
+    return enlarge(draw(seconds=1.0), 1920, 1080, options=options)
+
+
+def rtp_receive(scale: Scale) -> Result:
+    """One 1080p30 RTP/JPEG camera, received and put together; beside GStreamer's receiver."""
+    receivers: list[Measured] = []
+
+    def ours(port: str) -> Measured:
+        receivers.append(Measured(sys.executable, "-m", "embereye.bench.receiver", port))
+        return receivers[0]
+
+    films = _hd()
+    both = _compared(ours, [], films, scale)
+    memory = receivers[0].memory
+    counted = json.loads(receivers[0].stop())
+    lost = both.sent - int(counted["pictures"] - counted["damaged"])
+    grown = memory - counted["memory_mb"]
+    value, baseline = median(both.ours), median(both.theirs)
+    ratio = value / baseline if baseline else 0.0
+    unit = f"cores, {lost} of {both.sent} frames lost, memory {grown:+.1f} MB" + _unmeasured(baseline)
+    return Result("rtp-1080p30-receive", value, unit, baseline, ratio, "≤ 2 of GStreamer, 0 lost, memory flat",
+                  0 < ratio <= 2 and not lost and grown < 4)  # fmt: skip
+
+
+def _unmeasured(baseline: float) -> str:
+    return "" if baseline else "; baseline not measured: there is no gst-launch-1.0"
+
+
+def rtp_analyse(scale: Scale) -> Result:
+    """One 1080p30 RTP/JPEG camera, decoded and looked at; beside GStreamer that only decodes it."""
+    films = _hd()
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        shards: list[CameraShardProcess] = []
+
+        def ours(port: str) -> CameraShardProcess:
+            wanted = assignment([f"rtp://{HOST}:{port}"], target=30.0)
+            shards.append(stack.enter_context(CameraShardProcess(wanted, Path(name), f"{HOST}:1")))
+            shards[0].wait_ready(1)
+            return shards[0]
+
+        both = _compared(ours, ["jpegdec", "!"], films, scale)
+        analysed = int(shards[0].counters().total(ANALYSED))
+    value, baseline = median(both.ours), median(both.theirs)
+    ratio = value / baseline if baseline else 0.0
+    unit = f"cores, {analysed} of {both.sent} frames analysed" + _unmeasured(baseline)
+    ok = 0 < ratio <= 1 and analysed >= 0.99 * both.sent
+    return Result("rtp-1080p30-analyse", value, unit, baseline, ratio, "≤ 1 of GStreamer that decodes", ok)
+
+
+def rtp_loss(scale: Scale) -> Result:
+    """Usable pixels of 1080p with restart markers at 1 % packet loss; beside dropping every picture that misses one."""
+    rows = 1920 // 16
+    films = _hd(cv2.IMWRITE_JPEG_RST_INTERVAL, rows)
+    scans = [read_scan(frame) for frame in films.films[0]]
+    dice, sender, receiver = random.Random(7), Packetizer(1), Depacketizer()
+    usable, whole, count = 0.0, 0, 60 * scale.rounds
+    for number in range(count):
+        now, intact = int(number * 1e9 / 30), True
+        pictures: list[Picture] = []
+        for packet in sender.packets_of(scans[number % len(scans)], number * 3000):
+            if dice.random() < LOSS:
+                intact = False
+                continue
+            pictures += receiver.feed(memoryview(packet), now)
+        pictures += receiver.poll(now + 1_000_000_000) if receiver.pending else []
+        whole += intact
+        usable += sum(1.0 - sum(w * h for _, _, w, h in one.lost) for one in pictures if one.usable)
+    value, baseline = 100 * usable / count, 100 * whole / count
+    return Result("rtp-loss-1pct", value, "% of pixels", baseline, value / max(baseline, 0.1), "≥ 95", value >= 95)
+
+
+def overload(scale: Scale) -> Result:
+    """100 cameras whose frames cost ten times what there is; beside the frames/s that the pool can do."""
+    films = enlarge(draw(seconds=1.0), 1280, 960, 6, options=(cv2.IMWRITE_JPEG_PROGRESSIVE, 1))
+    cost = decoding(films, 0.5)
+    rate = 10 * CORES / (CAMERAS * cost)
+    with fleet("push", films, rate=min(RATE, rate), fps_min=1.0) as running:
+        running.round(3 * SETTLE)
+        before, at = running.shard.analysed(), time.perf_counter()
+        running.round(max(4.0, scale.seconds))
+        elapsed = time.perf_counter() - at
+        rates = {name: (count - before.get(name, 0)) / elapsed for name, count in running.shard.analysed().items()}
+    under = CAMERAS - sum(rate >= OVERLOAD_SLACK for rate in rates.values())
+    total = sum(rates.values())
+    unit = f"cameras under fps.min 1/s; slowest {min(rates.values()):.2f}/s, {total:.0f} frames/s"
+    offered = CAMERAS * min(RATE, rate) * cost
+    return Result("overload-10x", under, f"{unit}, {offered:.0f} cores of decoding offered", CORES / cost,
+                  under * cost / CORES, "0", under == 0)  # fmt: skip
+
+
 BENCHMARKS: dict[str, report.Benchmark] = {
     "fleet-push": fleet_push,
+    "fleet-rtp": fleet_rtp,
     "fleet-mjpeg": fleet_mjpeg,
     "fleet-memory": fleet_memory,
+    "rtp-1080p30-receive": rtp_receive,
+    "rtp-1080p30-analyse": rtp_analyse,
+    "rtp-loss-1pct": rtp_loss,
+    "overload-10x": overload,
 }
 FULL, QUICK = Scale(5, 10.0), Scale(2, 1.5)
 

@@ -73,3 +73,19 @@ def draw(width: int = 640, height: int = 480, seconds: float = 3.0, *, options: 
 
     loops = room.quiet(count), room.walk(count), room.fire(BLAZE_BEGINS, count, RATE)
     return Films(tuple(tuple(detailed(frame) for frame in loop[:]) for loop in loops))
+
+
+def enlarge(films: Films, width: int, height: int, count: int = 12, *, options: tuple[int, ...] = ()) -> Films:
+    """`count` frames of somebody walking, enlarged to `width` x `height` pixels and given a fine texture."""
+    rng = np.random.default_rng(3)
+    texture = rng.normal(0, DETAIL, (height, width, 1)).astype(np.float32)
+    coding = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, *options]
+
+    def larger(frame: bytes) -> bytes:
+        picture = cv2.imdecode(np.frombuffer(frame, np.uint8), cv2.IMREAD_COLOR)
+        assert picture is not None, "we coded it ourselves"
+        textured = np.clip(cv2.resize(picture, (width, height)) + texture, 0, 255).astype(np.uint8)
+        return cv2.imencode(".jpg", textured, coding)[1].tobytes()
+
+    film = tuple(larger(frame) for frame in films.films[1][:count])
+    return Films((film, film, film))

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import grpc
 from google.protobuf import json_format
 
 from embereye.bench.load import HOST
-from embereye.v1.shard_pb2 import Assignment
+from embereye.v1.shard_pb2 import Assignment, StatusRequest
+from embereye.v1.shard_pb2_grpc import ShardStub
 
 TICKS = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 20.0
@@ -37,16 +40,16 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def resident_mb(pid: int) -> float:
+def resident_mb(pid: int | str) -> float:
     """Resident memory of process `pid` in MB."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:
     """Ports that nobody listens on."""
     with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        probes = [stack.enter_context(socket.socket(type=kind)) for _ in range(count)]
         for probe in probes:
             probe.bind((HOST, 0))
         return [probe.getsockname()[1] for probe in probes]
@@ -69,16 +72,16 @@ class CameraShardProcess:
     """`embereye shard camera` with an assignment file, as it always runs."""
 
     def __init__(self, assignment: Assignment, folder: Path, hub: str, *options: str) -> None:
-        grpc, tcp, metrics = free_ports(3)
+        push, tcp, metrics = free_ports(3)
         path = folder / f"{assignment.shard}.json"
         path.write_text(json_format.MessageToJson(assignment))
-        self.grpc = f"{HOST}:{grpc}"
+        self.grpc = f"{HOST}:{push}"
         self._metrics = f"http://{HOST}:{metrics}/metrics"
         self._process = subprocess.Popen(
             [
                 sys.executable, "-c", SHARD, "--shard", assignment.shard,
                 "--assignment", str(path), "--hub", hub, "--host", HOST,
-                "--grpc-port", str(grpc), "--tcp-port", str(tcp), "--metrics-port", str(metrics), *options,
+                "--grpc-port", str(push), "--tcp-port", str(tcp), "--metrics-port", str(metrics), *options,
             ],
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
@@ -101,6 +104,17 @@ class CameraShardProcess:
         pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return Counters(at, cpu, {name: float(value) for name, _, value in pairs})
 
+    def analysed(self) -> dict[str, int]:
+        """Frames analysed so far, by camera."""
+        with grpc.insecure_channel(self.grpc) as link:
+            status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
+        return {device.id: device.ledger.analysed for device in status.devices}
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        return cpu_seconds(self._process.pid)
+
     @property
     def pid(self) -> int:
         """Its process id."""
@@ -116,6 +130,33 @@ class CameraShardProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+class Measured:
+    """Any other process that is measured, from outside."""
+
+    def __init__(self, *command: str) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        return cpu_seconds(self._process.pid)
+
+    @property
+    def memory(self) -> float:
+        """Resident memory in MB."""
+        return resident_mb(self._process.pid)
+
+    def stop(self) -> str:
+        """Ask it to end; returns what it has said."""
+        self._process.send_signal(signal.SIGINT)
+        try:
+            said, _ = self._process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            said, _ = self._process.communicate()
+        return said.decode()
 
 
 class Sender:

@@ -1,10 +1,14 @@
-"""The sending side of the cameras' benchmarks: cheap senders of frames that were coded beforehand, at an even pace."""
+"""The sending side of the cameras' benchmarks: cheap senders of frames that were coded beforehand, at an even pace.
+
+RTP packets leave by UDP_SEGMENT, many a call: a sender that cost as much as a receiver would be what is measured.
+"""
 
 import argparse
 import asyncio
 import contextlib
 import json
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,8 +24,13 @@ from embereye.process.grpc_server import channel
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.frames_pb2 import PushRequest
+from embereye.wire.packetize import Packetizer, read_scan
 
 SEND_BUFFER = 1024 * 1024  # bytes; a few frames
+UDP_SEGMENT = 103  # linux/udp.h: one buffer is sent as packets of one size
+SEGMENT, HEADER = struct.Struct("=H"), struct.Struct(">HII")
+SEGMENTS = 40  # packets a call: UDP takes 64 KB at most
+CLOCK = 90_000  # Hz, of RTP's timestamps
 LATE = 1.0  # seconds behind which what was missed is not caught up with
 
 
@@ -168,6 +177,52 @@ async def mjpeg(films: Films, numbers: Numbers, arguments: argparse.Namespace) -
             task.cancel()
 
 
+def packets(frame: bytes) -> tuple[bytes, int]:
+    """The RTP packets of `frame` one behind the other, and the size of all but the last."""
+    parts = Packetizer(0).packets_of(read_scan(frame), 0)
+    return b"".join(parts), len(parts[0])
+
+
+class RtpCamera:
+    """One sender of RTP/JPEG: numbers the packets that were made beforehand, and lets the kernel cut them apart."""
+
+    def __init__(self, number: int, port: int) -> None:
+        self._ssrc = number + 1
+        self._sequence = 0
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.connect((HOST, port))
+
+    def send(self, joined: bytes, size: int, timestamp: int) -> bool:
+        """Send one picture; False where the kernel would not take all of it."""
+        stamped = bytearray(joined)
+        for offset in range(0, len(stamped), size):
+            HEADER.pack_into(stamped, offset + 2, self._sequence, timestamp & 0xFFFF_FFFF, self._ssrc)
+            self._sequence = (self._sequence + 1) & 0xFFFF
+        segment = (socket.IPPROTO_UDP, UDP_SEGMENT, SEGMENT.pack(size))
+        view = memoryview(stamped)
+        try:
+            for start in range(0, len(view), SEGMENTS * size):
+                self._socket.sendmsg([view[start : start + SEGMENTS * size]], [segment])
+        except OSError:  # nobody listens yet
+            return False
+        return True
+
+
+async def rtp(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
+    """Every camera sends RTP/JPEG to a port of its own."""
+    made = {frame: packets(frame) for film in films.films for frame in film}
+    cameras = [RtpCamera(number, port) for number, port in enumerate(arguments.ports)]
+    sender = asyncio.ensure_future(
+        numbers.send(
+            lambda camera, number: cameras[camera].send(
+                *made[films.frame(camera, number)], int(number * CLOCK / arguments.rate)
+            )
+        )
+    )
+    await numbers.serve({})
+    sender.cancel()
+
+
 class Hub(EvidenceServicer):
     """Takes evidence and coverage, and acknowledges."""
 
@@ -189,7 +244,7 @@ async def _main(arguments: argparse.Namespace) -> None:
     await hub.stop(0)
 
 
-KINDS = {"push": push, "mjpeg": mjpeg}
+KINDS = {"push": push, "mjpeg": mjpeg, "rtp": rtp}
 
 
 def main() -> int:
@@ -197,6 +252,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--target", default="", help="host:port of the shard")
+    parser.add_argument("--ports", type=int, nargs="*", default=[], help="UDP port of each camera (rtp)")
     parser.add_argument("--hub", required=True, help="host:port to play the hub on")
     parser.add_argument("--films", type=Path, required=True)
     parser.add_argument("--cameras", type=int, default=100)

@@ -331,11 +331,12 @@ async def _shard_process(folder: Path, name: str, devices: int) -> _Shard:
     ]  # fmt: skip
     shard = _Shard(subprocess.Popen(command, stderr=subprocess.DEVNULL), f"{HOST}:{ports[0]}")  # noqa: ASYNC220
     async with channel(shard.grpc) as link:
-        while True:
+        while shard.process.poll() is None:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 if (await ShardStub(link).Status(StatusRequest())).ready:
                     return shard
             await asyncio.sleep(0.05)
+    raise RuntimeError(f"shard {name} ended early; another program may have taken one of its ports {ports}")
 
 
 def serve_shard() -> int:

@@ -1,6 +1,6 @@
 """A device's gRPC batch into its ledger and its detectors: what is new, once; the rest as duplicate or rejected."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,27 +9,53 @@ from numpy.typing import NDArray
 
 from embereye.sensor.device import SensorDevice
 from embereye.sensor.intake import Intake
-from embereye.wire.batches import columns_block, readings_block
+from embereye.wire.batches import Blocks, columns_blocks, readings_block
 from embereye.wire.device import PIXEL_WORDS, RAM_WORDS
 
 MOST = 1 << 62  # of a sequence
-NOTHING = np.empty((0, 4))
 FRAME_BYTES = (PIXEL_WORDS * 2, RAM_WORDS * 2)
 
 
-def take(device: SensorDevice, batch: Any, intake: Intake, now_ns: int) -> None:
-    """Analyse what is new in `batch` (of a `wire.batches.Request`) and move the device's watermark on.
+def take(device: SensorDevice, batches: Iterable[Any], intake: Intake, now_ns: int) -> None:
+    """Analyse what is new in `batches` of `wire.batches.Request`, in order, and move the device's watermark on.
 
     Sequences up to the watermark are duplicates, and so is one that comes twice in a batch. A gap is accepted: what is
     in it was acknowledged by the shard that owned the device before.
     """
+    bulk: list[Sequence[bytes]] = []  # nearly all that comes in bulk is columns and nothing else
+    for batch in batches:
+        if batch.columns and batch.epoch == device.epoch and not (batch.readings or batch.frames or batch.calibration):
+            bulk.append(batch.columns)
+            continue
+        _take_bulk(device, bulk, intake, now_ns)
+        bulk = []
+        _take_batch(device, batch, intake, now_ns)
+    _take_bulk(device, bulk, intake, now_ns)
+
+
+def _take_bulk(device: SensorDevice, bulk: list[Sequence[bytes]], intake: Intake, now_ns: int) -> None:
+    if not bulk:
+        return
+    try:
+        blocks = columns_blocks(bulk)
+    except DecodeError:
+        if len(bulk) == 1:
+            device.refuse("bad batch")
+            return
+        for columns in bulk:
+            _take_bulk(device, [columns], intake, now_ns)
+        return
+    _take_columns(device, blocks, intake, now_ns)
+
+
+def _take_batch(device: SensorDevice, batch: Any, intake: Intake, now_ns: int) -> None:
     others = len(batch.readings) + len(batch.frames)
     try:
-        first, columns = columns_block(batch.columns) if batch.columns else (0, NOTHING)
+        columns = columns_blocks([batch.columns])
     except DecodeError:
         device.refuse("bad batch", others + 1)
         return
-    count = others + len(columns)
+    count = others + len(columns.rows)
     if batch.epoch < device.epoch:
         if count := count + bool(batch.calibration):
             device.refuse("older epoch", count)
@@ -38,36 +64,38 @@ def take(device: SensorDevice, batch: Any, intake: Intake, now_ns: int) -> None:
         device.epoch, device.sequence = batch.epoch, 0
     if batch.calibration:
         intake.calibrate(device, batch.calibration, now_ns)
-    if not count:
-        return
-    if first + len(columns) > MOST:
-        device.refuse("bad batch", count)
-    elif not others:
-        _take_columns(device, first, columns, intake, now_ns)
-    else:
-        _take_any(device, batch, (first, columns), intake, now_ns)
+    if others:
+        _take_any(device, batch, columns, intake, now_ns)
+    elif count:
+        _take_columns(device, columns, intake, now_ns)
 
 
-def _take_columns(device: SensorDevice, first: int, rows: NDArray[np.float64], intake: Intake, now_ns: int) -> None:
-    """Nearly all that comes in bulk: nothing but columns, whose sequences are known without looking."""
-    count = len(rows)
-    known = min(max(device.sequence - first + 1, 0), count)
-    if known:
-        device.ledger.offered += known
-        device.ledger.duplicate += known
-        rows = rows[known:]
-    if len(rows):
-        device.sequence = first + count - 1
+def _take_columns(device: SensorDevice, blocks: Blocks, intake: Intake, now_ns: int) -> None:
+    """Take readings whose sequences are known without looking at each."""
+    fresh: list[slice] = []
+    start = new = 0
+    for first, count in zip(blocks.firsts, blocks.counts, strict=True):
+        known = min(max(device.sequence - first + 1, 0), count)
+        if first + count > MOST:
+            device.refuse("bad batch", count)
+        else:
+            device.ledger.offered += known
+            device.ledger.duplicate += known
+            if known < count:
+                device.sequence = first + count - 1
+                fresh.append(slice(start + known, start + count))
+                new += count - known
+        start += count
+    rows = blocks.rows if new == start else np.concatenate([blocks.rows[part] for part in fresh or [slice(0)]])
+    if new:
         intake.take_rows(device, rows, now_ns)
 
 
-def _take_any(
-    device: SensorDevice, batch: Any, columns: tuple[int, NDArray[np.float64]], intake: Intake, now_ns: int
-) -> None:
+def _take_any(device: SensorDevice, batch: Any, columns: Blocks, intake: Intake, now_ns: int) -> None:
     frames = batch.frames
-    count = len(batch.readings) + len(frames) + len(columns[1])
+    count = len(batch.readings) + len(frames) + len(columns.rows)
     try:
-        sequences, rows = _rows(batch.readings, *columns)
+        sequences, rows = _rows(batch.readings, columns)
         if frames:
             numbers = np.array([frame.sequence for frame in frames], np.int64)
             sequences = np.concatenate([sequences, numbers])
@@ -95,14 +123,13 @@ def _take_any(
         intake.settle(now_ns)
 
 
-def _rows(
-    readings: Sequence[bytes], first: int, columns: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _rows(readings: Sequence[bytes], columns: Blocks) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """All readings in order of their sequences."""
     sequences, rows = readings_block(readings)
-    if len(columns):
-        more = np.arange(first, first + len(columns), dtype=np.int64)
-        sequences, rows = np.concatenate([sequences, more]), np.concatenate([rows, columns])
+    if len(columns.rows):
+        (first,), (count,) = columns.firsts, columns.counts
+        more = np.arange(first, first + count, dtype=np.int64)
+        sequences, rows = np.concatenate([sequences, more]), np.concatenate([rows, columns.rows])
     if len(sequences) > 1 and not (sequences[1:] > sequences[:-1]).all():
         order = np.argsort(sequences, kind="stable")
         sequences, rows = sequences[order], rows[order]

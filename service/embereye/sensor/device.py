@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -31,6 +32,7 @@ from embereye.thermal.spot import SpotWatch, hot_spot
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term
+from embereye.wire.readings import calm_reading
 
 logger = logging.getLogger(__name__)
 # Looked up once: an enum's name costs more than the comparison it is for.
@@ -52,6 +54,11 @@ CHANNELS = {SMOKE: (0, "smoke"), FLAME: (1, "flame"), GAS: (2, "gas")}  # kind â
 STARTLE_COUNTS = 40  # a pixel that rose by so many raw counts, some 4 K, is looked at without waiting for the tick
 
 
+def _never(text: bytes, start: int = 0, /) -> re.Match[bytes] | None:
+    """Match nothing."""
+    return None
+
+
 class SensorDevice:
     """State of one sensor. All of it is lost with the shard; the device sends its calibration again when asked."""
 
@@ -61,7 +68,8 @@ class SensorDevice:
         self._watch = Watch()
         self.singles = 0  # readings that needed no tick
         self._booked = 0  # of them
-        self._single_ns = 0  # when the last of them was heard
+        self._single: re.Match[bytes] | None = None  # the last of them
+        self._single_ns = 0  # when it was heard
         self.calibration: Calibration | None = None
         self.wants_calibration = False
         self.request: Callable[[str], None] | None = None  # sends a bare word to the device, if it is a text device
@@ -70,7 +78,7 @@ class SensorDevice:
         self.sequence = 0  # up to here everything of this epoch is accounted for
         self.slot = bands.allocate()
         self.bands = (NOWHERE, NOWHERE, NOWHERE, NOWHERE)
-        self._edges: tuple[float, ...] = ()  # of the bands
+        self._calm: Callable[[bytes, int], re.Match[bytes] | None] = _never  # matches a line that changes nothing
         self.attentive = False  # a sign is open: batches must tell how it goes on
         self._table = bands
         self._set(settings_of(spec, settings))
@@ -115,6 +123,9 @@ class SensorDevice:
         self._ledger.offered += count
         self._ledger.analysed += count
         self._booked = self.singles
+        if self._single is not None:
+            smoke, flame, gas, digital = map(float, self._single.groups())
+            self._row = (smoke, flame, gas, float(digital != 0))
         self._watch.heard_ns = self._watch.analysed_ns = self._single_ns
 
     def resume(self, epoch: int, sequence: int) -> None:
@@ -139,15 +150,16 @@ class SensorDevice:
         """Forget the device: it belongs to another shard, or to nobody."""
         self._table.release(self.slot)
 
-    def single(self, smoke: float, flame: float, gas: float, digital: float, now_ns: int) -> bool:
-        """Take a reading that changes nothing; False where it may change something, and is not taken.
+    def single(self, text: bytes, start: int, now_ns: int) -> bool:
+        """Take the one usual line in `text`, whose values start at `start`, if it changes nothing; False: not taken.
 
         Nearly everything that a fleet sends goes through here, one packet at a time: it touches as little as it can.
         """
-        a, b, c, d, e, f, g, h = self._edges
-        if self.attentive or not (a <= smoke < b and c <= flame < d and e <= gas < f and g <= digital < h):
+        calm = self._calm
+        match = calm(text, start)
+        if match is None:
             return False
-        self._row = (smoke, flame, gas, digital)
+        self._single = match
         self.singles += 1
         self._single_ns = now_ns
         return True
@@ -394,6 +406,8 @@ class SensorDevice:
 
     def latest(self) -> list[tuple[str, float, str]]:
         """The latest measurements: name, value, unit."""
+        if self.singles != self._booked:
+            self._book()
         smoke, flame, gas, digital = self._row
         full_scale, limits = self._full_scale, self._settings.gas
         found: list[tuple[str, float, str]] = []
@@ -450,9 +464,9 @@ class SensorDevice:
             NOWHERE if GAS in blind else limits.gas(self._level(GAS)),
             (0.5, math.inf) if self._digital != self._active_low else (-0.5, 0.5),
         )
-        self._edges = tuple(edge for band in self.bands for edge in band)
         self._table.set(self.slot, self.bands)
         self.attentive = any(kind != HEAT for kind in self._shown)
+        self._calm = _never if self.attentive else calm_reading(self.bands).fullmatch
 
     def _signs(self, kind: Kind.ValueType, found: Assessment | HeatAssessment, now_ns: int) -> list[Sign]:
         if found.blind != self._blind.get(kind, ""):

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -26,9 +27,11 @@ from embereye.wire.batches import Request
 
 logger = logging.getLogger(__name__)
 SERVICE = "embereye.v1.Ingest"
-# Between two acknowledgements on a stream, in seconds: in a flood each message that is written costs as much as one
-# that is read, and a sender's window is many times what arrives in this time.
-ACK_SECONDS = 0.005
+# In a flood what arrives in this time, in seconds, is analysed and acknowledged together: code that runs over many
+# batches at once costs a third of what it costs after each of them, and a message written as much as one read.
+WINDOW = 0.002
+WINDOW_BYTES = 512 * 1024  # that are analysed without waiting any longer
+MOST_RESPONSES = 16  # that may wait on a stream
 
 
 class Owner(Protocol):
@@ -42,8 +45,8 @@ class Owner(Protocol):
         """The shard that owns the device where it is another one."""
         ...
 
-    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> None:
-        """Analyse a batch; the device then tells up to where everything is accounted for."""
+    def take_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
+        """Analyse batches; the device then tells up to where everything is accounted for."""
         ...
 
     def peers(self) -> Iterable[Peer]:
@@ -59,46 +62,23 @@ class _Stream:
         self.drained = False
         self._context = context
         self._writing = asyncio.Lock()
-        self._taken: set[SensorDevice] = set()  # what was analysed of them is not acknowledged yet
-        self._acknowledged_at = 0.0  # event loop time
-        self._timer: asyncio.TimerHandle | None = None
-        self._late: asyncio.Task[None] | None = None  # sends an acknowledgement that had to wait
+        self._responses: deque[IngestResponse] = deque()
 
-    async def send(self, responses: Iterable[IngestResponse]) -> None:
-        async with self._writing:
-            for response in responses:
-                await self._context.write(response)
+    @property
+    def behind(self) -> bool:
+        """Whether its sender reads so little that it has to wait before it is read any further."""
+        return len(self._responses) > MOST_RESPONSES
 
-    async def acknowledge(self, taken: Iterable[SensorDevice]) -> None:
-        """Acknowledge now, or soon and together with what arrives until then."""
-        self._taken.update(taken)
-        if not self._taken:
-            return
-        loop = asyncio.get_running_loop()
-        if loop.time() - self._acknowledged_at >= ACK_SECONDS:
-            await self.flush()
-        elif self._timer is None:
-            self._timer = loop.call_later(ACK_SECONDS, self._flush_late)
+    def add(self, responses: Iterable[IngestResponse]) -> None:
+        """Have `responses` sent with the next `flush`."""
+        self._responses.extend(responses)
 
     async def flush(self) -> None:
-        """Acknowledge all that was analysed."""
-        if not self._taken:
-            return
-        self._acknowledged_at = asyncio.get_running_loop().time()
-        taken, self._taken = self._taken, set()
-        marks = [Watermark(device=one.spec.id, epoch=one.epoch, sequence=one.sequence) for one in taken]
-        await self.send([IngestResponse(ack=Ack(watermarks=marks))])
-
-    def _flush_late(self) -> None:
-        self._timer = None
-        self._late = asyncio.get_running_loop().create_task(_until_gone(self.flush), name="ingest-acknowledge")
-
-    def close(self) -> None:
-        """The stream is over: nobody reads what would be sent."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._late is not None:
-            self._late.cancel()
+        """Send what was added; the sender may have gone meanwhile."""
+        with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            async with self._writing:
+                while self._responses:
+                    await self._context.write(self._responses.popleft())
 
 
 class Ingest:
@@ -111,7 +91,11 @@ class Ingest:
         self._idle.set()
         self._draining = False
         self._over = False
-        self._moving: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._waiting: list[tuple[_Stream, Any]] = []  # requests that are not analysed yet
+        self._waiting_bytes = 0
+        self._analysed_at = 0.0  # event loop time
+        self._timer: asyncio.TimerHandle | None = None
         self._left: dict[str, Watermark] = {}  # of devices that are another shard's now
         self._departures = Departures(self._mark, self._tell_moved)
 
@@ -131,18 +115,20 @@ class Ingest:
         try:
             if self._draining:
                 await self._tell(stream)
-            while (request := await context.read()) is not grpc.aio.EOF:
+            while (read := await context.read()) is not grpc.aio.EOF:
+                request, size = read
                 if self._over:
                     break  # its sender goes elsewhere with what is not acknowledged
                 if len(departures):
                     await departures.settle([batch.device for batch in request.devices])
-                taken, responses = self._take(request, stream)
-                await stream.acknowledge(taken)
-                if responses:
-                    await stream.send(responses)
+                self._waiting.append((stream, request))
+                self._waiting_bytes += size
+                self._analyse_soon()
+                if stream.behind:
+                    await stream.flush()
+            self._analyse()
             await stream.flush()
         finally:
-            stream.close()
             self._streams.discard(stream)
             if not self._streams:
                 self._idle.set()
@@ -159,11 +145,13 @@ class Ingest:
     async def drain(self, timeout: float) -> None:
         """Tell every sender to go elsewhere, and wait until they went, at most `timeout` seconds."""
         self._draining = True
+        self._analyse()
         await self._departures.settle_all(timeout / 2)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await asyncio.gather(*(self._tell(stream) for stream in list(self._streams)), return_exceptions=True)
                 await self._idle.wait()
+        self._analyse()
         self._over = True
         await self.close()
 
@@ -188,6 +176,7 @@ class Ingest:
         self._tell_moved(strangers - targets.keys())
 
     def _mark(self, name: str) -> Watermark | None:
+        self._analyse()  # the mark is told to another shard: nothing may be on its way to the device
         device = self._owner.owned(name)
         if device is None:
             return self._left.get(name)
@@ -197,9 +186,13 @@ class Ingest:
         """Tell the senders of `devices`, which have gone, where to go."""
         for stream in self._streams:
             if drains := self._elsewhere(stream, stream.devices.intersection(devices), "owned by another shard"):
-                task = asyncio.get_running_loop().create_task(_until_gone(stream.send, drains), name="ingest-moved")
-                self._moving.add(task)
-                task.add_done_callback(self._moving.discard)
+                stream.add(drains)
+                self._send(stream)
+
+    def _send(self, stream: _Stream) -> None:
+        task = asyncio.get_running_loop().create_task(stream.flush(), name="ingest-send")
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
     async def _tell(self, stream: _Stream) -> None:
         if not stream.drained:
@@ -208,7 +201,8 @@ class Ingest:
             self._departures.leave({name for name in stream.devices if self._owner.peer_of(name)})
             drains = self._elsewhere(stream, stream.devices, reason)
             peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
-            await _until_gone(stream.send, [*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
+            stream.add([*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
+            await stream.flush()
 
     def _elsewhere(self, stream: _Stream, devices: Collection[str], reason: str) -> list[IngestResponse]:
         targets: dict[str, list[str]] = {}
@@ -221,20 +215,64 @@ class Ingest:
             for target, names in targets.items()
         ]
 
-    def _take(self, request: Any, stream: _Stream) -> tuple[list[SensorDevice], list[IngestResponse]]:
-        """The devices of which something was analysed, and what is to be said of the others."""
+    def _analyse_soon(self) -> None:
+        """Analyse now, or together with what arrives until the window is over."""
+        loop = asyncio.get_running_loop()
+        if self._waiting_bytes >= WINDOW_BYTES or loop.time() - self._analysed_at >= WINDOW:
+            self._analyse()
+        elif self._timer is None:
+            self._timer = loop.call_later(WINDOW, self._analyse)
+
+    def _analyse(self) -> None:
+        """Analyse what is waiting, device by device, and answer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._waiting:
+            return
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        batches: dict[SensorDevice, list[Any]] = {}
+        senders: dict[_Stream, set[SensorDevice]] = {}
+        for stream, request in waiting:
+            own = senders.setdefault(stream, set())
+            others: list[str] = []
+            for batch in request.devices:
+                name = batch.device
+                device = self._owner.owned(name)
+                if device is not None and not self._departures.gone(name):
+                    stream.devices.add(name)
+                    batches.setdefault(device, []).append(batch)
+                    own.add(device)
+                else:
+                    others.append(name)
+            if others:
+                stream.add(self._strangers(others))
+        taken = self._take(batches)
+        for stream, own in senders.items():
+            if acknowledged := own & taken:
+                marks = [Watermark(device=one.spec.id, epoch=one.epoch, sequence=one.sequence) for one in acknowledged]
+                stream.add([IngestResponse(ack=Ack(watermarks=marks))])
+            self._send(stream)
+        self._analysed_at = asyncio.get_running_loop().time()
+
+    def _take(self, batches: Mapping[SensorDevice, Sequence[Any]]) -> set[SensorDevice]:
+        """The devices of which everything is accounted for."""
         now = time.time_ns()
-        taken: list[SensorDevice] = []
+        taken = set()
+        for device, own in batches.items():
+            try:
+                self._owner.take_batches(device, own, now)
+                taken.add(device)
+            except Exception:
+                logger.exception("device %s: what it sent could not be analysed", device.spec.id)
+        return taken
+
+    def _strangers(self, names: Iterable[str]) -> list[IngestResponse]:
+        """What is to be said of devices that are not analysed here."""
         elsewhere: dict[str, list[str]] = {}
         unknown: list[str] = []
-        for batch in request.devices:
-            name = batch.device
-            device = self._owner.owned(name)
-            if device is not None and not self._departures.gone(name):
-                stream.devices.add(name)
-                self._owner.take_batch(device, batch, now)
-                taken.append(device)
-            elif peer := self._owner.peer_of(name):
+        for name in names:
+            if peer := self._owner.peer_of(name):
                 elsewhere.setdefault(peer.grpc, []).append(name)
             else:
                 unknown.append(name)
@@ -245,21 +283,20 @@ class Ingest:
         if unknown:
             reason = "not declared in this fleet: add the device to spec.sensors"
             responses.append(IngestResponse(rejected=Rejected(devices=unknown, reason=reason)))
-        return taken, responses
+        return responses
 
 
-async def _until_gone(send: Callable[..., Awaitable[None]], *responses: list[IngestResponse]) -> None:
-    """Send to one who may have gone meanwhile."""
-    with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
-        await send(*responses)
+def _sized(text: bytes) -> tuple[Any, int]:
+    """A request and how many bytes it has."""
+    return Request.FromString(text), len(text)
 
 
 def _add_to_server(servicer: Ingest, server: Any) -> None:
     # As the generated function, but for requests whose readings stay bytes.
-    handlers = {
+    handlers: dict[str, Any] = {
         "Stream": grpc.stream_stream_rpc_method_handler(
             servicer.Stream,
-            request_deserializer=Request.FromString,
+            request_deserializer=_sized,
             response_serializer=IngestResponse.SerializeToString,
         ),
         "TakeOver": grpc.unary_unary_rpc_method_handler(

@@ -5,7 +5,7 @@ import gc
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client.core import Metric
@@ -174,9 +174,9 @@ class SensorShard:
             state = self._undeclared[device] = SensorDevice(Device(id=device), self._settings, self.bands)
         return state
 
-    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> None:
-        """Analyse a batch of a `wire.batches.Request`; what was analysed before is a duplicate."""
-        take(device, batch, self.intake, now_ns)
+    def take_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
+        """Analyse batches of `wire.batches.Request`; what was analysed before is a duplicate."""
+        take(device, batches, self.intake, now_ns)
 
     def _observe(self, signs: list[Sign], now_ns: int) -> None:
         if self._context is None:

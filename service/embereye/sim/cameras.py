@@ -1,4 +1,4 @@
-"""Simulated cameras: MJPEG over HTTP, or pushed over gRPC, of rooms in which fires break out as scripted."""
+"""Simulated cameras: MJPEG over HTTP, RTP, RTSP, or pushed over gRPC, of rooms in which fires break out as scripted."""
 
 import argparse
 import asyncio
@@ -266,7 +266,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--thermal", action="append", default=[], metavar="ID[=ZONE]",
                         help="a radiometric camera, 160x120, 9 frames/s, raw 16-bit centikelvin; needs --push; "
                         "may be repeated")  # fmt: skip
-    parser.add_argument("--push", default="", metavar="HOST:PORT", help="push frames over gRPC instead of serving them")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--push", default="", metavar="HOST:PORT", help="push frames over gRPC instead of serving them")
+    how.add_argument("--rtp", default="", metavar="HOST:PORT",
+                     help="send RTP/JPEG instead: the first camera to PORT, the next one to PORT+2, …")  # fmt: skip
+    how.add_argument("--rtsp", default="", metavar="HOST:PORT", help="serve rtsp://HOST:PORT/ID instead, JPEG over RTP")
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0: until stopped")
 
 
@@ -339,8 +343,33 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         await push_cameras(cameras, arguments.push, stop)
         return 0
 
+    if arguments.rtp or arguments.rtsp:
+        return await _main_rtp(await prepare(specs, **options), arguments, stop)
+
     def ready(bound: int) -> None:
         logger.info("%d cameras on http://%s:%d/", len(specs), host, bound)
 
     await run_cameras(specs, host, port, **options, stop=stop, ready=ready)
+    return 0
+
+
+async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: asyncio.Event) -> int:
+    from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp, serve_rtsp
+
+    await asyncio.to_thread(check_carried, cameras)
+    count = len(cameras.specs)
+    if arguments.rtp:
+        host, port = parse_address(arguments.rtp, "--rtp")
+        last = port + PORT_STEP * (count - 1)
+        if not 0 < port <= last + 1 <= 65_535:
+            raise UserError(f'--rtp "{arguments.rtp}": {count} cameras need the ports {port} to {last + 1}')
+        logger.info("sending %d cameras to %s, ports %d to %d", count, host, port, last)
+        await send_rtp(cameras, host, port, stop)
+        return 0
+    host, port = parse_address(arguments.rtsp, "--rtsp")
+
+    def ready(bound: int) -> None:
+        logger.info("%d cameras on rtsp://%s:%d/ID", count, host, bound)
+
+    await serve_rtsp(cameras, host, port, stop, ready)
     return 0

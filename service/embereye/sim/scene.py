@@ -168,7 +168,9 @@ class Room:
         flips = self._random.integers(0, 2, 3)
         noise = noise[:: 1 - 2 * flips[0], :: 1 - 2 * flips[1]]
         noisy = cv2.add(picture, -noise if flips[2] else noise, dtype=cv2.CV_8U)
-        return cv2.imencode(".jpg", noisy, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
+        # A restart interval for every row of MCUs: a packet lost on the way costs a row or two.
+        options = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_RST_INTERVAL, -(-self.width // 16)]
+        return cv2.imencode(".jpg", noisy, options)[1].tobytes()
 
 
 def render(width: int, height: int, seed: int, rate: float) -> Loops:

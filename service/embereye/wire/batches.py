@@ -5,7 +5,8 @@ Python objects of five hundred readings one by one costs ten times what everythi
 """
 
 from collections.abc import Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -61,32 +62,56 @@ def _raw_messages() -> tuple[Any, Any]:
 
 
 Request, _RawColumns = _raw_messages()
+_channels = attrgetter(*CHANNELS)
 
 
-def columns_block(parts: Sequence[bytes]) -> tuple[int, NDArray[np.float64]]:
-    """The first sequence of serialized `ReadingColumns` and their rows (n, 4); DecodeError where they are none.
+class Blocks(NamedTuple):
+    """What several packed columns say, one after the other."""
+
+    firsts: list[int]  # sequence of the first reading of each
+    counts: list[int]  # readings in each
+    rows: NDArray[np.float64]  # (n, 4), all of them; NaN: not said
+
+
+def columns_blocks(several: Sequence[Sequence[bytes]]) -> Blocks:
+    """Serialized `ReadingColumns`, each in one or more parts; DecodeError where one is not that.
 
     A column that is too short has no more values.
     """
-    text = _joined(parts)
+    firsts: list[int] = []
+    counts: list[int] = []
+    lists: list[list[bytes]] = [[] for _ in CHANNELS]
+    for parts in several:
+        columns = _raw_columns(_joined(parts))
+        count = _count(_joined(columns.time_ns))
+        firsts.append(columns.first_sequence)
+        counts.append(count)
+        for packed, channel in zip(lists, _channels(columns), strict=True):
+            one = _joined(channel)
+            packed.append(one if len(one) == 4 * count else _as_long(one, count))
+    # A packed list of floats is the little-endian numbers themselves.
+    text = b"".join([one for packed in lists for one in packed])
+    table = np.frombuffer(text, "<f4").astype(np.float64).reshape(4, -1)
+    digital = table[3]
+    if np.count_nonzero(digital):  # NaN, or a sender with its own idea of true
+        table[3] = np.where(np.isnan(digital), np.nan, digital != 0)
+    return Blocks(firsts, counts, table.T)
+
+
+def _raw_columns(text: bytes) -> Any:
     columns = _RawColumns.FromString(text)
     if len(UnknownFieldSet(columns)):
         # Not packed: a sender may write a list number by number, and every reader has to understand that.
         columns = _RawColumns.FromString(ReadingColumns.FromString(text).SerializeToString())
-    # Of the times only their number matters: the last byte of each has no high bit. A packed list of floats is the
-    # little-endian numbers themselves.
-    times = np.frombuffer(_joined(columns.time_ns), np.int8)
-    if len(times) and times[-1] < 0:
+    return columns
+
+
+def _count(times: bytes) -> int:
+    """How many times there are, which is all that matters of them: the last byte of each has no high bit."""
+    found = np.frombuffer(times, np.int8)
+    if len(found) and found[-1] < 0:
         raise DecodeError("time_ns: the last one is cut off")
-    count = int(np.count_nonzero(times >= 0))
-    lists = [_joined(getattr(columns, name)) for name in CHANNELS]
-    if not all(len(one) == 4 * count for one in lists):
-        lists = [_as_long(one, count) for one in lists]
-    table = np.frombuffer(b"".join(lists), "<f4").astype(np.float64).reshape(4, count)
-    digital = table[3]
-    if np.count_nonzero(digital):  # NaN, or a sender with its own idea of true
-        table[3] = np.where(np.isnan(digital), np.nan, digital != 0)
-    return columns.first_sequence, table.T
+    return int(np.count_nonzero(found >= 0))
 
 
 def _as_long(packed: bytes, count: int) -> bytes:

@@ -102,10 +102,6 @@ _USUAL = re.compile(
     rb"#Sensor:?([0-9A-Za-z_.-]*):ADC1:?=" + _NUMBER + rb",ADC2:?=" + _NUMBER + rb",ADC3:?=" + _NUMBER
     + rb",(?:DIO|MPY30):?=" + _NUMBER
 )  # fmt: skip
-# What follows the location in a read of one such line, in whole numbers: ADC1, ADC2, ADC3, digital.
-WHOLE_READING = re.compile(
-    rb"ADC1:?=(\d{1,6}),ADC2:?=(\d{1,6}),ADC3:?=(\d{1,6}),(?:DIO|MPY30):?=(\d{1,6})!\s*"
-)  # fmt: skip
 _VALUE = re.compile(_NUMBER)
 _NAME = re.compile(r"[^\x00-\x1f\x7f#!]+")
 

@@ -4,9 +4,11 @@ It understands lines of one shape, `#Sensor1234:ADC1=283,ADC2=1305,ADC3=2,DIO=0!
 devices send nearly always; everything else is left to `DeviceParser`, which decides what it means.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +55,41 @@ def shape_of(text: bytes) -> Shape | None:
         separator=separator,
         variant=(colons[0], colons[1], colons[2], colons[3], len(match[6])),
     )
+
+
+def whole_numbers(low: int, high: int) -> bytes:
+    """A pattern, one group, of the whole numbers from `low` to `high`, both inclusive; it may match none."""
+    found: list[bytes] = []
+    while low <= high:
+        places = 0
+        while low % 10 ** (places + 1) == 0 and low + 10 ** (places + 1) - 1 <= high:
+            places += 1
+        if low == 0:
+            found.append(rb"\d{1,%d}" % places if places else b"0")
+            low = 10**places
+            continue
+        head, digit = divmod(low // 10**places, 10)
+        last = digit
+        while last < 9 and low + 2 * 10**places - 1 <= high:
+            last += 1
+            low += 10**places
+        found.append(b"%s[%d-%d]%s" % (b"%d" % head if head else b"", digit, last, rb"\d" * places))
+        low += 10**places
+    return b"(%s)" % b"|".join(found or [b"(?!)"])
+
+
+@lru_cache(maxsize=256)
+def calm_reading(bands: tuple[tuple[float, float], ...]) -> re.Pattern[bytes]:
+    """What follows the location in a read of one usual line whose four numbers, its groups, all lie in `bands`.
+
+    Each band is from, inclusive, to, exclusive. To match this costs half of what it costs to parse and compare.
+    """
+    most = 10**MAX_DIGITS - 1
+    numbers = [
+        whole_numbers(max(0, math.ceil(min(low, most + 1))), math.ceil(min(max(high, 0.0), most + 1)) - 1)
+        for low, high in bands
+    ]
+    return re.compile(rb"ADC1:?=%s,ADC2:?=%s,ADC3:?=%s,(?:DIO|MPY30):?=%s!\s*" % tuple(numbers))
 
 
 def parse_usual(segments: Sequence[bytes], shapes: Sequence[Shape]) -> list[NDArray[np.float64] | None]:

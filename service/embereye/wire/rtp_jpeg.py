@@ -23,6 +23,8 @@ PROBATION = 2  # packets in order before a sender is believed (RFC 3550, A.1)
 MAX_PICTURE = 8 * 1024 * 1024  # bytes of one picture
 MAX_FRAGMENTS = 16_384  # of one picture
 MAX_INTERVALS = 16_384  # of one picture that are put in place one by one
+SEARCHED_PICTURES = 8  # of a sender, for restart markers that it does not mention
+SEARCHED_PARTS = 12  # of every later picture: the first row of one with 4,000 columns has fewer
 USABLE = 0.5  # of a picture: with less there is nothing to be sure of
 WHOLE_FRAME = 0x3FFF  # restart count that says nothing about the place of an interval
 FIRST, LAST = 0x8000, 0x4000  # in the restart count: this packet begins, ends a chunk of whole intervals
@@ -338,13 +340,13 @@ class Depacketizer:
         geometry = self._geometry(frame)
         tables = self._tables_of(frame)
         whole = frame.ordered and frame.held == frame.end
-        runs = [Run(0, b"".join(frame.parts.values()), last=True)] if whole else _runs(frame)
-        if len(runs) == 1 and runs[0].offset == 0 and runs[0].last:
-            scan = runs[0].data
-            if len(scan) < smallest(geometry.units, geometry.type):
-                raise JpegError("truncated", f"{len(scan)} bytes are no {geometry.width}x{geometry.height} pixels")
-            interval = frame.interval or self._untold_interval(scan, geometry)
-            return Picture(header(geometry, tables, interval) + scan + EOI, frame.timestamp)
+        runs = [] if whole else _runs(frame)
+        if whole or (len(runs) == 1 and runs[0].offset == 0 and runs[0].last):
+            parts = list(frame.parts.values()) if whole else [runs[0].data]
+            if frame.held < smallest(geometry.units, geometry.type):
+                raise JpegError("truncated", f"{frame.held} bytes are no {geometry.width}x{geometry.height} pixels")
+            interval = frame.interval or self._untold_interval(parts, geometry)
+            return Picture(b"".join([header(geometry, tables, interval), *parts, EOI]), frame.timestamp)
         interval = frame.interval or (self._untold[1] if self._untold[0] == geometry else 0)
         head = header(geometry, tables, interval)
         if not interval or not runs or geometry.units > MAX_INTERVALS * interval:
@@ -378,11 +380,15 @@ class Depacketizer:
             raise JpegError("too large", f"{geometry.width}x{geometry.height} pixels")
         return geometry
 
-    def _untold_interval(self, scan: bytes, geometry: Geometry) -> int:
-        """The restart interval of a whole `scan` whose sender does not mention that it has any: FFmpeg is one."""
-        if RESTART_0 not in scan:
+    def _untold_interval(self, parts: Sequence[bytes], geometry: Geometry) -> int:
+        """The restart interval of a whole scan whose sender does not mention that it has any: FFmpeg is one.
+
+        A sender has them or not, so only its first pictures are searched to their end.
+        """
+        searched = parts if self.counts.pictures <= SEARCHED_PICTURES else parts[:SEARCHED_PARTS]
+        if not any(RESTART_0 in part for part in searched):
             return 0
-        interval = infer_interval(scan, geometry)
+        interval = infer_interval(b"".join(parts), geometry)
         if not interval:
             raise JpegError("unsupported JPEG", "it has restart markers, and its sender does not say their interval")
         self._untold = (geometry, interval)

@@ -157,3 +157,36 @@ def test_a_group_is_joined_on_the_interface_that_is_named():
 def test_an_address_that_is_not_ours_is_told():
     with pytest.raises(SourceError, match=r"cannot listen at 192\.0\.2\.1 port"):
         open_port("192.0.2.1", free_port())
+
+
+async def test_a_port_flooded_with_garbage_costs_no_other_camera_a_picture():
+    jpegs = [noisy_jpeg(seed) for seed in range(40)]
+    async with listening() as (sender, frames, _), listening() as (flooder, none, _):
+        packetizer = Packetizer(9)
+        for number, jpeg in enumerate(jpegs):
+            for packet in packetizer.packets_of(read_scan(jpeg), 6000 * number):
+                sender.send(packet)
+            for size in range(200):
+                flooder.send(b"\x80\x1a" + bytes(size))
+            await asyncio.sleep(0)
+        await eventually(lambda: len(frames) == len(jpegs))
+    assert not none
+    assert all(read_header(data).complete for data, _, _ in frames)
+
+
+async def test_datagrams_are_taken_whole_after_joining_has_been_given_up(monkeypatch):
+    monkeypatch.setattr("embereye.camera.sources.datagrams.SINGLES", 20)
+    jpegs = [noisy_jpeg(seed, (480, 640)) for seed in range(3)]
+    async with listening() as (sender, frames, _):
+        packetizer = Packetizer(9)
+        for number, jpeg in enumerate(jpegs):
+            packets = packetizer.packets_of(read_scan(jpeg), 6000 * number)
+            if number < 2:
+                for packet in packets:
+                    sender.send(packet)
+            else:
+                for start in range(0, len(packets), 40):
+                    size = len(packets[start]).to_bytes(2, "little")
+                    sender.sendmsg([b"".join(packets[start : start + 40])], [(socket.IPPROTO_UDP, UDP_SEGMENT, size)])
+            await eventually(lambda number=number: len(frames) == number + 1)
+    assert [pixels(data) for data, _, _ in frames] == [pixels(jpeg) for jpeg in jpegs]

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from embereye.process.lifecycle import Tasks
 from embereye.sensor.device import SensorDevice
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
-from embereye.v1.ingest_pb2 import Watermark
 from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
 
@@ -22,12 +22,11 @@ class RecordingShard(SensorShard):
         super().__init__()
         self._file = os.open(record, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
-    def take_batch(self, device: SensorDevice, batch: Any, now_ns: int) -> Watermark:
+    def take_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
         analysed = device.ledger.analysed
-        mark = super().take_batch(device, batch, now_ns)
+        super().take_batches(device, batches, now_ns)
         if (taken := device.ledger.analysed - analysed) > 0:
             os.write(self._file, f"{device.spec.id} {device.sequence - taken + 1} {device.sequence}\n".encode())
-        return mark
 
 
 def analysed(record: Path) -> dict[str, list[int]]:

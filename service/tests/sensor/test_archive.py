@@ -183,7 +183,7 @@ async def test_a_shard_keeps_what_its_devices_send_however_they_send_it(tmp_path
         device = shard.owned("b")
         assert device is not None
         request = Request.FromString(IngestRequest(devices=[batch]).SerializeToString())
-        shard.take_batch(device, request.devices[0], 1)
+        shard.take_batches(device, request.devices, 1)
         async with asyncio.timeout(20):
             while shard.devices(0)[0].ledger.analysed < 22:
                 await asyncio.sleep(0.01)

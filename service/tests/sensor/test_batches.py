@@ -73,11 +73,35 @@ def test_whatever_a_batch_says_each_item_has_one_outcome(lies: list[DeviceBatch]
         for batch in lies:
             offered += len(batch.readings) + len(batch.columns.time_ns) + len(batch.frames) + bool(batch.calibration)
             before = (device.epoch, device.sequence)
-            taken.take_batch(device, received(batch), 1)
+            taken.take_batches(device, [received(batch)], 1)
             assert (device.epoch, device.sequence) >= before  # what was acknowledged stays so
         ledger = device.ledger
         assert ledger.waiting == 0
         assert ledger.offered == offered
+
+    asyncio.run(take())
+
+
+@FUZZ
+@given(st.lists(batches, max_size=4))
+@example(
+    [DeviceBatch(epoch=1, columns=ReadingColumns(first_sequence=first, time_ns=[0] * 3)) for first in (1, 4, 2, 9)]
+)
+def test_batches_taken_together_come_to_the_same_as_one_after_the_other(several: list[DeviceBatch]) -> None:
+    async def take() -> None:
+        found = []
+        for sizes in ([1] * len(several), [len(several)]):
+            taken = shard()
+            device = taken.owned("a")
+            assert device is not None
+            left = [received(batch) for batch in several]
+            for size in sizes:
+                taken.take_batches(device, left[:size], 1)
+                left = left[size:]
+            ledger = device.ledger.message()
+            ledger.since_ns = 0
+            found.append((ledger, device.epoch, device.sequence, device._held, taken.intake.analysed))
+        assert found[0] == found[1]
 
     asyncio.run(take())
 
@@ -95,7 +119,7 @@ def test_bytes_that_are_no_batch_are_a_batch_or_an_error_and_nothing_else(text: 
         (batch,) = Request.FromString(b"\x0a" + bytes([len(text) % 128 | 128, len(text) // 128]) + text).devices
     except DecodeError:
         return
-    taken.take_batch(device, batch, 1)
+    taken.take_batches(device, [batch], 1)
     assert device.ledger.waiting == 0
 
 
@@ -105,7 +129,7 @@ def test_an_epoch_that_is_as_late_as_can_be_does_not_end_the_shard() -> None:
     assert device is not None
     for epoch, sequence in ((2**64 - 1, 1), (5, 2)):
         batch = DeviceBatch(device="a", epoch=epoch, readings=[Reading(sequence=sequence, smoke_adc=1)])
-        taken.take_batch(device, received(batch), 1)
+        taken.take_batches(device, [received(batch)], 1)
     assert dict(device.ledger.rejected) == {"older epoch": 1}
     assert device.ledger.analysed == 1
     assert device.ledger.waiting == pytest.approx(0)

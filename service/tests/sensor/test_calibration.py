@@ -69,8 +69,8 @@ def test_more_counts_than_the_converter_has_are_a_fault_of_that_device_alone() -
 def test_an_active_low_output_says_flame_by_zero() -> None:
     device = sensor(digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW)
     assert say(device, 283, 1305, 2, 1) == {}
-    assert device.single(283, 1305, 2, 1, 11 * SECOND)  # its rest changes nothing
-    assert not device.single(283, 1305, 2, 0, 12 * SECOND)
+    assert device.single(b"ADC1=283,ADC2=1305,ADC3=2,DIO=1!", 0, 11 * SECOND)  # its rest changes nothing
+    assert not device.single(b"ADC1=283,ADC2=1305,ADC3=2,DIO=0!", 0, 12 * SECOND)
     assert say(device, 283, 1305, 2, 0) == {Kind.KIND_FLAME: Level.LEVEL_PRE_ALARM}
     assert latest(device)["flame.digital"] == 1
     fleet = SensorSettings(digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW)
@@ -113,8 +113,9 @@ def test_a_reading_that_is_passed_over_would_have_changed_nothing(
 ) -> None:
     polarity = DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW if low else DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH
     devices = [sensor(converter_bits=bits, supply_ratio=supply, digital_flame=polarity) for _ in range(2)]
-    row = (share * (2**bits - 1), 0.3 * 2**bits, share * (2**bits - 1), digital)
-    if devices[0].single(*row, 11 * SECOND):
+    counts = round(share * (2**bits - 1))
+    row = (counts, round(0.3 * 2**bits), counts, digital)
+    if devices[0].single(b"ADC1=%d,ADC2=%d,ADC3=%d,DIO=%d!" % row, 0, 11 * SECOND):
         for sign in devices[1]._reading(row, 11 * SECOND):
             pytest.fail(f"{row} means {sign}")
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, Reading, ReadingColumns
-from embereye.wire.batches import CHANNELS, Request, columns_block, readings_block
+from embereye.wire.batches import CHANNELS, Request, columns_blocks, readings_block
 
 COUNTS = st.one_of(st.none(), st.integers(0, 4095).map(float))
 
@@ -53,10 +53,10 @@ def test_bytes_that_are_no_reading_are_refused_not_invented(several: list[bytes]
 
 def test_columns_become_rows_and_a_short_column_has_no_more_values() -> None:
     columns = ReadingColumns(first_sequence=7, time_ns=[0] * 3, smoke_adc=[1, 2], flame_detected=[0, math.nan, 5])
-    first, rows = columns_block([columns.SerializeToString()])
-    assert first == 7
+    firsts, counts, rows = columns_blocks([[columns.SerializeToString()], [], [columns.SerializeToString()]])
+    assert (firsts, counts) == ([7, 0, 7], [3, 0, 3])
     nan = math.nan
-    np.testing.assert_array_equal(rows, [[1, nan, nan, 0], [2, nan, nan, nan], [nan, nan, nan, 1]])
+    np.testing.assert_array_equal(rows, [[1, nan, nan, 0], [2, nan, nan, nan], [nan, nan, nan, 1]] * 2)
 
 
 TIMES = st.sampled_from([0, 5, 10**18, -1])
@@ -70,8 +70,8 @@ def test_columns_are_the_same_however_a_sender_writes_them(
 ) -> None:
     columns = ReadingColumns(first_sequence=3, time_ns=times, smoke_adc=smoke, flame_detected=digital)
     whole = columns.SerializeToString()
-    first, rows = columns_block([whole])
-    assert (first, rows.shape) == (3, (len(times), 4))
+    (first,), (count,), rows = columns_blocks([[whole]])
+    assert (first, count, rows.shape) == (3, len(times), (len(times), 4))
     known = (smoke + [math.nan] * len(times))[: len(times)]
     np.testing.assert_array_equal(rows[:, 0], known)
 
@@ -81,8 +81,8 @@ def test_columns_are_the_same_however_a_sender_writes_them(
     rest = ReadingColumns(first_sequence=3, flame_detected=digital).SerializeToString()
     turned = data.draw(st.booleans())
     for parts in ([b"".join(loose) + rest], [rest, b"".join(loose)]):
-        again, same = columns_block(parts[::-1] if turned else parts)
-        assert again == 3
+        again, _, same = columns_blocks([parts[::-1] if turned else parts])
+        assert again == [3]
         np.testing.assert_array_equal(same, rows)
 
 
@@ -94,12 +94,12 @@ def test_columns_that_are_cut_off_are_refused() -> None:
     text = ReadingColumns(time_ns=[10**18], smoke_adc=[1.0]).SerializeToString()
     for end in range(1, len(text)):
         with contextlib.suppress(DecodeError):
-            columns_block([text[:end]])
+            columns_blocks([[text[:end]]])
             assert ReadingColumns.FromString(text[:end])
     with pytest.raises(DecodeError, match="3 bytes"):
-        columns_block([b"\x12\x01\x00\x1a\x03\x00\x00\x00"])
+        columns_blocks([[b"\x12\x01\x00\x1a\x03\x00\x00\x00"]])
     with pytest.raises(DecodeError, match="time_ns"):
-        columns_block([b"\x12\x01\x80"])
+        columns_blocks([[b"\x12\x01\x80"]])
 
 
 def test_a_request_on_the_wire_is_the_one_that_was_sent() -> None:

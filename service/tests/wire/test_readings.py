@@ -1,6 +1,8 @@
 """Many lines at once mean what they mean one by one."""
 
+import math
 import random
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from embereye.wire.device import DeviceParser, SensorReading
-from embereye.wire.readings import Shape, parse_usual, shape_of
+from embereye.wire.readings import Shape, calm_reading, parse_usual, shape_of, whole_numbers
 
 
 def one_by_one(text: bytes) -> list[list[float]]:
@@ -114,3 +116,29 @@ def test_nothing_has_no_shape() -> None:
     assert shape_of(b"") is None
     assert shape_of(b"#Sensora:ADC1=2") is None
     assert parse_usual([], []) == []
+
+
+@given(st.integers(0, 5000), st.integers(0, 5000), st.data())
+@example(0, 0, None)
+@example(7, 6, None)
+def test_a_pattern_of_whole_numbers_matches_those_and_no_others(
+    low: int, high: int, data: st.DataObject | None
+) -> None:
+    pattern = re.compile(whole_numbers(low, high))
+    edges = [0, 9, 10, low - 1, low, low + 1, high - 1, high, high + 1, 999_999]
+    for number in edges + ([data.draw(st.integers(0, 6000))] if data else []):
+        if number >= 0:
+            assert bool(pattern.fullmatch(b"%d" % number)) == (low <= number <= high)
+
+
+def test_a_calm_line_is_one_whose_numbers_all_lie_in_their_bands() -> None:
+    inf = math.inf
+    calm = calm_reading(((0.0, 614.25), (0.0, 2252.2), (10.0, 1200.0), (-0.5, 0.5))).fullmatch
+    found = calm(b"ADC1=614,ADC2=0,ADC3=10,DIO=0!\r\n")
+    assert found is not None
+    assert found.groups() == (b"614", b"0", b"10", b"0")
+    for line in (b"615,ADC2=0,ADC3=10,DIO=0!", b"1,ADC2=2253,ADC3=10,DIO=0!", b"1,ADC2=0,ADC3=9,DIO=0!",
+                 b"1,ADC2=0,ADC3=10,DIO=1!", b"1,ADC2=0,ADC3=10,DIO=0", b"1.5,ADC2=0,ADC3=10,DIO=0!"):  # fmt: skip
+        assert not calm(b"ADC1=" + line)
+    assert calm_reading(((0.0, inf),) * 3 + ((0.5, inf),)).fullmatch(b"ADC1=999999,ADC2:=1,ADC3=1,MPY30=7!")
+    assert not calm_reading(((inf, inf),) * 4).fullmatch(b"ADC1=1,ADC2=1,ADC3=1,DIO=1!")

@@ -1,0 +1,140 @@
+"""What one camera does wrong is that camera's alone."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from embereye.camera import workers as workers_module
+from embereye.camera.mailbox import Tally
+
+from .conftest import assignment, device, eventually, noisy_jpeg, status_of
+
+CALM = [f"calm-{number}" for number in range(4)]
+STEPS = 12
+
+
+def coded(size, *options):
+    picture = np.random.default_rng(1).integers(0, 255, (*size, 3), dtype=np.uint8)
+    return cv2.imencode(".jpg", picture, list(options))[1].tobytes()
+
+
+def resized(jpeg, width, height):
+    """A JPEG that claims another size than it has."""
+    at = jpeg.index(b"\xff\xc0") + 5
+    return jpeg[:at] + height.to_bytes(2) + width.to_bytes(2) + jpeg[at + 4 :]
+
+
+def scrambled(jpeg):
+    scan = jpeg.index(b"\xff\xda") + 14
+    return jpeg[:scan] + np.random.default_rng(2).integers(0, 255, 4000, dtype=np.uint8).tobytes() + b"\xff\xd9"
+
+
+BOMBS = {
+    "65,500 pixels a side": resized(noisy_jpeg(), 65_500, 65_500),
+    "the largest that is decoded, with nothing in it": resized(noisy_jpeg(), 6_300, 6_300),
+    "progressive": coded((480, 640), cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+    "one pixel": coded((1, 1)),
+    "noise for a scan": scrambled(noisy_jpeg()),
+    "nothing": b"",
+}
+
+
+def push(shard, camera, image):
+    return shard._take(camera, image, 0, Tally())
+
+
+async def step(shard, number, abuse):
+    """One frame of every calm camera, between two abuses; all of them are looked at."""
+    abuse()
+    for camera in CALM:
+        push(shard, camera, noisy_jpeg(number))
+    abuse()
+    boxes = [shard._cameras[camera].mailbox for camera in CALM]
+    await eventually(lambda: all(box.ledger.analysed == number + 1 for box in boxes))
+
+
+async def watched(shard, abuse):
+    shard.apply(assignment(1, device("bad"), *map(device, CALM)))
+    for number in range(STEPS):
+        await step(shard, number, abuse)
+    for camera in CALM:
+        assert status_of(shard, camera).covered
+        assert status_of(shard, camera).ledger.analysed == STEPS
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_a_camera_that_sends_bombs_disturbs_no_other(running, bomb):
+    await watched(running.shard, lambda: push(running.shard, "bad", BOMBS[bomb]))
+    bad = running.shard._cameras["bad"].mailbox.ledger
+    await eventually(lambda: not bad.waiting)
+    assert bad.offered == bad.analysed + bad.shed.total() + bad.rejected.total() == 2 * STEPS
+
+
+async def test_a_camera_that_floods_disturbs_no_other(running):
+    frame = noisy_jpeg()
+
+    def flood():
+        for _ in range(300):
+            push(running.shard, "bad", frame)
+
+    await watched(running.shard, flood)
+    bad = running.shard._cameras["bad"].mailbox.ledger
+    assert bad.shed["superseded"] > 0.9 * bad.offered
+
+
+async def test_cameras_whose_analysis_hangs_disturb_no_other(running, monkeypatch):
+    monkeypatch.setattr(workers_module, "HANG_SECONDS", 0.05)
+    shard, gate = running.shard, threading.Event()
+    bad = [f"bad-{number}" for number in range(3)]  # more than there are threads
+    shard.apply(assignment(1, *map(device, bad), *map(device, CALM)))
+    for camera in bad:
+        shard._cameras[camera].work = lambda frame: gate.wait(30)
+        push(shard, camera, noisy_jpeg())
+    try:
+        for number in range(STEPS):
+            await step(shard, number, lambda: None)
+        await eventually(lambda: all("has been running for" in status_of(shard, camera).reason for camera in bad))
+    finally:
+        gate.set()
+    await eventually(lambda: not shard._workers.hung)
+
+
+async def test_a_camera_that_is_refused_is_dark_and_says_why_and_the_others_go_on(running):
+    shard = running.shard
+    await watched(shard, lambda: push(shard, "bad", noisy_jpeg()))
+    shard._cameras["bad"].refused = "refused: it needs more than there is"
+    analysed = shard._cameras["bad"].mailbox.ledger.analysed
+    for number in range(STEPS, STEPS + 3):
+        await step(shard, number, lambda: push(shard, "bad", noisy_jpeg()))
+    status = status_of(shard, "bad")
+    assert not status.covered
+    assert status.reason == "refused: it needs more than there is"
+    assert status.ledger.shed["refused"]
+    assert status.ledger.analysed <= analysed + 1
+
+
+def resident_kb():
+    return int(Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0])
+
+
+@pytest.mark.slow
+async def test_memory_stays_what_it_is_over_a_long_run(running):
+    cameras = [f"camera-{number}" for number in range(30)]
+    running.shard.apply(assignment(1, *map(device, cameras)))
+    frames = [noisy_jpeg(number, (240, 320)) for number in range(20)]
+    boxes = [running.shard._cameras[camera].mailbox for camera in cameras]
+    sizes, deadline, number = [], time.monotonic() + 40, 0
+    while time.monotonic() < deadline:
+        for camera in cameras:
+            push(running.shard, camera, frames[number % len(frames)])
+        await eventually(lambda: not any(box.ledger.waiting for box in boxes))
+        await asyncio.sleep(0.01)
+        number += 1
+        sizes.append(resident_kb())
+    settled = sizes[len(sizes) // 3]
+    assert sizes[-1] - settled < 8 * 1024

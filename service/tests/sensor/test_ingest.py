@@ -1,0 +1,85 @@
+"""Streams of gRPC senders: what they cost when they flood, and when they do not listen."""
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from embereye.sensor.ingest import MOST_RESPONSES, WINDOW_BYTES, _sized
+from embereye.sensor.shard import SensorShard
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
+from embereye.v1.shard_pb2 import Assignment
+from embereye.v1.types_pb2 import Device
+
+
+class Sender:
+    """The other end of a stream: sends `requests`, each counted as `size` bytes, and reads once it is told to."""
+
+    def __init__(self, requests: list[IngestRequest], size: int) -> None:
+        self.listens = asyncio.Event()
+        self.sent = 0
+        self.heard: list[IngestResponse] = []
+        self._requests = requests
+        self._size = size
+
+    async def read(self) -> Any:
+        await asyncio.sleep(0)
+        if self.sent == len(self._requests):
+            return grpc.aio.EOF
+        self.sent += 1
+        return _sized(self._requests[self.sent - 1].SerializeToString())[0], self._size
+
+    async def write(self, response: IngestResponse) -> None:
+        await self.listens.wait()
+        self.heard.append(response)
+
+
+def requests(count: int) -> list[IngestRequest]:
+    return [
+        IngestRequest(devices=[DeviceBatch(device="a", epoch=1, readings=[Reading(sequence=number, smoke_adc=280)])])
+        for number in range(1, count + 1)
+    ]
+
+
+def shard() -> SensorShard:
+    found = SensorShard()
+    found.apply(Assignment(fleet="f", epoch=1, devices=[Device(id="a", zone="hall")]))
+    return found
+
+
+async def test_a_sender_that_reads_no_acknowledgement_is_read_no_further() -> None:
+    taken, sender = shard(), Sender(requests(200), WINDOW_BYTES)
+    stream = asyncio.create_task(taken._ingest.Stream(None, sender))
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert sender.sent < 2 * MOST_RESPONSES
+    sender.listens.set()
+    await stream
+    assert sender.heard[-1].ack.watermarks[0].sequence == 200
+    device = taken.owned("a")
+    assert device is not None
+    assert device.ledger.analysed == 200
+
+
+async def test_what_a_flood_brings_is_acknowledged_together_and_in_full_at_its_end() -> None:
+    taken, sender = shard(), Sender(requests(200), 100)
+    sender.listens.set()
+    await taken._ingest.Stream(None, sender)
+    assert sender.heard[-1].ack.watermarks[0].sequence == 200
+    assert len(sender.heard) < 200
+
+
+async def test_columns_that_are_none_cost_neither_their_neighbours_nor_the_stream() -> None:
+    good = [ReadingColumns(first_sequence=first, time_ns=[0, 0], smoke_adc=[280, 281]) for first in (1, 5)]
+    cut_off = b"\x12\x01\x00\x1a\x03\x00\x00\x00"  # one time, and three quarters of a float
+    batches = [
+        _sized(b"\x0a" + bytes([len(columns) + 7]) + b"\x0a\x01a\x10\x01\x22" + bytes([len(columns)]) + columns)[0]
+        for columns in (good[0].SerializeToString(), cut_off, good[1].SerializeToString())
+    ]
+    taken = shard()
+    device = taken.owned("a")
+    assert device is not None
+    device.epoch = 1
+    taken.take_batches(device, [batch.devices[0] for batch in batches], 1)
+    assert (device.sequence, device.ledger.analysed) == (6, 4)
+    assert dict(device.ledger.rejected) == {"bad batch": 1}
