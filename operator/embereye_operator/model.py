@@ -530,7 +530,7 @@ class FleetRate(Resource):
 class ScoreThreshold(Resource):
     """A detector's threshold."""
 
-    # 0.5 is where every term of the detectors stands at its own limit; real fires score 0.55 to 0.7.
+    # 0.5 are even odds; real fires score 0.7 to 0.99.
     threshold: float = described("Score from 0 to 1 that is reported as an alarm.", default=0.5, minimum=0, maximum=1)
 
 

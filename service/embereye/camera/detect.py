@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--detectors", default="", metavar="NAME,…",
                         help=f"which of {', '.join(AVAILABLE)} run (default: all)")  # fmt: skip
     parser.add_argument("--fps", type=float, default=0.0, metavar="N",
-                        help="look as a camera of N frames/s would (default: all frames there are)")  # fmt: skip
+                        help="look as a camera of N frames/s would (default: all there are)")  # fmt: skip
     parser.add_argument("--for", type=float, default=STREAM_SECONDS, dest="seconds", metavar="SECONDS",
                         help=f"how long to look at a stream (default {STREAM_SECONDS:g})")  # fmt: skip
     parser.add_argument(

@@ -89,6 +89,12 @@ def core_coloured(blue: Picture, green: Picture, red: Picture, limits: FlameThre
     return hot
 
 
+def disturbed(swinging: Picture, flickering: Picture, limits: FlameThresholds) -> bool:
+    """Whether a picture swings as a whole: the camera moves, or the scene is another one."""
+    others = cv2.countNonZero(swinging) - cv2.countNonZero(flickering)
+    return others > limits.disturbed_share * swinging.size
+
+
 class FlameDetector:
     """The temporal memory of one camera. Feed it every frame; a gap or a step back in time starts it anew."""
 
@@ -138,6 +144,8 @@ class FlameDetector:
         self._steps.append(_Step(time_ns, red, green, colour))
         swinging, flickering = self._swing(time_ns)
         if swinging is not None and flickering is not None:
+            if disturbed(swinging, flickering, limits):
+                return self._result  # nothing is learnt from such a frame, and nothing is held by it
             self._remember(swinging, flickering, blue, time_ns, elapsed)
         if not self._awake_ns:
             return self._result
@@ -164,15 +172,15 @@ class FlameDetector:
             return None, None
         # Half the second difference, in eight bits: |(newest + first) / 2 - middle|.
         swing = cv2.absdiff(cv2.addWeighted(last.green, 0.5, first.green, 0.5, 0.0), middle.green)
-        swinging = at_least(swing, 0.5 * limits.swing_min * self._white / 255.0 + 1)  # type: ignore[arg-type]
+        # Noise swings too: half of the picture, whatever moves in the rest, tells how much there is.
+        noise = float(np.median(swing[4::8, 4::8])) if swing.size > 256 else 0.0
+        limit = min(max(limits.swing_min * self._white / 255.0, limits.swing_over_noise * noise), limits.swing_most)
+        swinging = at_least(swing, 0.5 * limit + 1)  # type: ignore[arg-type]
         return swinging, both(swinging, coloured)  # type: ignore[arg-type]
 
     def _remember(self, swinging: Picture, flickering: Picture, blue: Picture, time_ns: int, elapsed_ns: int) -> None:
         limits, last = self.limits, self._steps[-1]
-        count = cv2.countNonZero(flickering)
-        if cv2.countNonZero(swinging) - count > limits.disturbed_share * swinging.size:
-            return
-        if count > FEW:
+        if cv2.countNonZero(flickering) > FEW:
             if not self._awake_ns:
                 self._occupancy[:] = last.colour > 0  # what stood there before is not known: as if it always had
                 self._traits[:] = [limits.weights[name].neutral for name in TRAITS]

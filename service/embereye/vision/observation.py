@@ -13,7 +13,7 @@ class Finding:
 
     kind: Kind.ValueType
     level: Level.ValueType  # after persistence; LEVEL_CLEAR: nothing suspicious
-    score: float = 0.0  # 0..1; at 0.5 every term is just at its limit
+    score: float = 0.0  # 0..1; at 0.5 it is as likely as not
     box: Box | None = None
     terms: tuple[Term, ...] = ()
     held_ns: int = 0  # for how long the sign has lasted, its gaps taken off; above 0 it is suspected

@@ -71,6 +71,7 @@ class SmokeDetector:
         self._colour = np.zeros((rows, columns, 3), np.float32)  # of the background
         self._learnt_ns = 0  # how long the background has been learnt
         self._held = np.zeros((rows, columns), np.float32)  # seconds
+        self._lasting = np.zeros((rows, columns), np.float32)  # share of the latest looks that saw a veil
         self._shares: deque[float] = deque(maxlen=4)  # of the blocks that are veiled, at the last looks
         self._result = Smoke()
 
@@ -100,7 +101,8 @@ class SmokeDetector:
         if self._stepped(veil):
             self._begin(grey, frame)
             return self._result
-        clouds = self._clouds(veil, candidates, frame)
+        self._lasting += limits.lasting_rate * (candidates - self._lasting)
+        clouds = self._clouds(veil, candidates & (self._lasting > limits.lasting_min), frame)
         self._hold([cloud for cloud in clouds if cloud.odds >= self._even], elapsed / SECOND)
         self._learn(frame, grey, candidates, disturbed, elapsed)
         self._conclude(clouds)

@@ -82,6 +82,8 @@ class FlameThresholds:
     step_ns: int = 60_000_000
     step_max_ns: int = 700_000_000  # longer gaps say nothing about flicker
     swing_min: float = 20.0  # counts of green (red saturates); sensor and coding noise stay under 12
+    swing_over_noise: float = 9.0  # times the median of half the second difference: 3 standard deviations of noise
+    swing_most: float = 40.0  # counts; flames swing by more in the worst of noise
     flicker_min: float = 0.25  # share of the time that a pixel swings; an edge that passes swings for a few frames
     occupancy_min: float = 0.20  # share of the time that a pixel has a flame's colour
     memory_ns: int = 1_000_000_000  # time constant of both shares
@@ -144,6 +146,9 @@ class SmokeThresholds:
     airlight_min: float = 60.0  # counts; a shadow adds nothing of its own, it is a veil of 0 to 40
     airlight_max: float = 245.0
     shift_min: float = 4.0  # counts by which the block has to become brighter or darker: defocus does neither
+    # A block has to be veiled most of the time: cars and waves veil it for a look or two.
+    lasting_rate: float = 0.15  # of a look in that share: six looks, 1.5 s
+    lasting_min: float = 0.5
     blocks_min: int = 8
     weights: Mapping[str, Weight] = field(default_factory=_smoke_weights)
     prior: float = -0.5
@@ -153,9 +158,9 @@ class SmokeThresholds:
     step_held_s: float = 1.0
     # Persistence. Dust, breath and steam thin out within 4 to 10 s; a source goes on.
     pre_alarm_ns: int = 12_000_000_000
-    alarm_ns: int = 15_000_000_000
-    held_max_ns: int = 20_000_000_000
-    decay: float = 0.5  # of the held time lost per time without evidence: clouds have gaps
+    alarm_ns: int = 16_000_000_000
+    held_max_ns: int = 30_000_000_000
+    decay: float = 1.0  # of the held time lost per time without evidence: traffic and waves are veils now and then
     score_min: float = 0.5  # even odds
 
 

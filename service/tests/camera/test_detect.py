@@ -106,7 +106,7 @@ def test_an_annotated_video_plays_as_long_as_the_recording(folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--detectors", "flame,ghosts", "x.mp4"], '--detectors: "ghosts" is not one of flame, motion, smoke'),
+        (["--detectors", "flame,ghosts", "x.mp4"], '--detectors: "ghosts" is not one of flame, heat, motion, smoke'),
         (["--fps", "-3", "x.mp4"], "--fps -3 is not"),
         (["--annotate", "o.mp4", "a.mp4", "b.mp4"], "takes one recording, not 2"),
     ],

@@ -160,6 +160,12 @@ def grinder_sparks(t, random):
     return picture
 
 
+def noise_of_the_night(t, random):
+    """What a cheap camera makes of a floor under an orange lamp."""
+    picture = glow(0.4 * ROOM, 80, 60, 35, (20, 110, 190))
+    return picture + random.normal(0, 7, ROOM.shape)
+
+
 def light_comes_and_goes(t, random):
     return ROOM * (1.0 + 0.35 * np.sin(2 * np.pi * 0.8 * t)) + (0, 10, 30)
 
@@ -179,6 +185,7 @@ LOOKALIKES = {
     "cloth": cloth_waves,
     "leaves": leaves_in_wind,
     "lamps on a wet floor": lamps_on_a_wet_floor,
+    "noise": noise_of_the_night,
     "sparks": grinder_sparks,
     "light that comes and goes": light_comes_and_goes,
 }
@@ -225,6 +232,15 @@ def test_a_flame_among_them_is_found_at_any_usual_frame_rate(rate):
 @pytest.mark.parametrize("quality", [30, 60, 90])
 def test_a_flame_is_found_in_pictures_of_any_usual_quality(quality):
     assert watch(candle(24), 15.0, seconds=8, quality=quality) == Level.LEVEL_ALARM
+
+
+def test_a_flame_that_stays_is_not_forgotten():
+    random, detector, levels = np.random.default_rng(11), Detector(), []
+    for number in range(100 * 6):
+        picture = np.clip(candle(24)(number / 6, random) + random.normal(0, 3, ROOM.shape), 0, 255).astype(np.uint8)
+        levels.append(detector.detect(picture, START + int(number / 6 * 1e9)).level)
+    assert min(levels[60:]) >= Level.LEVEL_PRE_ALARM  # the evidence keeps the level it once had
+    assert levels[-60:].count(Level.LEVEL_ALARM) > 30
 
 
 def test_a_flame_without_colour_is_not_found():
