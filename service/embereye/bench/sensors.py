@@ -473,7 +473,7 @@ async def _send_until_drained(sender: _Sender, links: list[grpc.aio.Channel], ra
 
 def drain(scale: Scale) -> Result:
     """SIGTERM of a shard with 100 live gRPC streams."""
-    runs = [asyncio.run(_drain_once(100, 2.0)) for _ in range(max(1, scale.rounds // 2))]
+    runs = [asyncio.run(_drain_once(100, 2.0)) for _ in range(max(3, scale.rounds))]
     value, baseline = median([run[0] for run in runs]), median([run[3] for run in runs])
     lost, doubled = sum(run[1] for run in runs), sum(run[2] for run in runs)
     ok = value <= 100 and not lost and not doubled
