@@ -20,6 +20,18 @@ HOST = "127.0.0.1"
 CHUNK = 128 * 1024  # bytes per send of a flood
 
 
+def end(process: "subprocess.Popen[str]") -> None:
+    """Close what `process` reads, at which it ends; one that does not is killed."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Server:
     """A process of `embereye.bench.server`; its CPU seconds and counters on request."""
 
@@ -67,14 +79,7 @@ class Server:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
 
 
 def reading_line(device: str, dice: random.Random) -> bytes:

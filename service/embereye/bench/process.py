@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 from google.protobuf import json_format
 
-from embereye.bench.load import HOST
+from embereye.bench.load import HOST, end
 from embereye.v1.shard_pb2 import Assignment, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 
@@ -186,11 +186,4 @@ class Sender:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
