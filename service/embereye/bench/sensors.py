@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from embereye.bench.load import (
 from embereye.bench.report import Result, Scale, median
 from embereye.bench.server import assignment
 from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.process.lifecycle import first_of
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
@@ -44,6 +45,8 @@ from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 
+HANDOVER_SECONDS = 20.0  # for every sender to be taken over, before the measurement is given up
+SETTLE_SECONDS = 5.0  # for what a sender has sent to be acknowledged
 IDENTITY = (lambda message: message, lambda message: message)
 
 
@@ -373,9 +376,7 @@ async def _drain_once(streams: int, rate: float) -> tuple[float, int, int, float
             await asyncio.sleep(1.0)
             at = time.perf_counter()
             first.process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(20):
-                while not all(sender.over_at for sender in senders):
-                    await asyncio.sleep(0.002)
+            await _all_over(senders, tasks)
             await asyncio.sleep(0.2)
             over.set()
             await asyncio.gather(*tasks)
@@ -397,6 +398,35 @@ async def _drain_once(streams: int, rate: float) -> tuple[float, int, int, float
                 shard.process.terminate()
             for shard in (first, second):
                 shard.process.wait(10)
+
+
+async def _all_over(senders: list[_Sender], tasks: Sequence[asyncio.Future[None]]) -> None:
+    """Wait until the second shard has acknowledged something to every sender; raises what one of `tasks` died of."""
+    try:
+        async with asyncio.timeout(HANDOVER_SECONDS):
+            while not all(sender.over_at for sender in senders):
+                for task in tasks:
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(0.002)
+    except TimeoutError:
+        left = [sender.device for sender in senders if not sender.over_at]
+        raise RuntimeError(
+            f"{len(left)} senders, {left[0]} among them, had no acknowledgement of the second shard after "
+            f"{HANDOVER_SECONDS:g} s"
+        ) from None
+
+
+async def _settle(sender: _Sender, number: int, settled: asyncio.Event, reader: asyncio.Future[None]) -> None:
+    """Wait until all that was sent is acknowledged, or the first shard's stream is over: the second gets the rest."""
+    if not settled.is_set():
+        await first_of(settled.wait(), asyncio.wait([reader]), timeout=SETTLE_SECONDS)
+    cause = reader.exception() if reader.done() else None
+    if settled.is_set() or (reader.done() and not number):
+        return
+    why = "its stream is over" if reader.done() else f"nothing more came in {SETTLE_SECONDS:g} s"
+    known = f"acknowledged up to {sender.acknowledged[number]} of {sender.sequence}"
+    raise RuntimeError(f"{sender.device}: shard {number} {known}, and {why}") from cause
 
 
 async def _send_until_drained(sender: _Sender, links: list[grpc.aio.Channel], rate: float, over: asyncio.Event) -> None:
@@ -435,7 +465,7 @@ async def _send_until_drained(sender: _Sender, links: list[grpc.aio.Channel], ra
             await write(sequences=[sender.sequence])
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), 1 / rate)
-        await settled.wait()
+        await _settle(sender, number, settled, reader)
         reader.cancel()
         unacknowledged = list(range(sender.acknowledged[0] + 1, sender.sequence + 1))
         call.cancel()
@@ -443,7 +473,7 @@ async def _send_until_drained(sender: _Sender, links: list[grpc.aio.Channel], ra
 
 def drain(scale: Scale) -> Result:
     """SIGTERM of a shard with 100 live gRPC streams."""
-    runs = [asyncio.run(_drain_once(100, 2.0)) for _ in range(max(1, scale.rounds // 2))]
+    runs = [asyncio.run(_drain_once(100, 2.0)) for _ in range(max(3, scale.rounds))]
     value, baseline = median([run[0] for run in runs]), median([run[3] for run in runs])
     lost, doubled = sum(run[1] for run in runs), sum(run[2] for run in runs)
     ok = value <= 100 and not lost and not doubled

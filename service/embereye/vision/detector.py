@@ -70,7 +70,7 @@ class Detector:
 
     def _finding(self, kind: Kind.ValueType, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds) -> Finding:
         level: Level.ValueType = Level.LEVEL_CLEAR
-        if seen.held_ns >= limits.alarm_ns:
+        if seen.held_ns >= (seen.needed_ns if isinstance(seen, Flame) else limits.alarm_ns):
             level = Level.LEVEL_ALARM
         elif seen.held_ns >= limits.pre_alarm_ns:
             level = Level.LEVEL_PRE_ALARM

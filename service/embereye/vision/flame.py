@@ -38,6 +38,7 @@ class Flame:
 
     score: float = 0.0  # of the best site, 0..1
     held_ns: int = 0  # how long that site has been a flame
+    needed_ns: int = FlameThresholds.alarm_ns  # how long it has to be one for an alarm
     box: Pixels | None = None
     terms: tuple[Term, ...] = ()
 
@@ -230,12 +231,17 @@ class FlameDetector:
             self._hold(sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
         best = max(sites, key=lambda site: (self._held_at(site), site.score), default=None)
         held = float(self._held.max(initial=0.0)) if self._holding else 0.0
-        self._result = Flame(
-            score=best.score if best else 0.0,
-            held_ns=int(held * SECOND),
-            box=best.box if best else None,
-            terms=self._terms(best, held) if best else (),
-        )
+        if best is None:
+            self._result = Flame(held_ns=int(held * SECOND))
+            return
+        needed_ns = self._needed(best)
+        self._result = Flame(best.score, int(held * SECOND), needed_ns, best.box, self._terms(best, held, needed_ns))
+
+    def _needed(self, site: _Site) -> int:
+        """For how long `site` has to be a flame."""
+        limits = self.limits
+        large = np.count_nonzero(site.mask) >= limits.large_share * mask_size(self._shape)
+        return limits.alarm_large_ns if large and site.score >= limits.large_score else limits.alarm_ns
 
     def _held_at(self, site: _Site) -> float:
         x, y, width, height = site.box
@@ -331,10 +337,10 @@ class FlameDetector:
         np.clip(self._held, 0.0, longest / SECOND, out=self._held)
         self._holding = bool(self._held.any())
 
-    def _terms(self, site: _Site, held: float) -> tuple[Term, ...]:
+    def _terms(self, site: _Site, held: float, needed_ns: int) -> tuple[Term, ...]:
         limits = self.limits
         terms = [weight.term("flame", name, site.values[name]) for name, weight in limits.weights.items()]
-        terms.append(Term(name="flame.held", value=held, threshold=limits.alarm_ns / SECOND, unit="s"))
+        terms.append(Term(name="flame.held", value=held, threshold=needed_ns / SECOND, unit="s"))
         return tuple(terms)
 
 

@@ -106,6 +106,11 @@ class FlameThresholds:
     # Persistence: the same pixels, not the same picture. What walks or drives by holds no pixel this long.
     pre_alarm_ns: int = 800_000_000
     alarm_ns: int = 2_700_000_000
+    # A large site is many flickering pixels that do not know of each other: where they speak clearly, that is as much
+    # evidence in less time, too little to have seen slow repetition, which no large lookalike needed to be told by.
+    large_share: float = 0.02  # of the picture
+    large_score: float = 0.8
+    alarm_large_ns: int = 2_000_000_000
     held_max_ns: int = 6_000_000_000  # so that an end is noticed after a few seconds
     decay: float = 0.5  # of the held time lost per time without evidence: flames dip
     decay_most: float = 1.5  # … and where there is evidence against a flame

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
@@ -103,6 +105,20 @@ def test_a_fire_is_found_when_frames_come_irregularly(fire):
             levels.append(detector.detect(picture, START + int(number / 15 * SECOND) + number % 3 * 8_000_000).level)
     assert time_ns == START
     assert max(levels) == Level.LEVEL_ALARM
+
+
+def test_a_large_clear_flame_needs_less_time(room):
+    fire = decoded(room.fire(3.0, 90, 15.0))
+
+    def first_alarm(limits):
+        seen = watch(fire, detector=Detector(limits))
+        number = [observation.level for observation in seen].index(Level.LEVEL_ALARM)
+        return number, {term.name: term for term in seen[number].findings[0].terms}["flame.held"].threshold
+
+    limits = FlameThresholds()
+    soon, needed = first_alarm(limits)
+    assert needed == limits.alarm_large_ns / SECOND
+    assert soon < first_alarm(replace(limits, large_share=1.0))[0]
 
 
 def test_the_alarm_ends_some_seconds_after_the_fire(quiet, fire):
