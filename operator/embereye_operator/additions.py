@@ -47,7 +47,8 @@ def build_scaled_object(fleet: Fleet, metadata: Manifest, prometheus: str) -> Ma
             "pollingInterval": 5,
             "minReplicaCount": limits.min_shards,
             "maxReplicaCount": limits.max_shards,
-            # A KEDA before 2.17 drops `behavior` and goes to `replicas`: too many shards rather than too few.
+            # Should KEDA not honour `behavior`, which its documentation has from 2.17 on, it goes to `replicas`: too
+            # many shards rather than too few.
             "fallback": {"failureThreshold": 3, "replicas": limits.max_shards, "behavior": "currentReplicas"},
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(fleet)}},
             "triggers": [

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -91,7 +91,8 @@ class Controller:
         self._synced = asyncio.Event()
         self._beat = time.monotonic()
         self._resynced = time.monotonic()
-        self._lagging_since = 0.0  # monotonic seconds; 0: watches keep up
+        self._lagging_since = 0.0  # monotonic seconds of the first list that told more; 0: watches keep up
+        self._watches_stopped = False
 
     def observe(self, type_: str | None, manifest: Manifest) -> None:
         """Take a watch event."""
@@ -131,7 +132,7 @@ class Controller:
         now = time.monotonic()
         if now - self._beat > 5 * PERIOD:
             return f"the event loop has not ticked for {now - self._beat:.0f} s"
-        if self._lagging_since and now - self._lagging_since > STALE:
+        if self._watches_stopped:
             return "watches have stopped telling what lists tell"
         if self._leads() and self._fleets():
             idle = now - max(self._ended, self._led)
@@ -159,7 +160,7 @@ class Controller:
                 continue
             backoff.reset()
             failing = ""
-            self._judge_watches(missed if self._synced.is_set() else [])
+            self.judge_watches(missed if self._synced.is_set() else [], time.monotonic())
             if self._leads():
                 self._queue_all()
             self._synced.set()
@@ -168,12 +169,15 @@ class Controller:
             # Lists of many objects cost more than what watches may have missed is worth.
             await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))
 
-    def _judge_watches(self, missed: list[ObjectKey]) -> None:
-        # One object may be listed before its event arrives; a watch that is dead misses more every time.
+    def judge_watches(self, missed: Sequence[ObjectKey], now: float) -> None:
+        """Take what a complete list told at `now`, in monotonic seconds, and the watches had not."""
+        # One object may be listed before its event arrives; a watch that is dead misses more every time. The next
+        # list says which it was, and of many objects it comes late: until then nothing is known to be wrong.
         if not missed:
             self._lagging_since = 0.0
         elif not self._lagging_since:
-            self._lagging_since = time.monotonic()
+            self._lagging_since = now
+        self._watches_stopped = bool(missed) and now - self._lagging_since > STALE
         if missed:
             logger.info("a list told %d changes before the watches did", len(missed))
 

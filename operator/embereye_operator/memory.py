@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embereye.v1.roster_pb2 import FleetRoster
-from embereye.v1.shard_pb2 import ShardStatus
+from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.autoscale import DEFAULT_LEAD, Scaler
 from embereye_operator.model import FleetStatus
@@ -36,6 +36,7 @@ class Memory:
     silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
     waiting: dict[str, int] = field(default_factory=dict)  # device that is handed over → since when we see it
     leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it is to go
+    redeclared: dict[str, int] = field(default_factory=dict)  # device → the epoch that first declares it as it is
     scaler: Scaler = field(default_factory=Scaler)
     lead: float = DEFAULT_LEAD  # seconds from a new shard's making until it answers
     _coming: dict[str, int] = field(default_factory=dict)  # shard → since when it exists without answering
@@ -113,6 +114,15 @@ class Memory:
     def leaves(self, shards: Collection[str], now: int) -> None:
         """Note which shards are to go."""
         self.leaving = {shard: self.leaving.get(shard, now) for shard in shards}
+
+    def redeclares(self, before: Mapping[str, Assignment | None], after: Mapping[str, Assignment], epoch: int) -> None:
+        """Note which devices `epoch` declares otherwise: under an older one something else is watched by their name."""
+        known, now = (
+            {device.id: device for assignment in assignments.values() if assignment for device in assignment.devices}
+            for assignments in (before, after)
+        )
+        changed = {device: epoch for device in now if known and known.get(device) != now[device]}
+        self.redeclared = {device: first for device, first in self.redeclared.items() if device in now} | changed
 
     def uneven_for_long(self, uneven: bool, now: int) -> bool:
         """Whether loads have differed too much for long enough to move devices for it."""

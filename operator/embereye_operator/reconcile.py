@@ -217,6 +217,8 @@ class _Pass:
         self.epoch = next_epoch(assignments, await self._assigned(), self._epoch_floor(), moved=moved)
         for assignment in assignments.values():
             assignment.epoch = self.epoch
+        if self.epoch != self.record.epoch:
+            self.memory.redeclares(await self._assigned(), assignments, self.epoch)
         plan = self.plan
         record = Record(self.epoch, plan.placement, tuple(plan.members), tuple(self.wanted), plan.moving)
         desired = build_children(
@@ -497,6 +499,7 @@ class _Pass:
             epoch=self.epoch,
             placement=self.plan.placement,
             moving=self.plan.moving,
+            redeclared=self.memory.redeclared,
             members=self.plan.members,
             wanted=self.wanted,
             existing=self.existing,

@@ -36,6 +36,7 @@ class Facts:
     epoch: int  # of the placement in force
     placement: Mapping[str, str]  # device id → shard
     moving: Mapping[str, Move]  # device id → the shard that still watches it, too
+    redeclared: Mapping[str, int]  # device id → the epoch that first declares it as it is
     members: Sequence[str]  # shards that may own devices
     wanted: Sequence[str]  # shards that there should be
     existing: Sequence[str]  # shards that there are
@@ -204,9 +205,14 @@ def _metrics_available(facts: Facts) -> Condition:
 
 def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
     before = {entry.id: entry for entry in previous.dark}
-    # Under whichever epoch: a shard that has not heard of the latest one watches what it owned before all the same.
+    # Under an older epoch, too: a shard that has not heard of the latest one watches what it owned before all the same.
+    # Not, though, where that was another camera, or in another zone: what is declared is watched by nobody yet.
     reported = {
-        (shard, device.id): device for shard, status in facts.statuses.items() if status for device in status.devices
+        (shard, device.id): device
+        for shard, status in facts.statuses.items()
+        if status
+        for device in status.devices
+        if status.epoch >= facts.redeclared.get(device.id, 0)
     }
     dark = []
     for device in facts.devices:

@@ -30,6 +30,7 @@ class FakeShard:
     dark: dict[str, str] = field(default_factory=dict)  # device → reason
     degraded: dict[str, str] = field(default_factory=dict)  # likewise
     draining: bool = False
+    refuses: str = ""  # why it takes no assignment
     reachable: bool = True
     load: Load = field(default_factory=Load)
     slow: int = 0  # passes from owning a device to covering it
@@ -42,6 +43,8 @@ class FakeShard:
         return self.dark.get(device, "never heard" if device in self.waiting else "")
 
     def take(self, assignment: Assignment) -> AssignResponse:
+        if self.refuses:
+            return AssignResponse(accepted=False, epoch=self.assignment.epoch, reason=self.refuses)
         if assignment.epoch < self.assignment.epoch:
             return AssignResponse(accepted=False, epoch=self.assignment.epoch, reason="older")
         before = {device.id for device in self.assignment.devices}

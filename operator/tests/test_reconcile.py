@@ -224,6 +224,54 @@ async def test_a_shard_that_cannot_be_reached_darkens_its_devices_and_is_named()
     assert record(world)["epoch"] == 1, "an owner that is away for a moment stays the owner"
 
 
+async def test_the_word_of_a_shard_that_is_an_epoch_behind_counts_for_what_it_still_watches() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    world.runtime.shards["hall-sensors-0"].refuses = "not now"
+    world.manifest = fleet_of(deadline="7s")
+    outcome = await world.step()
+    assert condition(outcome.status, "Ready")[0] == "False"
+    assert condition(outcome.status, "Covered")[0] == "True"
+
+
+async def test_a_device_that_is_declared_anew_is_dark_until_its_shard_has_heard_of_it() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    behind = world.runtime.shards["hall-sensors-0"]
+    behind.refuses = "not now"
+    world.manifest = fleet_of()
+    world.manifest["spec"]["sensors"][3]["zone"] = "yard"
+    for _ in range(3):
+        outcome = await world.step()
+        assert condition(outcome.status, "Covered") == (
+            "False",
+            "DevicesDark",
+            "1 of 12 devices are dark: s-03 (hall-sensors-0 works under epoch 1, not yet under 2)",
+        )
+    behind.refuses = ""
+    outcome = await world.settle()
+    assert condition(outcome.status, "Covered")[0] == "True"
+
+
+async def test_a_shard_that_still_watches_what_was_taken_from_it_does_not_cover_it() -> None:
+    world = World(fleet_of(shards=2))
+    await world.settle()
+    behind, other = (world.runtime.shards[f"hall-sensors-{index}"] for index in (0, 1))
+    behind.refuses = "not now"
+    told = record(world)
+    taken = next(device for device, owner in told["devices"].items() if owner == behind.name)
+    told["devices"][taken] = other.name
+    world.runtime.objects[PLACEMENT]["data"][PLACEMENT_KEY] = json.dumps(told)
+    other.dark[taken] = "never heard"
+    outcome = await world.step()
+    assert taken in {device.id for device in behind.assignment.devices}, "it still has it, and says so"
+    assert condition(outcome.status, "Covered") == (
+        "False",
+        "DevicesDark",
+        f"1 of 12 devices are dark: {taken} (never heard)",
+    )
+
+
 async def test_a_dark_device_is_named_with_its_reason() -> None:
     world = World(fleet_of())
     await world.settle()
