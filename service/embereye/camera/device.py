@@ -284,7 +284,13 @@ class CameraDevice:
         fault = self._reception.fault(now)
         if fault and now - self.mailbox.rejected_ns <= self.deadline_ns:
             return f"{fault}; at last: {self.mailbox.rejected_reason}"
-        return fault or ("" if self._builtin else self.degraded(now))
+        return fault or self._lateness(now) or ("" if self._builtin else self.degraded(now))
+
+    def _lateness(self, now: int) -> str:
+        late = self._reception.late_ns
+        if late <= self.deadline_ns or now - self.watch.heard_ns > self.deadline_ns:
+            return ""
+        return f"its pictures arrive {late / SECOND:.1f} s late: they wait in the network, or the shard is overloaded"
 
     @property
     def _unsuited(self) -> str:

@@ -13,6 +13,7 @@ DAMAGED_SHARE = 0.5
 JUMPS = 3  # in the window
 JUMP_NS = SECOND  # that a time stamp runs ahead of our clock at once
 STILL_NS = 2 * SECOND  # that a time stamp may stand while frames arrive
+DRIFT = 0.01  # of elapsed time: by so much two clocks may part, or a way become longer for good
 
 
 @dataclass
@@ -25,6 +26,8 @@ class Reception:
     _stamp_ns: int = 0
     _stamped_ns: int = 0  # when the stamp before arrived
     _stood_since_ns: int = 0  # 0: the stamp advances
+    _least_ns: int = 0  # from stamp to arrival at best: the way, and by how much the clocks differ
+    late_ns: int = 0  # by how much more the latest frame took: it has waited somewhere on its way
 
     def frame(self, damage: float, now_ns: int) -> None:
         """Note a frame of which `damage` (0..1) is unusable."""
@@ -51,6 +54,12 @@ class Reception:
                 # What a network holds up comes late, but its stamps do not run ahead.
                 if advance < 0 or advance - (now_ns - self._stamped_ns) > JUMP_NS:
                     self._jumps.append((now_ns, advance))
+                    self._least_ns = now_ns - time_ns  # the clock was set
+            self._least_ns += int(DRIFT * max(0, now_ns - self._stamped_ns))
+            self._least_ns = min(self._least_ns, now_ns - time_ns)
+            self.late_ns = now_ns - time_ns - self._least_ns
+        else:
+            self._least_ns = now_ns - time_ns
         self._stamp_ns, self._stamped_ns = time_ns, now_ns
 
     def fault(self, now_ns: int) -> str:

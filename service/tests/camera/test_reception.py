@@ -89,3 +89,24 @@ def test_a_clock_that_runs_again_is_no_fault_after_a_while():
         now += STEP
         reception.stamp(9 * SECOND + number * STEP, now)
     assert reception.fault(now) == ""
+
+
+def test_frames_that_wait_longer_and_longer_are_late_by_what_they_waited():
+    stamps = [n * STEP for n in range(20)] + [2 * SECOND + n * STEP // 2 for n in range(60)]
+    reception, _ = received(stamps=stamps)
+    assert reception.late_ns == pytest.approx(3 * SECOND, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "stamps",
+    [
+        [n * STEP for n in range(50)],
+        [-30 * SECOND + n * STEP for n in range(50)],  # a clock that is wrong
+        [n * STEP * 1.005 for n in range(1_000)],  # … and runs a little fast
+        [n * STEP * 0.995 for n in range(1_000)],
+        [*(n * STEP for n in range(50)), *(n * STEP - 40 * SECOND for n in range(50))],  # … and was set
+    ],
+)
+def test_the_clock_of_a_sender_does_not_make_its_frames_late(stamps):
+    reception, _ = received(stamps=map(int, stamps))
+    assert reception.late_ns < SECOND // 2

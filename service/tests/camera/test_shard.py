@@ -394,3 +394,15 @@ async def test_pictures_from_a_camera_that_is_to_measure_heat_are_a_fault(runnin
     push(shard, "hot", noisy_jpeg())
     await eventually(lambda: not shard._cameras["hot"].mailbox.ledger.waiting)
     assert "needs 16-bit frames of temperatures" in status_of(shard, "hot").reason
+
+
+async def test_a_camera_whose_pictures_come_seconds_late_is_not_covered(running):
+    running.shard.apply(assignment(1, device("c1", "push:")))
+    camera = running.shard._cameras["c1"]
+    began = time.time_ns()
+    for number in range(8):
+        camera.push(noisy_jpeg(number), began + number * SECOND // 100, Tally())
+        await asyncio.sleep(0.02)
+    await eventually(lambda: status_of(running.shard, "c1").covered)
+    camera._reception.late_ns = 3 * SECOND
+    assert status_of(running.shard, "c1").reason.startswith("its pictures arrive 3.0 s late")
