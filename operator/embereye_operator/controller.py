@@ -109,7 +109,7 @@ class Controller:
 
     def _queue_all(self) -> None:
         for key in self._fleets():
-            self._queue.add(key)
+            self._queue.add(key, routine=True)
 
     async def run(self) -> None:
         """Work until cancelled; ends early only by a bug in a task, which is raised."""
@@ -192,7 +192,7 @@ class Controller:
                 record = self.records.get(key)
                 resting = record is not None and record.at_rest >= REST_PASSES and now - record.latest < rest
                 if key not in self._retries and not resting:
-                    self._queue.add(key)
+                    self._queue.add(key, routine=True)
             await asyncio.sleep(PERIOD)
 
     async def _look_at_nodes(self) -> None:
@@ -278,7 +278,7 @@ class Controller:
 
     def _retry(self, key: ObjectKey) -> None:
         self._retries.pop(key, None)
-        self._queue.add(key)
+        self._queue.add(key, routine=True)
 
     async def _retain(self) -> None:
         if not self._leads():

@@ -32,6 +32,29 @@ async def test_a_key_that_is_worked_on_comes_again_only_after_it_is_done() -> No
     assert await asyncio.wait_for(again, 5) == "a"
 
 
+async def test_what_was_heard_of_comes_before_routine_looks_and_does_not_keep_them_away() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for key in ("r0", "r1", "a"):
+        queue.add(key, routine=True)
+    for key in ("a", "b", "c", "d", "e", "f"):
+        queue.add(key)
+    queue.add("b", routine=True)
+    assert [await queue.take() for _ in range(8)] == ["a", "b", "c", "d", "r0", "e", "f", "r1"]
+    assert len(queue) == 0
+
+
+async def test_a_key_of_which_something_is_heard_while_it_is_worked_on_comes_first_again() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a", routine=True)
+    assert await queue.take() == "a"
+    queue.add("r", routine=True)
+    queue.add("a", routine=True)
+    queue.add("a")
+    queue.add("a", routine=True)
+    queue.done("a")
+    assert [await queue.take(), await queue.take()] == ["a", "r"]
+
+
 async def test_a_waiting_worker_gets_the_next_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     waiting = [asyncio.ensure_future(queue.take()) for _ in range(2)]
