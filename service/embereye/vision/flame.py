@@ -20,6 +20,7 @@ from embereye.vision.character import History, travel
 from embereye.vision.periodicity import Periodicity
 from embereye.vision.pixels import (
     Picture,
+    Planes,
     Window,
     at_least,
     at_most,
@@ -27,7 +28,6 @@ from embereye.vision.pixels import (
     either,
     less,
     median,
-    planes,
     together,
     window_of,
 )
@@ -58,7 +58,6 @@ class Flame:
 @dataclass(frozen=True)
 class _Step:
     time_ns: int
-    red: Picture
     green: Picture
     colour: Picture  # 255 where flame-coloured
     window: Window  # that holds all of `colour`
@@ -160,6 +159,7 @@ class FlameDetector:
     def _reset(self, shape: tuple[int, int]) -> None:
         self._shape = shape
         self._steps: deque[_Step] = deque(maxlen=_STEPS)
+        self._red: Picture = np.zeros(shape, np.uint8)  # of the latest picture
         self._memory: _Memory | None = None  # None: nothing of a flame's colour swings
         self._holding = False  # whether any pixel is held
         self._swung_ns = 0  # when anything of a flame's colour swung last
@@ -170,23 +170,23 @@ class FlameDetector:
         self._since_ns = 0  # for how much time the latest look counts
         self._result = Flame()
 
-    def observe(self, frame: Picture, time_ns: int, ignored: npt.NDArray[np.bool_] | None = None) -> Flame:
-        """What `frame` (BGR) at `time_ns` adds; nothing is looked for where `ignored` is set."""
-        limits = self.limits
-        if frame.shape[:2] != self._shape:
-            self._reset((frame.shape[0], frame.shape[1]))
+    def observe(self, picture: Planes, time_ns: int, ignored: npt.NDArray[np.bool_] | None = None) -> Flame:
+        """What `picture` at `time_ns` adds; nothing is looked for where `ignored` is set."""
+        limits, (blue, green, red) = self.limits, picture
+        if green.shape != self._shape:
+            self._reset((green.shape[0], green.shape[1]))
         elapsed = time_ns - self._steps[-1].time_ns if self._steps else 0
         if elapsed < 0 or elapsed > limits.step_max_ns:
             self._steps.clear()
             self._periodicity.clear()
             self._history.clear()
             self._judged_ns = elapsed = 0
-        blue, green, red = planes(frame)
-        self._adapt(red, elapsed)
+        self._red = red
+        self._adapt(elapsed)
         colour = flame_coloured(blue, green, red, limits, self._white / 255.0)
         if ignored is not None:
             colour[ignored] = 0
-        self._steps.append(_Step(time_ns, red, green, colour, window_of(colour)))
+        self._steps.append(_Step(time_ns, green, colour, window_of(colour)))
         swinging, flickering = self._swing(time_ns)
         if swinging is not None and flickering is not None:
             if disturbed(swinging, flickering, limits):
@@ -200,10 +200,10 @@ class FlameDetector:
             self._judge(self._memory, time_ns)
         return self._result
 
-    def _adapt(self, red: Picture, elapsed_ns: int) -> None:
+    def _adapt(self, elapsed_ns: int) -> None:
         """Follow how bright this camera's pictures get: one that clips at 180 is judged as if it clipped at 255."""
         fading = self._white - 255.0 * elapsed_ns / self.limits.white_memory_ns
-        self._white = max(cv2.minMaxLoc(red)[1], fading, 255.0 * self.limits.white_least)
+        self._white = max(cv2.minMaxLoc(self._red)[1], fading, 255.0 * self.limits.white_least)
 
     def _swing(self, time_ns: int) -> tuple[Picture | None, Picture | None]:
         """(where the picture swings, where something of a flame's colour does), 255 or 0; None where it is unknown."""
@@ -234,7 +234,7 @@ class FlameDetector:
         self._periodicity.see(last.green, time_ns)
         self._periodicity.swing(swinging, time_ns)
         rate = (1.0 - math.exp(-min(elapsed_ns, limits.frame_max_ns) / limits.memory_ns)) / 255.0
-        core = core_coloured(blue, last.green, last.red, limits, self._white / 255.0)
+        core = core_coloured(blue, last.green, self._red, limits, self._white / 255.0)
         for share, mask in ((memory.occupancy, last.colour), (memory.flicker, flickering), (memory.core, core)):
             cv2.addWeighted(mask, rate, share, 1.0 - 255.0 * rate, 0.0, share, cv2.CV_32F)
 
@@ -348,7 +348,7 @@ class FlameDetector:
         """Red of the site's brighter tenth above the mean red around it, in counts, 0 or more."""
         x, y, width, height = box
         top, left = max(0, y - _RING), max(0, x - _RING)
-        red = self._steps[-1].red[top : y + height + _RING, left : x + width + _RING]
+        red = self._red[top : y + height + _RING, left : x + width + _RING]
         inside = np.zeros(red.shape, bool)
         inside[y - top : y - top + height, x - left : x - left + width] = mask
         around = red[~inside]

@@ -1,6 +1,7 @@
 """Small steps on single-channel 8-bit pictures, each one fast OpenCV call with a type."""
 
 import math
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -35,9 +36,17 @@ def either(one: Picture, other: Picture) -> Picture:
     return cv2.bitwise_or(one, other)  # type: ignore[return-value]
 
 
-def planes(frame: Picture) -> tuple[Picture, Picture, Picture]:
-    """The blue, green and red planes of a BGR picture (height x width x 3)."""
-    return tuple(cv2.split(frame))  # type: ignore[return-value]
+class Planes(NamedTuple):
+    """A picture as one array (height x width) for each colour."""
+
+    blue: Picture
+    green: Picture
+    red: Picture
+
+    @classmethod
+    def of(cls, frame: Picture) -> "Planes":
+        """The planes of a BGR picture (height x width x 3)."""
+        return cls(*cv2.split(frame))  # type: ignore[arg-type]
 
 
 def window_of(mask: Picture) -> Window:
