@@ -19,11 +19,11 @@ from embereye.v1.types_pb2 import Term
 from embereye.vision.character import History, travel
 from embereye.vision.periodicity import Periodicity
 from embereye.vision.pixels import (
+    NOWHERE,
     Picture,
     Planes,
     Window,
     at_least,
-    at_most,
     both,
     either,
     less,
@@ -90,32 +90,33 @@ class _Memory:
         self.held = np.zeros(shape, np.float32)  # seconds
 
 
-def flame_coloured(blue: Picture, green: Picture, red: Picture, limits: FlameThresholds, scale: float) -> Picture:
-    """255 where a picture has the colour of a flame, 0 elsewhere; `scale` shrinks the limits."""
+def flame_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> tuple[Picture, Window]:
+    """255 where `picture` has the colour of a flame, 0 elsewhere, and where all that is; `scale` shrinks the limits."""
+    blue, green, red = picture
     # Most pictures have next to no pixel whose red is clearly over blue, and end here.
     over_blue = less(red, blue)
     coloured = at_least(over_blue, limits.red_over_blue_min * scale)
     if cv2.countNonZero(coloured) <= FEW:
         coloured.fill(0)
-        return coloured
+        return coloured, NOWHERE
     window = window_of(coloured)
     blue, green, red, warm = blue[window], green[window], red[window], coloured[window]
     # BT.601: Cr - Cb = 0.581 (R - B) + 0.087 (R - G) where red is not below green.
     chroma: Picture = cv2.addWeighted(over_blue[window], 0.581, less(red, green), 0.087, 0.0)  # type: ignore[assignment]
     warm = both(warm, at_least(chroma, limits.chroma_min * scale))
     warm = both(warm, at_least(red, limits.red_min * scale))
-    descending = at_most(cv2.max(less(green, red), less(blue, green)), 0)  # type: ignore[arg-type]  # R >= G >= B
-    coloured[window] = both(warm, descending)
-    return coloured
+    coloured[window] = both(warm, cv2.inRange(green, blue, red))  # type: ignore[arg-type]  # R >= G >= B
+    return coloured, window
 
 
-def core_coloured(blue: Picture, green: Picture, red: Picture, limits: FlameThresholds, scale: float) -> Picture:
-    """255 where a picture is as bright and yellow as the core of a flame, 0 elsewhere; `scale` shrinks the limits."""
+def core_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Picture:
+    """255 where `picture` is as bright and yellow as the core of a flame, 0 elsewhere; `scale` shrinks the limits."""
+    blue, green, red = picture
     hot = at_least(red, limits.core_red_min * scale)
     if cv2.countNonZero(hot):
         hot = both(hot, at_least(green, limits.core_green_min * scale))
         hot = both(hot, at_least(less(green, blue), limits.core_green_over_blue_min * scale))
-        hot = both(hot, at_most(less(green, red), 0))
+        hot = both(hot, cv2.compare(red, green, cv2.CMP_GE))  # type: ignore[arg-type]
     return hot
 
 
@@ -172,7 +173,7 @@ class FlameDetector:
 
     def observe(self, picture: Planes, time_ns: int, ignored: npt.NDArray[np.bool_] | None = None) -> Flame:
         """What `picture` at `time_ns` adds; nothing is looked for where `ignored` is set."""
-        limits, (blue, green, red) = self.limits, picture
+        limits, green = self.limits, picture.green
         if green.shape != self._shape:
             self._reset((green.shape[0], green.shape[1]))
         elapsed = time_ns - self._steps[-1].time_ns if self._steps else 0
@@ -181,17 +182,17 @@ class FlameDetector:
             self._periodicity.clear()
             self._history.clear()
             self._judged_ns = elapsed = 0
-        self._red = red
+        self._red = picture.red
         self._adapt(elapsed)
-        colour = flame_coloured(blue, green, red, limits, self._white / 255.0)
+        colour, window = flame_coloured(picture, limits, self._white / 255.0)
         if ignored is not None:
             colour[ignored] = 0
-        self._steps.append(_Step(time_ns, green, colour, window_of(colour)))
+        self._steps.append(_Step(time_ns, green, colour, window))
         swinging, flickering = self._swing(time_ns)
         if swinging is not None and flickering is not None:
             if disturbed(swinging, flickering, limits):
                 return self._result  # nothing is learnt from such a frame, and nothing is held by it
-            self._remember(swinging, flickering, blue, time_ns, elapsed)
+            self._remember(swinging, flickering, picture, time_ns, elapsed)
         if self._memory is None:
             return self._result
         if time_ns - self._swung_ns > limits.forget_ns:
@@ -223,7 +224,7 @@ class FlameDetector:
         swinging = at_least(swing, 0.5 * limit + 1)
         return swinging, both(swinging, coloured)
 
-    def _remember(self, swinging: Picture, flickering: Picture, blue: Picture, time_ns: int, elapsed_ns: int) -> None:
+    def _remember(self, swinging: Picture, flickering: Picture, picture: Planes, time_ns: int, elapsed_ns: int) -> None:
         limits, last = self.limits, self._steps[-1]
         if cv2.countNonZero(flickering) > FEW:
             self._memory = self._memory or _Memory(last, limits)
@@ -234,7 +235,7 @@ class FlameDetector:
         self._periodicity.see(last.green, time_ns)
         self._periodicity.swing(swinging, time_ns)
         rate = (1.0 - math.exp(-min(elapsed_ns, limits.frame_max_ns) / limits.memory_ns)) / 255.0
-        core = core_coloured(blue, last.green, self._red, limits, self._white / 255.0)
+        core = core_coloured(picture, limits, self._white / 255.0)
         for share, mask in ((memory.occupancy, last.colour), (memory.flicker, flickering), (memory.core, core)):
             cv2.addWeighted(mask, rate, share, 1.0 - 255.0 * rate, 0.0, share, cv2.CV_32F)
 

@@ -25,21 +25,24 @@ class MotionGate:
 
     def __init__(self, thresholds: MotionThresholds | None = None) -> None:
         self._thresholds = thresholds or MotionThresholds()
-        self._background: npt.NDArray[np.float32] | None = None
-        self._time_ns = 0
+        self._average: npt.NDArray[np.float32] | None = None
+        self._background: Grey = np.zeros((0, 0), np.uint8)  # the same, rounded
+        self._time_ns = 0  # when it was learnt last
 
     def observe(self, grey: Grey, time_ns: int, frozen: npt.NDArray[np.bool_] | None = None) -> Motion:
         """Compare `grey` (height x width, 0..255) with the background, then learn it outside `frozen`."""
         limits = self._thresholds
-        if self._background is None or self._background.shape != grey.shape:
-            self._background = grey.astype(np.float32)
+        if self._average is None or self._average.shape != grey.shape:
+            self._average, self._background = grey.astype(np.float32), grey
             self._time_ns = time_ns
             return Motion(0.0)
-        difference = cv2.absdiff(cv2.convertScaleAbs(self._background), grey)
+        difference = cv2.absdiff(self._background, grey)
         share = cv2.countNonZero(at_least(difference, limits.difference_min + 1)) / grey.size  # type: ignore[arg-type]
-        elapsed = min(max(0, time_ns - self._time_ns), SECOND)
-        self._time_ns = time_ns
-        rate = 1.0 - math.exp(-elapsed / limits.memory_ns)
-        learn = None if frozen is None else np.where(frozen, 0, 255).astype(np.uint8)
-        cv2.accumulateWeighted(grey, self._background, rate, mask=learn)
+        elapsed = time_ns - self._time_ns
+        if not 0 <= elapsed < limits.learn_ns:
+            self._time_ns = time_ns
+            rate = 1.0 - math.exp(-min(max(0, elapsed), SECOND) / limits.memory_ns)
+            learn = None if frozen is None else np.where(frozen, 0, 255).astype(np.uint8)
+            cv2.accumulateWeighted(grey, self._average, rate, mask=learn)
+            self._background = cv2.convertScaleAbs(self._average)  # type: ignore[assignment]
         return Motion(share)

@@ -1,9 +1,11 @@
 """What the detectors say of one frame."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from embereye.v1.types_pb2 import Kind, Level, Term
 
+CLEAR, FLAME = Level.LEVEL_CLEAR, Kind.KIND_FLAME  # looked up once: an enum's lookup costs as much as all the rest
 Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
 
 
@@ -27,17 +29,17 @@ class Observation:
     findings: tuple[Finding, ...] = ()  # at most one of a kind
     motion: float = 0.0  # 0..1 of the picture differs from the background
 
-    @property
+    @cached_property
     def level(self) -> Level.ValueType:
         """The highest level of any kind."""
-        return max((finding.level for finding in self.findings), default=Level.LEVEL_CLEAR)
+        return max([finding.level for finding in self.findings], default=CLEAR)
 
-    @property
+    @cached_property
     def suspected(self) -> bool:
         """Whether anything is suspected."""
         return any(finding.held_ns > 0 for finding in self.findings)
 
-    @property
+    @cached_property
     def urgent(self) -> bool:
         """Whether a higher frame rate would help to decide: flicker needs one, the other kinds are slow."""
-        return any(finding.held_ns > 0 and finding.kind == Kind.KIND_FLAME for finding in self.findings)
+        return any(finding.held_ns > 0 and finding.kind == FLAME for finding in self.findings)

@@ -11,6 +11,9 @@ Picture = npt.NDArray[np.uint8]
 Window = tuple[slice, slice]  # rows and columns
 
 
+NOWHERE: Window = (slice(0, 0), slice(0, 0))
+
+
 def at_least(picture: Picture, limit: float) -> Picture:
     """255 where `picture` is `limit` or more, 0 elsewhere."""
     return cv2.threshold(picture, math.ceil(limit) - 1, 255, cv2.THRESH_BINARY)[1]  # type: ignore[return-value]
@@ -24,11 +27,6 @@ def both(one: Picture, other: Picture) -> Picture:
 def less(one: Picture, other: Picture) -> Picture:
     """`one` - `other`, 0 where that is negative."""
     return cv2.subtract(one, other)  # type: ignore[return-value]
-
-
-def at_most(picture: Picture, limit: int) -> Picture:
-    """255 where `picture` is `limit` or less, 0 elsewhere."""
-    return cv2.threshold(picture, limit, 255, cv2.THRESH_BINARY_INV)[1]  # type: ignore[return-value]
 
 
 def either(one: Picture, other: Picture) -> Picture:

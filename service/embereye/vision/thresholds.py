@@ -174,6 +174,7 @@ class MotionThresholds:
     """Limits of the background model."""
 
     memory_ns: int = 10_000_000_000  # time constant of the background
+    learn_ns: int = 200_000_000  # between two steps of learning
     difference_min: float = 18.0  # counts; three times the noise of a cheap camera at night
 
 
