@@ -23,14 +23,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from embereye.bench.report import Result, results_table
-from embereye.camera.analysis import Picture, decode
 from embereye.camera.annotate import draw
+from embereye.camera.decoding import Picture, decode
 from embereye.camera.detect import Settings, settings_of, watch
 from embereye.camera.replay import START_NS
 from embereye.camera.sources.declared import SourceError
 from embereye.process.lifecycle import UserError
-from embereye.vision.detector import Detector, working_scale
+from embereye.vision.detector import Detector
 from embereye.vision.observation import Observation
+from embereye.vision.working import working_scale
 from embereye.zone.sentences import kind_word
 
 FOLDER = Path(__file__).parents[3] / ".." / "shared" / "data" / "video"

@@ -35,16 +35,31 @@ sys.exit(main.run(parser.parse_args()))
 """
 
 
+def tree(pid: int) -> list[int]:
+    """Process `pid` and all that it has started, and they have."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(found for child in children for found in tree(int(child)))]
+
+
 def cpu_seconds(pid: int) -> float:
-    """CPU seconds that process `pid` and all its threads have used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    """CPU seconds that process `pid`, all its threads and all that it has started have used."""
+    total = 0
+    for each in tree(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / TICKS
 
 
 def resident_mb(pid: int | str) -> float:
-    """Resident memory of process `pid` in MB."""
+    """Memory in MB that process `pid` has, and what those that it has started have besides."""
     text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+    besides = 0
+    for child in tree(int(pid))[1:]:
+        rollup = Path(f"/proc/{child}/smaps_rollup").read_text()
+        fields = dict(line.split()[:2] for line in rollup.splitlines()[1:])
+        # Of a library that both have loaded the pages are the parent's; of what only children share each has its part.
+        besides += int(fields["Private_Clean:"]) + int(fields["Pss_Anon:"])
+    return (int(text.partition("VmRSS:")[2].split()[0]) + besides) / 1024
 
 
 def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from embereye.camera.analysis import Analysis, Analyst, Decoded, UndecodableError
+from embereye.camera.analysis import Analysis, Analyst
+from embereye.camera.decoding import Decoded, Order, UndecodableError
 from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
 from embereye.camera.model import CameraModel, ModelHost
@@ -63,10 +64,7 @@ class Setup:
 
 
 class CameraDevice:
-    """Runs on the event loop, but for `work`, which runs on a worker thread, one frame at a time.
-
-    No frame is taken to work before `done` is through with the one before.
-    """
+    """Runs on the event loop, but for `work`, which runs on a thread, one frame at a time."""
 
     def __init__(
         self,
@@ -107,7 +105,6 @@ class CameraDevice:
         self._view = ("", "")
         self._reception = Reception()
         self._failing = ""
-        self._hanging = ""
         self._arrivals: deque[int] = deque(maxlen=RATE_FRAMES)
         self._setup: Setup | None = None
         self._heat = settings.heat
@@ -205,9 +202,13 @@ class CameraDevice:
         """Take the waiting frame."""
         return self.mailbox.take()
 
+    def order(self, frame: Frame) -> Order | None:
+        """How `frame` is to be decoded; None where it holds temperatures."""
+        return None if frame.radiometric else self._analyst.order(frame)
+
     def work(self, frame: Frame) -> object:
-        """Decode `frame`, or analyse one that needs no decoding; on a worker thread."""
-        return self._thermal.analyse(frame) if frame.radiometric else self._analyst.decode(frame)
+        """Analyse a `frame` of temperatures; on a thread."""
+        return self._thermal.analyse(frame)
 
     def _look(self, frame: Frame, decoded: Decoded) -> Analysis | Exception:
         try:
@@ -231,7 +232,6 @@ class CameraDevice:
         if isinstance(result, Decoded):
             result = self._look(frame, result)
         now = self._clock()
-        self._hanging = ""
         if isinstance(result, Analysis):
             # CPU time: what passed on the clock grows with the load itself, and cameras would be refused for that.
             cost = result.cpu_seconds
@@ -278,16 +278,12 @@ class CameraDevice:
             seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.LEVEL_CLEAR))
         self._report(self, seen)
 
-    def hangs(self, seconds: float) -> None:
-        """Learn that the analysis of one frame does not end."""
-        self._hanging = f"the analysis of one frame has been running for {seconds:.0f} s"
-
     def blindness(self, now: int) -> str:
         """Why this camera cannot see although frames arrive, or ''."""
         if self.idle_detectors:
             return self.idle_detectors
-        if self._failing or self._hanging:
-            return self._failing or self._hanging
+        if self._failing:
+            return self._failing
         if self._fault:
             return self._fault
         if unsuited := self._unsuited:

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embereye.camera.analysis import UndecodableError, decode
+from embereye.camera.decoding import UndecodableError, decode
 from embereye.camera.mailbox import Frame
 from embereye.camera.workers import Work, Workers
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask
-from embereye.vision.detector import SCALES
 from embereye.vision.model import Detection, ModelError, Network, Picture
 from embereye.vision.observation import Observation
 from embereye.vision.persistence import EVERY_NS, ModelWatch
+from embereye.vision.working import SCALES
 
 logger = logging.getLogger(__name__)
 

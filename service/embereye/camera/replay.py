@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from embereye.camera.decoding import carry_out
 from embereye.camera.device import CameraDevice
 from embereye.camera.ring import Budget
 from embereye.camera.signs import signs
@@ -96,7 +97,8 @@ class Replay:
         assert frame
         work = Work(frame, waited=0.0, began=self.seconds)
         try:
-            work.result = camera.work(frame)
+            order, header = camera.order(frame), frame.header
+            work.result = carry_out(order, frame.data, header.width, header.height) if order else camera.work(frame)
         except Exception as error:
             work.result = error
         camera.done(work)

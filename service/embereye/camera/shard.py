@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from embereye.camera.decoders import Decoders
 from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
 from embereye.camera.evidence import Evidence
@@ -22,7 +23,7 @@ from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
-from embereye.camera.workers import Workers, thread_count
+from embereye.camera.workers import thread_count
 from embereye.process.grpc_server import Service
 from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
@@ -50,7 +51,7 @@ class CameraShard:
         self._sources: dict[str, asyncio.Task[Any]] = {}
         self._assignment = Assignment()
         self._episodes = Episodes("")
-        self._workers = Workers(threads or thread_count(os.cpu_count()))
+        self._decoders = Decoders(threads or thread_count(os.cpu_count()))
         self._push = PushService(self._take)
         self._meter = Meter()
         self._budget = Budget()
@@ -73,7 +74,7 @@ class CameraShard:
     async def start(self, context: ShardContext) -> None:
         """Start the decode pool and the tick."""
         self._context = context
-        self._workers.start()
+        self._decoders.start()
         if context.options.data:
             self._evidence = await Evidence.start(context)
         context.tasks.start(self._tick(), name="camera-tick")
@@ -104,7 +105,7 @@ class CameraShard:
                     device,
                     settings,
                     budget=self._budget,
-                    submit=self._workers.submit,
+                    submit=self._decoders.submit,
                     report=self._observe,
                     host=self._host,
                     delays=self._delays,
@@ -149,7 +150,7 @@ class CameraShard:
     def _release(self, name: str) -> None:
         self._close(name)
         camera = self._cameras.pop(name)
-        self._workers.withdraw(camera)
+        self._decoders.withdraw(camera)
         camera.ring.close()
         if self._evidence:
             self._evidence.forget(name)
@@ -210,18 +211,20 @@ class CameraShard:
             if ticks % SAMPLE_TICKS == 0:
                 if self._evidence:
                     self._evidence.tick(now)
-                self._workers.watch()
                 self._admit(now)
                 totals = self._totals()
                 self._meter.sample(
-                    time.monotonic(), offered=totals.offered, analysed=totals.analysed, cpu=time.process_time()
+                    time.monotonic(),
+                    offered=totals.offered,
+                    analysed=totals.analysed,
+                    cpu=time.process_time() + self._decoders.cpu_seconds,
                 )
             ticks += 1
             await asyncio.sleep(TICK)
 
     def _admit(self, now: int) -> None:
         demands = [Demand(name, camera.least_rate, camera.cost_seconds) for name, camera in self._cameras.items()]
-        self._admission.decide(demands, self._workers.threads, now)
+        self._admission.decide(demands, self._decoders.threads, now)
         for name, camera in self._cameras.items():
             camera.refused = self._admission.refused.get(name, "")
 
@@ -316,7 +319,9 @@ class CameraShard:
             "Cameras in which less is detected than was asked for.",
             value=sum(bool(camera.degraded(now)) for camera in cameras),
         )
-        yield GaugeMetricFamily("embereye_camera_workers_hung", "Worker threads that hang.", value=self._workers.hung)
+        yield CounterMetricFamily(
+            "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._decoders.died
+        )
 
     async def drain(self) -> None:
         """Send senders away, close sources, finish the frames in work."""
@@ -325,7 +330,7 @@ class CameraShard:
         for camera in list(self._sources):
             self._close(camera)
         deadline = time.monotonic() + DRAIN_SECONDS
-        while self._workers.busy and time.monotonic() < deadline:
+        while self._decoders.busy and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         if self._evidence:
             await self._evidence.drain(max(0.0, deadline - time.monotonic()))
@@ -334,7 +339,7 @@ class CameraShard:
         """Close everything."""
         for camera in list(self._cameras):
             self._close(camera)
-        self._workers.stop()
+        self._decoders.stop()
         if self._evidence:
             self._evidence.close()
         self._host.workers.stop()

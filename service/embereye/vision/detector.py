@@ -14,17 +14,10 @@ from embereye.vision.observation import Box, Finding, Observation
 from embereye.vision.pixels import Planes
 from embereye.vision.smoke import Smoke, SmokeDetector
 from embereye.vision.thresholds import FlameThresholds, SmokeThresholds
+from embereye.vision.working import to_working_size
 
-WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
-WORKING_SLACK = 0.8  # nearer than this to the working size, a picture is left as it is
 FLAME = FlameThresholds()
 SMOKE = SmokeThresholds()
-SCALES = (8, 4, 2, 1)  # what a JPEG decoder can reduce by without decoding everything
-
-
-def working_scale(width: int, height: int) -> int:
-    """By how much to reduce a picture of this size on decoding: as far as its long side stays WORKING_SIDE or more."""
-    return next((scale for scale in SCALES if max(width, height) >= scale * WORKING_SIDE), 1)
 
 
 class Detector:
@@ -80,16 +73,6 @@ class Detector:
             (x, y, w, h), (height, width) = seen.box, self._shape
             box = (x / width, y / height, w / width, h / height)
         return Finding(kind, level, seen.score, box, seen.terms, seen.held_ns)
-
-
-def to_working_size(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """`frame` with a long side of WORKING_SIDE, if it is clearly longer: limits in pixels mean the same everywhere."""
-    height, width = frame.shape[:2]
-    factor = WORKING_SIDE / max(width, height)
-    if factor > WORKING_SLACK:
-        return frame
-    size = (max(1, round(width * factor)), max(1, round(height * factor)))
-    return cv2.resize(frame, size, interpolation=cv2.INTER_AREA)  # type: ignore[return-value]
 
 
 def without(

@@ -6,9 +6,10 @@ import pytest
 
 from embereye.sim.scene import Room
 from embereye.v1.types_pb2 import Kind, Level, Mask
-from embereye.vision.detector import Detector, rasterize, working_scale
+from embereye.vision.detector import Detector, rasterize
 from embereye.vision.flame import core_coloured, flame_coloured
 from embereye.vision.thresholds import SECOND, FlameThresholds
+from embereye.vision.working import working_scale
 
 LIMITS = FlameThresholds()
 START = 1_700_000_000 * SECOND

@@ -1,0 +1,181 @@
+"""What a decoder process does: turn compressed frames into small pictures, and now and then into a still for people.
+
+Decoding takes most of a camera shard's time and is where hostile bytes meet a large C library. It has processes of its
+own: they do not wait for the interpreter that everything else shares, and one that crashes or hangs on a frame takes
+nothing else with it. They are forked by a process that has loaded no more than OpenCV, so that another one costs a few
+megabytes and a few milliseconds.
+"""
+
+import contextlib
+import gc
+import mmap
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from embereye.vision.working import to_working_size
+
+Picture = npt.NDArray[np.uint8]
+Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
+
+STILL_SIDE = 320  # pixels of the long side of a still
+STILL_BYTES = 20_000  # at most
+HANG_SECONDS = 5  # for one frame; the slowest honest one takes a tenth of that
+_REDUCED = {
+    1: cv2.IMREAD_COLOR,
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
+
+# Frames and pictures lie in memory that is shared; what goes over the socket says where.
+SLOTS = 3  # of each decoder: one in work, two that wait, so that it never does
+FRAME_BYTES = 8 * 1024 * 1024  # of a compressed frame
+PICTURE_BYTES = 256 * 1024  # of a picture of the working size, and its still
+SLOT_BYTES = FRAME_BYTES + PICTURE_BYTES  # of address space: what is not used takes no memory
+ORDER = struct.Struct("=BBB?IHH")  # slot, scale, boxes, whether to make a still, bytes, width, height; then boxes
+BOX = struct.Struct("=4f")
+REPLY = struct.Struct(
+    "=B?HHIddd"
+)  # slot, decoded, rows, columns, bytes of the still, began, ended, CPU seconds; or why
+MESSAGE = 4096  # bytes, at most
+
+
+class UndecodableError(Exception):
+    """A frame that passed the header check and cannot be decoded all the same."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a frame is to be decoded."""
+
+    scale: int  # 1, 2, 4 or 8: by which the picture is reduced
+    still: Sequence[Box] | None = None  # what a still is to put a frame around; None: no still is wanted
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One frame, decoded."""
+
+    picture: Picture  # BGR, of the working size
+    still: bytes  # JPEG; empty: no new one
+    cpu_seconds: float
+
+
+def carry_out(order: Order, data: bytes | memoryview, width: int, height: int) -> Decoded:
+    """Decode the frame `data` of `width` x `height` pixels; UndecodableError where that cannot be."""
+    began = time.thread_time()
+    try:
+        picture = to_working_size(decode(data, order.scale))
+        still = b"" if order.still is None else make_still(data, width, height, order.still)
+    except cv2.error as error:
+        raise UndecodableError(str(error)) from error
+    return Decoded(picture, still, time.thread_time() - began)
+
+
+def decode(data: bytes | memoryview, scale: int) -> Picture:
+    """`data` as BGR, reduced by `scale` (1, 2, 4 or 8); UndecodableError where that cannot be."""
+    picture = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[scale])
+    if picture is None:
+        raise UndecodableError("the decoder refused it")
+    return picture  # type: ignore[return-value]
+
+
+def make_still(data: bytes | memoryview, width: int, height: int, boxes: Sequence[Box]) -> bytes:
+    """A small JPEG, for people, of the frame `data` of `width` x `height` pixels; each of `boxes` is marked in it."""
+    side = max(width, height)
+    picture = decode(data, next((scale for scale in (8, 4, 2) if side >= scale * STILL_SIDE), 1))
+    height, width = picture.shape[:2]
+    factor = STILL_SIDE / max(width, height)
+    if factor < 1:
+        size = (max(1, round(width * factor)), max(1, round(height * factor)))
+        picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        height, width = picture.shape[:2]
+    for x, y, w, h in boxes:
+        corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
+        cv2.rectangle(picture, *corners, (0, 0, 255), 1)
+    for quality in (75, 55, 35, 15):
+        data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+        if len(data) <= STILL_BYTES:
+            return data
+    return b""
+
+
+def serve(orders: socket.socket, memory: memoryview) -> None:
+    """Decode what `orders` tells of `memory` until its other end is closed."""
+    with contextlib.suppress(ConnectionError):
+        while message := orders.recv(MESSAGE):
+            signal.alarm(HANG_SECONDS)  # which ends this process: there is no other way out of a C library
+            reply = _answer(message, memory)
+            signal.alarm(0)
+            orders.send(reply)
+
+
+def _answer(message: bytes, memory: memoryview) -> bytes:
+    slot, scale, count, still_wanted, size, width, height = ORDER.unpack_from(message)
+    begin, began = slot * SLOT_BYTES, time.monotonic()
+    boxes = [BOX.unpack_from(message, ORDER.size + number * BOX.size) for number in range(count)]
+    try:
+        done = carry_out(Order(scale, boxes if still_wanted else None), memory[begin : begin + size], width, height)
+    except UndecodableError as error:
+        why = str(error).encode()[: MESSAGE - REPLY.size]
+        return REPLY.pack(slot, False, 0, 0, 0, began, time.monotonic(), 0.0) + why
+    rows, columns = done.picture.shape[:2]
+    picture_of(memory, slot, rows, columns)[:] = done.picture
+    place = begin + FRAME_BYTES + done.picture.size
+    memory[place : place + len(done.still)] = done.still
+    return REPLY.pack(slot, True, rows, columns, len(done.still), began, time.monotonic(), done.cpu_seconds)
+
+
+def picture_of(memory: memoryview, slot: int, rows: int, columns: int) -> Picture:
+    """The picture (BGR) in `slot`, where it lies."""
+    return np.ndarray((rows, columns, 3), np.uint8, memory, slot * SLOT_BYTES + FRAME_BYTES)
+
+
+def still_of(memory: memoryview, slot: int, rows: int, columns: int, size: int) -> bytes:
+    """The still in `slot`, behind its picture."""
+    place = slot * SLOT_BYTES + FRAME_BYTES + 3 * rows * columns
+    return bytes(memory[place : place + size])
+
+
+def fork_decoders(control: socket.socket, memory: mmap.mmap) -> None:
+    """Fork a decoder for every socket that comes over `control`, until its other end is closed."""
+    while True:
+        message, sockets, _, _ = socket.recv_fds(control, 8, 1)
+        if not message:
+            return
+        if os.fork() == 0:
+            control.close()
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            first, size = message[0] * SLOTS * SLOT_BYTES, SLOTS * SLOT_BYTES
+            serve(socket.socket(fileno=sockets[0]), memoryview(memory)[first : first + size])
+            os._exit(0)
+        os.close(sockets[0])
+
+
+def main() -> None:
+    """`python -m embereye.camera.decoding CONTROL MEMORY`: the two are file descriptors."""
+    # Whoever started this one ends it by closing its sockets; a terminal's Ctrl-C goes to all of them at once.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
+    cv2.setNumThreads(1)
+    decode(cv2.imencode(".jpg", np.zeros((16, 16, 3), np.uint8))[1].tobytes(), 1)  # what is loaded on first use
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # nothing here makes cycles, and pages that are not written to stay shared
+    control, descriptor = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    fork_decoders(control, mmap.mmap(descriptor, os.fstat(descriptor).st_size))
+
+
+if __name__ == "__main__":
+    main()
