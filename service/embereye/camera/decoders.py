@@ -35,6 +35,7 @@ from embereye.process.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
+CRASH_SECONDS = 1.0  # that a camera is charged with for a frame that ends a decoder
 READ = 8  # replies at once: the event loop has other things to do
 
 
@@ -152,8 +153,10 @@ class Decoders:
         ours.setblocking(False)
         decoder.link = ours
         self._loop.add_reader(ours, self._replies, decoder)
-        for _, message, _, _ in decoder.given:
-            ours.send(message)
+        with contextlib.suppress(OSError):  # it has died already: reading tells
+            for _, message, _, _ in decoder.given:
+                ours.send(message)
+        self._give()
 
     def _forker(self) -> socket.socket:
         if self._forking is None or self._forking.poll() is not None:
@@ -202,7 +205,12 @@ class Decoders:
             if frame is None:
                 continue
             work = self._running[customer] = Work(frame, waited, now)
-            order = customer.order(frame)
+            try:
+                order = customer.order(frame)
+            except Exception as error:  # whatever it is, it is this camera's alone
+                work.result = error
+                self._finish(customer, work, now)
+                continue
             if order is None:
                 self._loop.run_in_executor(self._threads, self._aside, customer, work)
             else:
@@ -254,12 +262,16 @@ class Decoders:
         """The process of `decoder` has ended."""
         self._cut(decoder)
         self.died += 1
-        if decoder.given:
-            slot, _, customer, work = decoder.given.popleft()
-            decoder.free.append(slot)
-            work.result = UndecodableError(f"the decoder crashed on it, or took more than {HANG_SECONDS} s")
-            self._finish(customer, work, time.monotonic())
-        self._loop.call_later(decoder.backoff.next(), self._start, decoder)
+        if not decoder.given:
+            self._loop.call_later(decoder.backoff.next(), self._start, decoder)
+            return
+        # There is a culprit: its camera waits behind the others next time, and these go on at once.
+        slot, _, customer, work = decoder.given.popleft()
+        decoder.free.append(slot)
+        work.result = UndecodableError(f"the decoder crashed on it, or took more than {HANG_SECONDS:g} s")
+        self._line.charge(customer, CRASH_SECONDS)
+        self._start(decoder)
+        self._finish(customer, work, time.monotonic())
 
     def _aside(self, customer: Customer, work: Work) -> None:
         """Let `customer` do its own `work`; on the thread."""

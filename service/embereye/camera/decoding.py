@@ -29,7 +29,7 @@ Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the
 
 STILL_SIDE = 320  # pixels of the long side of a still
 STILL_BYTES = 20_000  # at most
-HANG_SECONDS = 5  # for one frame; the slowest honest one takes a tenth of that
+HANG_SECONDS = 5.0  # for one frame; the slowest honest one takes a tenth of that
 _REDUCED = {
     1: cv2.IMREAD_COLOR,
     2: cv2.IMREAD_REDUCED_COLOR_2,
@@ -114,9 +114,10 @@ def serve(orders: socket.socket, memory: memoryview) -> None:
     """Decode what `orders` tells of `memory` until its other end is closed."""
     with contextlib.suppress(ConnectionError):
         while message := orders.recv(MESSAGE):
-            signal.alarm(HANG_SECONDS)  # which ends this process: there is no other way out of a C library
+            # The alarm ends this process: there is no other way out of a C library.
+            signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
             reply = _answer(message, memory)
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_REAL, 0)
             orders.send(reply)
 
 

@@ -18,6 +18,7 @@ from embereye.vision.working import to_working_size
 
 FLAME = FlameThresholds()
 SMOKE = SmokeThresholds()
+CLEAR, FLAME_KIND, SMOKE_KIND = Level.LEVEL_CLEAR, Kind.KIND_FLAME, Kind.KIND_SMOKE
 
 
 class Detector:
@@ -56,14 +57,14 @@ class Detector:
         findings = []
         if self._flame:
             flame = self._flame.observe(picture, time_ns, ignored)
-            findings.append(self._finding(Kind.KIND_FLAME, flame, self._flame.limits))
+            findings.append(self._finding(FLAME_KIND, flame, self._flame.limits))
         if self._smoke:
             smoke = self._smoke.observe(frame, time_ns, ignored, burning)
-            findings.append(self._finding(Kind.KIND_SMOKE, smoke, self._smoke.limits))
+            findings.append(self._finding(SMOKE_KIND, smoke, self._smoke.limits))
         return Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
 
     def _finding(self, kind: Kind.ValueType, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds) -> Finding:
-        level: Level.ValueType = Level.LEVEL_CLEAR
+        level: Level.ValueType = CLEAR
         if seen.held_ns >= (seen.needed_ns if isinstance(seen, Flame) else limits.alarm_ns):
             level = Level.LEVEL_ALARM
         elif seen.held_ns >= limits.pre_alarm_ns:

@@ -1,7 +1,6 @@
 """What the detectors say of one frame."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 from embereye.v1.types_pb2 import Kind, Level, Term
 
@@ -28,18 +27,17 @@ class Observation:
     time_ns: int  # of the frame, nanoseconds since the Unix epoch
     findings: tuple[Finding, ...] = ()  # at most one of a kind
     motion: float = 0.0  # 0..1 of the picture differs from the background
+    level: Level.ValueType = field(init=False)  # the highest of any kind
+    suspected: bool = field(init=False)  # whether anything is
+    urgent: bool = field(init=False)  # whether a higher frame rate would help: of all kinds, only flicker needs one
 
-    @cached_property
-    def level(self) -> Level.ValueType:
-        """The highest level of any kind."""
-        return max([finding.level for finding in self.findings], default=CLEAR)
-
-    @cached_property
-    def suspected(self) -> bool:
-        """Whether anything is suspected."""
-        return any(finding.held_ns > 0 for finding in self.findings)
-
-    @cached_property
-    def urgent(self) -> bool:
-        """Whether a higher frame rate would help to decide: flicker needs one, the other kinds are slow."""
-        return any(finding.held_ns > 0 and finding.kind == FLAME for finding in self.findings)
+    def __post_init__(self) -> None:
+        """Conclude from the findings: that is asked for several times a frame."""
+        level, suspected, urgent = CLEAR, False, False
+        for finding in self.findings:
+            level = max(level, finding.level)
+            if finding.held_ns > 0:
+                suspected, urgent = True, urgent or finding.kind == FLAME
+        object.__setattr__(self, "level", level)
+        object.__setattr__(self, "suspected", suspected)
+        object.__setattr__(self, "urgent", urgent)

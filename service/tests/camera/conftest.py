@@ -59,6 +59,7 @@ async def running():
         await shard.start(context)
         yield SimpleNamespace(shard=shard, reports=reports, changes=changes, tasks=tasks)
         await shard.stop()
+        await shard.stop()
 
 
 def status_of(shard, camera, now_ns=None):

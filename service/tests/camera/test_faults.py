@@ -1,7 +1,6 @@
 """What one camera does wrong is that camera's alone."""
 
 import asyncio
-import threading
 import time
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera import workers as workers_module
+from embereye.camera.decoding import Order
 from embereye.camera.mailbox import Tally
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
@@ -87,21 +86,26 @@ async def test_a_camera_that_floods_disturbs_no_other(running):
     assert bad.shed["superseded"] > 0.9 * bad.offered
 
 
-async def test_cameras_whose_analysis_hangs_disturb_no_other(running, monkeypatch):
-    monkeypatch.setattr(workers_module, "HANG_SECONDS", 0.05)
-    shard, gate = running.shard, threading.Event()
-    bad = [f"bad-{number}" for number in range(3)]  # more than there are threads
+async def test_frames_on_which_decoders_crash_disturb_no_other_camera(running, monkeypatch):
+    shard = running.shard
+    bad = [f"bad-{number}" for number in range(3)]  # more than there are decoders
     shard.apply(assignment(1, *map(device, bad), *map(device, CALM)))
     for camera in bad:
-        shard._cameras[camera].work = lambda frame: gate.wait(30)
-        push(shard, camera, noisy_jpeg())
-    try:
-        for number in range(STEPS):
-            await step(shard, number, lambda: None)
-        await eventually(lambda: all("has been running for" in status_of(shard, camera).reason for camera in bad))
-    finally:
-        gate.set()
-    await eventually(lambda: not shard._workers.hung)
+        monkeypatch.setattr(shard._cameras[camera], "order", lambda frame: Order(scale=0))  # ends the decoder
+
+    def attack():
+        for camera in bad:
+            push(shard, camera, noisy_jpeg())
+
+    for number in range(STEPS):
+        await step(shard, number, attack)
+    for camera in CALM:
+        assert status_of(shard, camera).covered
+        assert status_of(shard, camera).ledger.analysed == STEPS
+    for camera in bad:
+        ledger = shard._cameras[camera].mailbox.ledger
+        await eventually(lambda ledger=ledger: not ledger.waiting)
+        assert ledger.offered == ledger.shed.total() + ledger.rejected["undecodable"] == 2 * STEPS
 
 
 async def test_a_camera_that_is_refused_is_dark_and_says_why_and_the_others_go_on(running):

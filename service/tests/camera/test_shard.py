@@ -137,7 +137,7 @@ async def test_frames_of_which_most_cannot_be_decoded_are_a_fault_although_some_
     assert "; at last: not a JPEG" in reason
 
 
-@pytest.mark.parametrize("step", ["decode", "look"])
+@pytest.mark.parametrize("step", ["order", "look"])
 async def test_a_detector_that_explodes_makes_its_camera_unknown_and_leaves_the_others_alone(
     running, monkeypatch, step
 ):
@@ -210,7 +210,7 @@ async def test_load_counts_what_waits_and_how_long(running):
     assert load.queue_depth == 2
     assert load.oldest_age_ns > 0
     gate.set()
-    await eventually(lambda: not shard._workers.busy)
+    await eventually(lambda: not shard._decoders.busy)
 
 
 async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(running):

@@ -1,0 +1,218 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from embereye.camera.decoders import Decoders
+from embereye.camera.decoding import Decoded, Order, UndecodableError, carry_out
+from embereye.camera.mailbox import Mailbox
+
+from .conftest import eventually, noisy_jpeg
+
+JPEG = noisy_jpeg(size=(240, 320))
+HALF = Order(2)
+UNDECODABLE = JPEG.replace(b"\xff\xdb", b"\xff\xe9")  # without its quantization tables
+
+
+class Customer:
+    pause, urgent = 60.0, False
+
+    def __init__(self, pool, order=HALF):
+        self.box, self.results, self.pool, self.how = Mailbox(), [], pool, order
+
+    def give(self, number, jpeg=JPEG):
+        self.box.offer(jpeg, number, number)
+        self.pool.submit(self)
+
+    def next_frame(self):
+        return self.box.take()
+
+    def order(self, frame):
+        return self.how
+
+    def work(self, frame):
+        return frame.time_ns
+
+    def done(self, work):
+        result = work.result
+        if isinstance(result, Decoded):
+            result = Decoded(result.picture.copy(), result.still, result.cpu_seconds)
+        self.results.append(result)
+
+
+@pytest.fixture
+async def pool():
+    decoders = Decoders(2)
+    decoders.start()
+    yield decoders
+    decoders.stop()
+
+
+def children(pid):
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+async def processes(pool):
+    await eventually(lambda: len(children(pool._forking.pid)) == pool.threads)
+    return children(pool._forking.pid)
+
+
+async def test_a_frame_is_decoded_as_it_would_be_here(pool):
+    customer = Customer(pool)
+    customer.give(1)
+    await eventually(lambda: customer.results)
+    assert np.array_equal(customer.results[0].picture, carry_out(Order(2), JPEG, 320, 240).picture)
+    assert not customer.results[0].still
+    assert pool.cpu_seconds == customer.results[0].cpu_seconds > 0
+    assert not pool.busy
+
+
+async def test_a_still_marks_what_it_is_asked_to(pool):
+    customer = Customer(pool, Order(2, [(0.25, 0.25, 0.5, 0.5)]))
+    customer.give(1, noisy_jpeg(size=(480, 640)))
+    await eventually(lambda: customer.results)
+    still = cv2.imdecode(np.frombuffer(customer.results[0].still, np.uint8), cv2.IMREAD_COLOR)
+    assert still.shape == (240, 320, 3)
+    blue, _, red = still[60, 80:240].astype(int).mean(axis=0)
+    assert red > blue + 60
+
+
+async def test_the_latest_frame_of_each_of_many_cameras_is_decoded(pool):
+    customers = [Customer(pool) for _ in range(20)]
+    for number in range(1, 4):
+        for customer in customers:
+            customer.give(number)
+    await eventually(lambda: not pool.busy)
+    for customer in customers:
+        assert len(customer.results) + customer.box.ledger.shed["superseded"] == 3
+
+
+async def test_what_needs_no_decoding_is_worked_on_aside(pool):
+    aside, other = Customer(pool, None), Customer(pool)
+    gate = threading.Event()
+    aside.work = lambda frame: gate.wait(10)
+    aside.give(1)
+    other.give(2)
+    await eventually(lambda: other.results)
+    assert not aside.results
+    gate.set()
+    await eventually(lambda: aside.results == [True])
+
+
+async def test_a_frame_that_cannot_be_decoded_is_no_matter_of_others(pool):
+    bad, good = Customer(pool), Customer(pool)
+    for number in range(1, 4):
+        bad.give(number, UNDECODABLE)
+        good.give(number)
+        await eventually(lambda number=number: len(bad.results) == len(good.results) == number)
+    assert all(isinstance(result, UndecodableError) for result in bad.results)
+    assert all(isinstance(result, Decoded) for result in good.results)
+    assert pool.died == 0
+
+
+async def test_an_exception_of_a_cameras_own_work_comes_back_to_it(pool):
+    def explode(frame):
+        raise ZeroDivisionError("boom")
+
+    customer = Customer(pool, None)
+    customer.work = explode
+    customer.give(1)
+    await eventually(lambda: customer.results)
+    assert isinstance(customer.results[0], ZeroDivisionError)
+
+
+async def test_a_camera_that_is_withdrawn_is_not_called_again(pool):
+    first, gone = [Customer(pool) for _ in range(10)], Customer(pool)
+    for customer in first:
+        customer.give(1)
+    gone.give(2)
+    pool.withdraw(gone)
+    await eventually(lambda: all(customer.results for customer in first))
+    assert not gone.results
+    assert not pool.busy
+
+
+async def test_decoders_that_are_killed_are_replaced_and_only_the_frames_they_were_at_are_lost(pool):
+    customers = [Customer(pool) for _ in range(12)]
+    for pid in await processes(pool):
+        os.kill(pid, signal.SIGSTOP)
+    for customer in customers:
+        customer.give(1)
+    for pid in children(pool._forking.pid):
+        os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: all(customer.results for customer in customers))
+    lost = [customer for customer in customers if isinstance(customer.results[0], UndecodableError)]
+    assert len(lost) == pool.died == 2
+    assert "crashed on it" in str(lost[0].results[0])
+
+
+async def test_decoders_are_replaced_although_the_process_that_forks_them_is_gone_too(pool):
+    decoders = await processes(pool)
+    for pid in (pool._forking.pid, *decoders):
+        os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: pool.died == 2)
+    customer = Customer(pool)
+    for number in range(1, 100):
+        customer.give(number)
+        await eventually(lambda number=number: len(customer.results) == number)
+        if isinstance(customer.results[-1], Decoded):
+            break
+    assert isinstance(customer.results[-1], Decoded)
+
+
+async def test_nothing_is_left_running_once_it_is_stopped():
+    decoders = Decoders(2)
+    decoders.start()
+    pids = [decoders._forking.pid, *await processes(decoders)]
+    decoders.stop()
+    await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+STARTS = """
+import asyncio, os, signal
+from embereye.camera.decoders import Decoders
+async def main():
+    decoders = Decoders(2)
+    decoders.start()
+    print(decoders._forking.pid, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+async def test_decoders_end_with_the_process_they_work_for():
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", STARTS, stdout=subprocess.PIPE)
+    forking = int(await process.stdout.readline())
+    await eventually(lambda: len(children(forking)) == 2)
+    pids = [forking, *children(forking)]
+    process.kill()
+    await process.wait()
+    await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+HANGS = """
+import socket, time
+from embereye.camera import decoding
+decoding.HANG_SECONDS = 0.05
+decoding._answer = lambda *_: time.sleep(60)
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+ours.send(b"order")
+decoding.serve(theirs, memoryview(b""))
+"""
+
+
+def test_a_decoder_that_hangs_ends_itself():
+    began = time.monotonic()
+    assert subprocess.run([sys.executable, "-c", HANGS], check=False).returncode == -signal.SIGALRM
+    assert time.monotonic() - began < 60
