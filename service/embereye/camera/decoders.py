@@ -235,8 +235,8 @@ class Decoders:
                 reply = decoder.link.recv(MESSAGE) if decoder.link else b""
             except BlockingIOError:
                 return
-            except OSError:
-                reply = b""
+            except ConnectionResetError:
+                continue  # it died with orders unread: told once, and before what it has answered
             if not reply:
                 self._lost(decoder)
                 return

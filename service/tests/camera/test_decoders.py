@@ -157,6 +157,18 @@ async def test_decoders_that_are_killed_are_replaced_and_only_the_frames_they_we
     assert "crashed on it" in str(lost[0].results[0])
 
 
+async def test_a_frame_that_was_decoded_is_not_blamed_for_the_next_ones_crash(pool):
+    for _ in range(20):
+        good, bad, behind = Customer(pool), Customer(pool, Order(0)), Customer(pool)  # there is no scale of 0
+        await eventually(lambda: all(decoder.link for decoder in pool._decoders))
+        decoders, pool._decoders = pool._decoders, pool._decoders[:1]
+        for customer in (good, bad, behind):
+            customer.give(1)
+        pool._decoders = decoders
+        await eventually(lambda: not pool.busy)
+        assert [type(customer.results[0]) for customer in (good, bad, behind)] == [Decoded, UndecodableError, Decoded]
+
+
 async def test_decoders_are_replaced_although_the_process_that_forks_them_is_gone_too(pool):
     decoders = await processes(pool)
     for pid in (pool._forking.pid, *decoders):
