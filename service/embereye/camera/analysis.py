@@ -71,7 +71,7 @@ class Analyst:
             return True
         age = frame.received_ns - self.still_ns
         changed = observation.motion > STILL_MOTION or observation.level != self.still_level
-        return age > STILL_STALE_NS or (age > STILL_EVERY_NS and changed)
+        return age > STILL_STALE_NS or (age > STILL_EVERY_NS and changed and not frame.hurried)
 
 
 def decode(data: bytes, scale: int) -> Picture:

@@ -35,6 +35,12 @@ CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by o
 STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
 COST_SHARE = 0.1  # of what a frame took that goes into what the next ones are expected to take
 PROBE_NS = 10 * SECOND  # between two frames of a camera that is refused: it may have become cheaper
+# While the pool does not keep up, frames that will not be looked at are left with their sender. A rest ends this early,
+# so that what has waited on its way is passed over and a fresh frame is looked at: the next that is known to be one,
+# else the first when the time has come.
+FLUSH_NS = SECOND // 16
+REST_NS = SECOND * 4 // 5  # at most: what waits no longer than that looks neither late nor like a clock that jumps
+HELD_UP_NS = SECOND // 3  # by which a frame is late: whoever sends what has waited is given no reason to wait
 RATE_FRAMES = 32  # over which the frame rate is measured
 AVAILABLE = ("flame", "heat", "motion", "smoke")  # built-in detectors of this version
 MODEL = "model"  # the fleet's own
@@ -75,6 +81,7 @@ class CameraDevice:
         report: Callable[["CameraDevice", Observation], None],
         host: ModelHost | None = None,
         delays: Delays | None = None,
+        ages: Delays | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.device = device
@@ -96,6 +103,7 @@ class CameraDevice:
         self._submit = submit
         self._report = report
         self._delays = delays or Delays()
+        self._ages = ages or Delays()
         self._clock = clock
         self._still_ns = 0
         self._time_ns = 0  # of the latest frame
@@ -171,13 +179,24 @@ class CameraDevice:
     def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""
         now = self._clock()
-        self._take(data, self._believed(time_ns, now), now, None, lost)
+        self._take(data, self._believed(time_ns, now), now, None, lost=lost)
 
     def push(self, data: bytes, time_ns: int, tally: Tally) -> Verdict:
         """Take a frame from a sender."""
         now = self._clock()
         self.state = "streaming"
-        return Verdict(taken=True, reason=self._take(data, self._believed(time_ns, now), now, tally))
+        believed = self._believed(time_ns, now)
+        fresh = believed == time_ns and self._reception.late_ns < FLUSH_NS
+        reason = self._take(data, believed, now, tally, early_ns=FLUSH_NS if fresh else 0)
+        tally.heard_ns, tally.wanted_ns = now, self._wanted_ns(now)
+        return Verdict(taken=True, reason=reason)
+
+    def _wanted_ns(self, now: int) -> int:
+        """When the next frame is worth receiving; 0: whenever it comes."""
+        if self.urgent or self._reception.late_ns > HELD_UP_NS:
+            return 0
+        wanted = now + int(SECOND / self.least_rate) if self.refused else self.mailbox.pace.wanted_ns
+        return wanted and min(wanted - FLUSH_NS, now + REST_NS)
 
     def _believed(self, time_ns: int, now: int) -> int:
         if time_ns:
@@ -185,14 +204,23 @@ class CameraDevice:
         # A clock that stands still or is far off must not blind a detector that works with time.
         return time_ns if self._time_ns < time_ns and abs(time_ns - now) < CLOCK_SKEW_NS else now
 
-    def _take(self, data: bytes, time_ns: int, now: int, tally: Tally | None, lost: tuple[Box, ...] = ()) -> str:
+    def _take(
+        self,
+        data: bytes,
+        time_ns: int,
+        now: int,
+        tally: Tally | None,
+        *,
+        lost: tuple[Box, ...] = (),
+        early_ns: int = 0,
+    ) -> str:
         self.watch.heard_ns = now
         self._arrivals.append(now)
         self._time_ns = max(time_ns, self._time_ns)
         if self.refused and now - self.watch.analysed_ns < PROBE_NS:
             self.mailbox.refuse(tally)
             return ""
-        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=self.urgent, lost=lost)
+        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=self.urgent, lost=lost, early_ns=early_ns)
         self._reception.frame(1.0 if reason else min(1.0, sum(w * h for _, _, w, h in lost)), now)
         if self.mailbox.waiting:
             self._submit(self)
@@ -228,6 +256,8 @@ class CameraDevice:
         self.mailbox.pace.learn(work.waited, now, urgent=self.urgent)
         if isinstance(result, Analysis):
             self._analysed(frame, result, now)
+            if frame.tally and self.urgent:
+                frame.tally.wanted_ns = 0
         elif isinstance(result, UndecodableError):
             self.mailbox.failed(frame, "undecodable", str(result), now)
             self._reception.spoilt()
@@ -252,6 +282,7 @@ class CameraDevice:
         self.cpu_seconds += result.cpu_seconds
         self.watch.analysed_ns = now
         self._delays.observe((now - frame.received_ns) / SECOND)
+        self._ages.observe((now - frame.time_ns) / SECOND)
         self._fault = result.fault
         self.observation = seen
         kept = result.kept

@@ -20,7 +20,7 @@ from embereye.camera.schedule import Admission, Demand
 from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
-from embereye.camera.sources.push import PushService, Verdict
+from embereye.camera.sources.push import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.workers import Workers, thread_count
 from embereye.process.grpc_server import Service
@@ -59,6 +59,7 @@ class CameraShard:
         self._dials = asyncio.Semaphore(DIALS)
         self._admission = Admission()
         self._delays = Delays()
+        self._ages = Delays()
         self._host = ModelHost()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
         self._retired_cpu = 0.0
@@ -68,7 +69,7 @@ class CameraShard:
 
     def services(self) -> Iterable[Service]:
         """The gRPC services of a camera shard."""
-        return [Service(add_FramesServicer_to_server, self._push, "embereye.v1.Frames")]
+        return [Service(add_FramesServicer_to_server, self._push, "embereye.v1.Frames", WINDOW)]
 
     async def start(self, context: ShardContext) -> None:
         """Start the decode pool and the tick."""
@@ -108,6 +109,7 @@ class CameraShard:
                     report=self._observe,
                     host=self._host,
                     delays=self._delays,
+                    ages=self._ages,
                 )
                 self._open(device)
                 continue
@@ -286,6 +288,12 @@ class CameraShard:
             "From a frame's arrival to the end of its analysis.",
             buckets=self._delays.buckets(),
             sum_value=self._delays.sum,
+        )
+        yield HistogramMetricFamily(
+            "embereye_camera_frame_age_seconds",
+            "From a frame's capture, as its sender tells it, to the end of its analysis.",
+            buckets=self._ages.buckets(),
+            sum_value=self._ages.sum,
         )
         sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
         states = Counter(camera.state.partition(":")[0].partition(";")[0] for camera in cameras)
