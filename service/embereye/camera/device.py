@@ -11,6 +11,7 @@ from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
 from embereye.camera.model import CameraModel, ModelHost
 from embereye.camera.reception import Reception
+from embereye.camera.rest import FLUSH_NS, REJECTED_NS, Rest
 from embereye.camera.ring import Budget, Kept, Ring
 from embereye.camera.schedule import least_rate
 from embereye.camera.sources.push import Verdict
@@ -35,12 +36,6 @@ CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by o
 STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
 COST_SHARE = 0.1  # of what a frame took that goes into what the next ones are expected to take
 PROBE_NS = 10 * SECOND  # between two frames of a camera that is refused: it may have become cheaper
-# While the pool does not keep up, frames that will not be looked at are left with their sender. A rest ends this early,
-# so that what has waited on its way is passed over and a fresh frame is looked at: the next that is known to be one,
-# else the first when the time has come.
-FLUSH_NS = SECOND // 16
-REST_NS = SECOND * 4 // 5  # at most: what waits no longer than that looks neither late nor like a clock that jumps
-HELD_UP_NS = SECOND // 3  # by which a frame is late: whoever sends what has waited is given no reason to wait
 RATE_FRAMES = 32  # over which the frame rate is measured
 AVAILABLE = ("flame", "heat", "motion", "smoke")  # built-in detectors of this version
 MODEL = "model"  # the fleet's own
@@ -100,6 +95,7 @@ class CameraDevice:
         self.refused = ""  # why this shard cannot serve it, or ""
         self.failures = 0  # of the analysis
         self.pushed = False
+        self.rest = Rest()
         self._submit = submit
         self._report = report
         self._delays = delays or Delays()
@@ -188,15 +184,21 @@ class CameraDevice:
         believed = self._believed(time_ns, now)
         fresh = believed == time_ns and self._reception.late_ns < FLUSH_NS
         reason = self._take(data, believed, now, tally, early_ns=FLUSH_NS if fresh else 0)
-        tally.heard_ns, tally.wanted_ns = now, self._wanted_ns(now)
+        tally.heard_ns, tally.wanted_ns = now, now + REJECTED_NS if reason else self._wanted_ns(now)
         return Verdict(taken=True, reason=reason)
 
     def _wanted_ns(self, now: int) -> int:
-        """When the next frame is worth receiving; 0: whenever it comes."""
-        if self.urgent or self._reception.late_ns > HELD_UP_NS:
+        pace = self.mailbox.pace
+        wanted = 0 if self.urgent else now + int(SECOND / self.least_rate) if self.refused else pace.wanted_ns
+        if not wanted and not self.rest.frame_rate:
             return 0
-        wanted = now + int(SECOND / self.least_rate) if self.refused else self.mailbox.pace.wanted_ns
-        return wanted and min(wanted - FLUSH_NS, now + REST_NS)
+        return self.rest.after(
+            now,
+            wanted_ns=wanted,
+            flush_ns=FLUSH_NS if pace.cut else 0,
+            late_ns=self._reception.late_ns,
+            frame_rate=self.frame_rate(now),
+        )
 
     def _believed(self, time_ns: int, now: int) -> int:
         if time_ns:
@@ -406,9 +408,11 @@ class CameraDevice:
         return terms
 
     def frame_rate(self, now: int) -> float:
-        """Frames per second that arrive."""
+        """Frames per second that arrive, or would if none were left with their sender."""
         if len(self._arrivals) < 2 or now - self._arrivals[-1] > self.deadline_ns:
             return 0.0
+        if self.rest.frame_rate:
+            return self.rest.frame_rate
         return (len(self._arrivals) - 1) * SECOND / max(1, self._arrivals[-1] - self._arrivals[0])
 
     @property

@@ -117,6 +117,7 @@ class Pace:
         self.rate = 0.0  # frames/s now
         self._taken_ns = 0  # when a frame was taken last
         self._credit = 1.0  # frames
+        self._exceeded = False  # the last frame came too soon behind the one before
         self._late = 0  # frames in a row that waited too long
         self._cut_ns = 0
         self._raised_ns = 0
@@ -126,7 +127,7 @@ class Pace:
         """Take new limits in frames/s."""
         if target != self.target:
             self.rate = target
-        self.target, self.least = target, min(least, target)
+        self.target, self.least, self._exceeded = target, min(least, target), False
         self.rate = max(self.rate, self.least)
 
     @property
@@ -142,7 +143,8 @@ class Pace:
         if not self.target:
             return ""
         elapsed = now_ns - self._taken_ns
-        if elapsed < EARLY * SECOND / self.target:
+        self._exceeded = elapsed < EARLY * SECOND / self.target
+        if self._exceeded:
             return "above target rate"
         if self.cut:
             # Credit, not a shortest pause: of a camera that sends 15/s, pauses make either 15 or 7.5, never 10.
@@ -155,10 +157,12 @@ class Pace:
 
     @property
     def wanted_ns(self) -> int:
-        """Before when no frame is looked at, because the rate is cut; 0: it is not."""
-        if not self.cut:
+        """Before when no frame is looked at; 0: the rate is neither cut nor exceeded."""
+        if not self.cut and not self._exceeded:
             return 0
-        pause = max(EARLY / self.target, min((1.0 - self._credit) / self.rate, LEAST_EARLY / max(self.least, 0.001)))
+        pause = EARLY / self.target
+        if self.cut:
+            pause = max(pause, min((1.0 - self._credit) / self.rate, LEAST_EARLY / max(self.least, 0.001)))
         return self._taken_ns + int(pause * SECOND)
 
     def learn(self, waited: float, now_ns: int, *, urgent: bool, unseen: bool = False) -> None:

@@ -64,6 +64,7 @@ class CameraShard:
         self._retired = Ledger()  # of cameras that were ours: counters never fall
         self._retired_cpu = 0.0
         self._retired_failures = 0
+        self._retired_unread = 0.0
         self._draining = False
         self._covered: dict[str, bool] = {}
 
@@ -172,6 +173,7 @@ class CameraShard:
             self._context.closed(name, closed)
         self._retired_cpu += camera.cpu_seconds
         self._retired_failures += camera.failures
+        self._retired_unread += camera.rest.unread
 
     def _take(self, name: str, image: bytes, time_ns: int, tally: Tally) -> Verdict:
         camera = self._cameras.get(name)
@@ -215,9 +217,9 @@ class CameraShard:
                 self._workers.watch()
                 self._admit(now)
                 totals = self._totals()
-                self._meter.sample(
-                    time.monotonic(), offered=totals.offered, analysed=totals.analysed, cpu=time.process_time()
-                )
+                # More shards would look at what is left with its senders, too.
+                offered = totals.offered + int(self._unread)
+                self._meter.sample(time.monotonic(), offered=offered, analysed=totals.analysed, cpu=time.process_time())
             ticks += 1
             await asyncio.sleep(TICK)
 
@@ -242,6 +244,10 @@ class CameraShard:
             totals.rejected.update(ledger.rejected)
         return totals
 
+    @property
+    def _unread(self) -> float:
+        return self._retired_unread + sum(camera.rest.unread for camera in self._cameras.values())
+
     def devices(self, now_ns: int) -> list[DeviceStatus]:
         """The status of every owned camera."""
         statuses = [camera.status(now_ns) for camera in self._cameras.values()]
@@ -265,6 +271,11 @@ class CameraShard:
         cameras = list(self._cameras.values())
         yield CounterMetricFamily("embereye_camera_frames_offered", "Frames received.", value=totals.offered)
         yield CounterMetricFamily("embereye_camera_frames_analysed", "Frames analysed.", value=totals.analysed)
+        yield CounterMetricFamily(
+            "embereye_camera_frames_unread",
+            "Frames left with their senders under overload, as far as can be told. They are not offered.",
+            value=self._unread,
+        )
         shed = CounterMetricFamily("embereye_camera_frames_shed", "Frames given up, by reason.", labels=["reason"])
         for reason, count in sorted(totals.shed.items()):
             shed.add_metric([reason], count)

@@ -22,7 +22,8 @@ GATHER = 0.02  # seconds from the first to the last of what is told at once
 FINISH_PERIOD = 0.05  # seconds between looks at the last frames of a sender that has finished
 TELL_AGAIN = 1.0  # seconds between two refusals of the same camera on one stream
 FINISH_SECONDS = 1.0  # for the last frames of a sender that has finished
-LOOK_AGAIN = 0.1  # seconds of a rest between looks whether it is still one: fire may be suspected meanwhile
+STRANGER_REST = 0.002  # seconds behind each frame on a stream of which none is ours
+LOOK_AGAIN = 0.2  # seconds of a rest between looks whether it is still one: fire may be suspected meanwhile
 SILENT_NS = 5 * SECOND  # of a camera after which its stream rests without regard to it
 MAX_UNKNOWN = 1_000  # different unknown ids on one stream before it is ended
 
@@ -62,13 +63,8 @@ class _Stream:
 
     def rest(self, now_ns: int) -> float:
         """Seconds in which no camera on this stream has a frame that is wanted."""
-        rest_ns = SECOND
-        for tally in self.tallies.values():
-            if now_ns - tally.heard_ns < SILENT_NS:
-                if tally.wanted_ns <= now_ns:
-                    return 0.0
-                rest_ns = min(rest_ns, tally.wanted_ns - now_ns)
-        return rest_ns / SECOND if self.tallies else 0.0
+        wanted = [tally.wanted_ns for tally in self.tallies.values() if now_ns - tally.heard_ns < SILENT_NS]
+        return (min(wanted, default=now_ns) - now_ns) / SECOND
 
     def responses(self) -> list[PushResponse]:
         """All that the sender has not been told yet."""
@@ -162,6 +158,8 @@ class PushService(FramesServicer):
         async for request in requests:
             if not self._receive(stream, request):
                 return False
+            if not stream.tallies:
+                await asyncio.sleep(STRANGER_REST)
             while (rest := stream.rest(time.time_ns())) > 0:
                 await asyncio.sleep(min(rest, LOOK_AGAIN))
         return True
