@@ -253,8 +253,10 @@ async def test_a_sender_of_nothing_but_garbage_is_read_no_faster_than_a_camera(r
 async def test_a_camera_that_suspects_fire_is_read_on_at_once(running):
     running.shard.apply(assignment(1, device("c1", fps_target=100, fps_min=1)))
     camera, tally = running.shard._cameras["c1"], Tally()
-    held_back(running.shard, "c1", 1.0)._credit = -1.0
+    pace = held_back(running.shard, "c1", 1.0)
     camera._submit = lambda _: None
+    camera.push(noisy_jpeg(), time.time_ns(), tally)
+    pace._credit = 0.0
     camera.push(noisy_jpeg(), time.time_ns(), tally)
     assert tally.wanted_ns > tally.heard_ns
     frame = camera.next_frame()
