@@ -2,11 +2,11 @@ import asyncio
 import contextlib
 import itertools
 import time
-from dataclasses import replace
 
 import grpc
 import pytest
 
+from embereye.camera.analysis import Analysis
 from embereye.camera.mailbox import Tally
 from embereye.camera.schedule import SECOND
 from embereye.camera.sources.push import MAX_UNKNOWN, SILENT_NS, _Stream
@@ -17,7 +17,7 @@ from embereye.v1.frames_pb2 import PushRequest, RawWords
 from embereye.v1.frames_pb2_grpc import FramesStub
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Kind, Level
-from embereye.vision.observation import Finding
+from embereye.vision.observation import Finding, Observation
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
 
@@ -259,11 +259,9 @@ async def test_a_camera_that_suspects_fire_is_read_on_at_once(running):
     pace._credit = 0.0
     camera.push(noisy_jpeg(), time.time_ns(), tally)
     assert tally.wanted_ns > tally.heard_ns
-    frame = camera.next_frame()
-    analysis = camera.work(frame)
     burning = Finding(Kind.KIND_FLAME, Level.LEVEL_CLEAR, held_ns=1)
-    observation = replace(analysis.observation, findings=(burning,))
-    camera.done(Work(frame, 0.0, 0.0, 0.0, replace(analysis, observation=observation)))
+    analysis = Analysis(Observation(time.time_ns(), (burning,)), b"", 0.001)
+    camera.done(Work(camera.next_frame(), 0.0, 0.0, 0.0, analysis))
     assert tally.wanted_ns == 0
     camera.push(noisy_jpeg(), time.time_ns(), tally)
     assert tally.wanted_ns == 0
