@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from embereye.camera.analysis import Analysis, Analyst, Decoded, UndecodableError
 from embereye.camera.delays import Delays
@@ -62,6 +63,18 @@ class Setup:
         heat += b";" + device.radiometry.SerializeToString(deterministic=True)
         return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, model, heat)
 
+    # Asked for with every frame.
+
+    @cached_property
+    def builtin(self) -> bool:
+        """Whether any built-in detector is wanted."""
+        return any(name in AVAILABLE for name in self.detectors)
+
+    @cached_property
+    def watches_pictures(self) -> bool:
+        """Whether a built-in detector that makes something of pictures is wanted."""
+        return any(name in AVAILABLE and name != "heat" for name in self.detectors)
+
 
 class CameraDevice:
     """Runs on the event loop, but for `work`, which runs on a worker thread, one frame at a time.
@@ -92,6 +105,7 @@ class CameraDevice:
         self.state = "waiting for a sender"
         self.unopened = ""  # why the source cannot be opened at all
         self.observation: Observation | None = None
+        self.urgent = False  # fire is suspected: flicker is told from every frame
         self.still = b""  # JPEG
         self.cpu_seconds = 0.0
         self.cost_seconds = 0.0  # CPU time per frame, smoothed; 0: not known yet
@@ -250,11 +264,6 @@ class CameraDevice:
         """Seconds between two frames beyond which it breaks its `fps.min` or its deadline."""
         return 1.0 / self.least_rate
 
-    @property
-    def urgent(self) -> bool:
-        """Whether fire is suspected: flicker is told from every frame."""
-        return self.observation is not None and self.observation.urgent
-
     def done(self, work: Work) -> None:
         """Take what became of a frame."""
         frame, result = work.frame, work.result
@@ -297,7 +306,7 @@ class CameraDevice:
         self._delays.observe((now - frame.received_ns) / SECOND)
         self._ages.observe((now - frame.time_ns) / SECOND)
         self._fault = result.fault
-        self.observation = seen
+        self.observation, self.urgent = seen, seen.urgent
         kept = result.kept
         if not frame.radiometric:
             kept = Kept(frame.time_ns, frame.data, frame.header.width, frame.header.height)
@@ -342,14 +351,14 @@ class CameraDevice:
         assert self._setup
         if self._radiometric or not self.observation or self.model:
             return ""
-        if any(name in self._setup.detectors for name in AVAILABLE if name != "heat"):
+        if self._setup.watches_pictures:
             return ""
         return "its frames are pictures: heat, its only detector, needs 16-bit frames of temperatures"
 
     @property
     def _builtin(self) -> bool:
         assert self._setup
-        return any(name in AVAILABLE for name in self._setup.detectors)
+        return self._setup.builtin
 
     def degraded(self, now: int) -> str:
         """Why less is detected here than was asked for, or ''."""

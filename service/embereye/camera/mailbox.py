@@ -7,7 +7,7 @@ from embereye.camera.schedule import SECOND, Pace
 from embereye.shard.ledger import Ledger
 from embereye.vision.observation import Box
 from embereye.wire import radiometric
-from embereye.wire.jpeg import JpegError, JpegHeader, read_header
+from embereye.wire.jpeg import Headers, JpegError, JpegHeader
 
 MAX_BYTES = 8 * 1024 * 1024  # of one compressed frame
 
@@ -48,6 +48,7 @@ class Mailbox:
     ledger: Ledger = field(default_factory=Ledger)
     rejected_ns: int = 0  # when a frame was rejected last; 0: never
     rejected_reason: str = ""
+    _headers: Headers = field(default_factory=Headers)
     # Popping is atomic: a frame is either taken by a worker thread or superseded, never both.
     _slot: deque[Frame] = field(default_factory=deque)
     _since_ns: int = 0  # since when a frame has been waiting, this one or one that it took the place of
@@ -80,7 +81,7 @@ class Mailbox:
         try:
             if len(data) > MAX_BYTES:
                 raise JpegError("too large", f"{len(data)} bytes, at most {MAX_BYTES}")
-            header = radiometric.read_header(data) if radiometric.is_radiometric(data) else read_header(data)
+            header = radiometric.read_header(data) if radiometric.is_radiometric(data) else self._headers.read(data)
             if not header.complete:
                 raise JpegError("truncated", f"no end of image within {len(data)} bytes")
         except JpegError as error:

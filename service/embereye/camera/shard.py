@@ -194,7 +194,9 @@ class CameraShard:
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
         now = time.time_ns()
-        for sign, finding in zip(signs(camera, seen), seen.findings, strict=True):
+        # Most frames of most cameras say nothing, as the ones before them did.
+        telling = seen.level > Level.LEVEL_CLEAR or self._episodes.active(device.id)
+        for sign, finding in zip(signs(camera, seen), seen.findings, strict=True) if telling else ():
             report = self._episodes.observe(sign, now)
             if report and self._context:
                 self._context.report(report)
