@@ -17,6 +17,7 @@ CALM_SECONDS = 0.03
 LATE_FRAMES = 3  # in a row: one pause of the machine is no overload
 CUT = 0.75  # of the rate is kept at every cut
 CUT_UNSEEN = 0.5  # the same where frames take each other's place
+UNSEEN_SECONDS = 0.4  # that a camera waits for its turn before that counts: behind a short pause the pool catches up
 CUT_NS = SECOND // 2  # between two cuts: the last one takes effect first
 RAISE = 1.0  # frames/s
 RAISE_NS = SECOND  # between two raises
@@ -172,7 +173,10 @@ class Pace:
         """
         if waited > CALM_SECONDS:
             self._disturbed_ns = now_ns
-        self._late = self._late + 1 if waited > LATE_SECONDS else 0
+        if unseen:
+            self._late += waited > UNSEEN_SECONDS
+        else:
+            self._late = self._late + 1 if waited > LATE_SECONDS else 0
         if urgent:
             self.rate = self.target
         elif self._late >= LATE_FRAMES:

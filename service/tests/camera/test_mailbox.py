@@ -60,8 +60,8 @@ def offers(box, times):
 def test_a_camera_whose_frames_are_superseded_for_long_is_looked_at_less_often():
     box = Mailbox()
     box.pace.configure(15, 1)
-    times = [1_000_000_000 + number * 66_666_667 for number in range(10)]
-    offers(box, times[:2])
+    times = [1_000_000_000 + number * 66_666_667 for number in range(15)]
+    offers(box, times[:5])
     assert not box.waiting.hurried
     offers(box, times[2:])
     assert box.pace.rate < 15

@@ -179,6 +179,15 @@ def test_while_the_pool_keeps_up_every_frame_is_wanted_but_of_a_flood_none_befor
     assert pace.wanted_ns == 0
 
 
+def test_a_pause_that_costs_some_frames_cuts_nobody():
+    pace = paced()
+    for number in range(6):
+        pace.learn(number / 15, 1000 * SECOND + number * SECOND // 15, urgent=False, unseen=True)
+    pace.learn(0.4, 1000 * SECOND + SECOND // 2, urgent=False)
+    pace.learn(0.02, 1000 * SECOND + SECOND * 2 // 3, urgent=False)
+    assert pace.rate == 15
+
+
 def test_frames_that_take_each_others_place_unseen_halve_the_rate_until_it_is_the_least():
     pace = paced(least=1.0)
     for number in range(15 * 3):
