@@ -199,6 +199,26 @@ async def test_a_sender_is_read_only_when_its_frame_is_looked_at_and_that_frame_
     assert ledger.offered == ledger.analysed + ledger.shed.total() + ledger.rejected.total() + ledger.waiting
 
 
+async def test_a_sender_that_queues_its_frames_is_read_on_until_they_are_fresh(running, sender):
+    running.shard.apply(assignment(1, device("c1", fps_target=100, fps_min=1)))
+    held_back(running.shard, "c1", 1.5)
+    camera, queue, image = running.shard._cameras["c1"], asyncio.Queue(), noisy_jpeg(1, (480, 640))
+
+    async def send():
+        while True:
+            await sender.call.write(PushRequest(camera="c1", sequence=1, time_ns=await queue.get(), image=image))
+
+    sending, captured, late = asyncio.ensure_future(send()), 0, []
+    while camera.mailbox.ledger.analysed < 4:
+        captured += 1
+        queue.put_nowait(time.time_ns())
+        await asyncio.sleep(0.01)
+        late.append(queue.qsize())
+    sending.cancel()
+    assert min(late[-captured // 2 :]) <= 5
+    assert not camera.blindness(time.time_ns())
+
+
 async def test_a_camera_that_is_held_back_holds_back_no_other_on_its_stream(running, sender):
     running.shard.apply(assignment(1, device("slow", fps_target=100, fps_min=1), device("c2")))
     held_back(running.shard, "slow", 1.0)
