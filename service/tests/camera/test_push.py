@@ -257,12 +257,13 @@ async def test_what_a_sender_can_have_on_its_way_is_bounded_while_it_is_not_read
     assert written <= 3
 
 
-async def test_a_sender_of_nothing_but_garbage_is_read_no_faster_than_a_camera(running, sender):
+@pytest.mark.parametrize("image", [bytes(100_000), noisy_jpeg(1, (480, 640))], ids=["garbage", "pictures"])
+async def test_a_sender_that_floods_is_read_hardly_faster_than_a_camera(running, sender, image):
     running.shard.apply(assignment(1, device("bad", fps_target=15, fps_min=1)))
 
     async def flood():
         while True:
-            await sender.send("bad", bytes(100_000))
+            await sender.send("bad", image)
 
     began, flooding = time.monotonic(), asyncio.ensure_future(flood())
     await eventually(lambda: status_of(running.shard, "bad").ledger.offered >= 20)
