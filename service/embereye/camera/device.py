@@ -214,7 +214,7 @@ class CameraDevice:
             wanted_ns=wanted,
             flush_ns=FLUSH_NS if pace.cut else 0,
             late_ns=self._reception.late_ns,
-            frame_rate=self.frame_rate(now),
+            frame_rate=min(pace.target, self.frame_rate(now)),  # what comes in a burst comes faster
         )
 
     def _believed(self, time_ns: int, now: int) -> int:

