@@ -5,7 +5,6 @@ RTP packets leave by UDP_SEGMENT, many a call: a sender that cost as much as a r
 
 import argparse
 import asyncio
-import contextlib
 import json
 import socket
 import struct
@@ -100,9 +99,9 @@ def image_field(frame: bytes) -> bytes:
 async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
     """Every camera pushes on a connection and a stream of its own."""
     images = Films(tuple(tuple(map(image_field, film)) for film in films.films))
-    queues: list[asyncio.Queue[bytes]] = [asyncio.Queue(2) for _ in range(arguments.cameras)]
+    slots: list[asyncio.Queue[tuple[bytes, bytes]]] = [asyncio.Queue(1) for _ in range(arguments.cameras)]
 
-    async def camera(link: grpc.aio.Channel, queue: "asyncio.Queue[bytes]") -> None:
+    async def camera(link: grpc.aio.Channel, slot: "asyncio.Queue[tuple[bytes, bytes]]") -> None:
         call: Any = link.stream_stream("/embereye.v1.Frames/Push")()
 
         async def read() -> None:
@@ -111,20 +110,22 @@ async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) ->
 
         reader = asyncio.ensure_future(read())
         while True:
-            await call.write(await queue.get())
+            await call.write(b"".join(await slot.get()))
             assert not reader.done(), "the shard keeps its streams open"
 
     def frame(number_of_camera: int, number: int) -> bool:
         head = PushRequest(camera=f"camera-{number_of_camera}", sequence=number + 1, time_ns=time.time_ns())
-        with contextlib.suppress(asyncio.QueueFull):
-            queues[number_of_camera].put_nowait(head.SerializeToString() + images.frame(number_of_camera, number))
-            return True
-        return False
+        slot = slots[number_of_camera]
+        replaced = slot.full()
+        if replaced:
+            slot.get_nowait()  # the latest frame is the one to send
+        slot.put_nowait((head.SerializeToString(), images.frame(number_of_camera, number)))
+        return not replaced
 
-    links = [channel(arguments.target) for _ in queues]
+    links = [channel(arguments.target) for _ in slots]
     for link in links:
         await link.channel_ready()
-    cameras = [asyncio.ensure_future(camera(link, queue)) for link, queue in zip(links, queues, strict=True)]
+    cameras = [asyncio.ensure_future(camera(link, slot)) for link, slot in zip(links, slots, strict=True)]
     sender = asyncio.ensure_future(numbers.send(frame))
     await numbers.serve({})
     for task in (sender, *cameras):

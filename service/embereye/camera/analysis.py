@@ -72,4 +72,4 @@ class Analyst:
         if observation.level > CLEAR:
             return age > STILL_SUSPECTED_NS
         changed = observation.motion > STILL_MOTION or observation.level != self._still_level
-        return age > STILL_STALE_NS or (age > STILL_EVERY_NS and changed)
+        return age > STILL_STALE_NS or (age > STILL_EVERY_NS and changed and not frame.hurried)

@@ -1,10 +1,10 @@
-"""How long frames take from their arrival to the end of their analysis, as one histogram for all cameras."""
+"""How long frames take from one moment to another, as one histogram for all cameras."""
 
 from bisect import bisect_left
 from itertools import accumulate
 
 BOUNDS = (0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.0175, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075,
-          0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)  # fmt: skip  # seconds
+          0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)  # fmt: skip  # seconds
 
 
 class Delays:

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from embereye.camera.analysis import Analysis, Analyst
 from embereye.camera.decoding import Decoded, Order, UndecodableError
@@ -12,6 +13,7 @@ from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
 from embereye.camera.model import CameraModel, ModelHost
 from embereye.camera.reception import Reception
+from embereye.camera.rest import FLUSH_NS, REJECTED_NS, Rest
 from embereye.camera.ring import Budget, Kept, Ring
 from embereye.camera.schedule import least_rate
 from embereye.camera.sources.push import Verdict
@@ -62,6 +64,18 @@ class Setup:
         heat += b";" + device.radiometry.SerializeToString(deterministic=True)
         return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, model, heat)
 
+    # Asked for with every frame.
+
+    @cached_property
+    def builtin(self) -> bool:
+        """Whether any built-in detector is wanted."""
+        return any(name in AVAILABLE for name in self.detectors)
+
+    @cached_property
+    def watches_pictures(self) -> bool:
+        """Whether a built-in detector that makes something of pictures is wanted."""
+        return any(name in AVAILABLE and name != "heat" for name in self.detectors)
+
 
 class CameraDevice:
     """Runs on the event loop, but for `work`, which runs on a thread, one frame at a time."""
@@ -76,6 +90,7 @@ class CameraDevice:
         report: Callable[["CameraDevice", Observation], None],
         host: ModelHost | None = None,
         delays: Delays | None = None,
+        ages: Delays | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.device = device
@@ -88,15 +103,18 @@ class CameraDevice:
         self.state = "waiting for a sender"
         self.unopened = ""  # why the source cannot be opened at all
         self.observation: Observation | None = None
+        self.urgent = False  # fire is suspected: flicker is told from every frame
         self.still = b""  # JPEG
         self.cpu_seconds = 0.0
         self.cost_seconds = 0.0  # CPU time per frame, smoothed; 0: not known yet
         self.refused = ""  # why this shard cannot serve it, or ""
         self.failures = 0  # of the analysis
         self.pushed = False
+        self.rest = Rest()
         self._submit = submit
         self._report = report
         self._delays = delays or Delays()
+        self._ages = ages or Delays()
         self._clock = clock
         self._still_ns = 0
         self._time_ns = 0  # of the latest frame
@@ -171,13 +189,30 @@ class CameraDevice:
     def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""
         now = self._clock()
-        self._take(data, self._believed(time_ns, now), now, None, lost)
+        self._take(data, self._believed(time_ns, now), now, None, lost=lost)
 
     def push(self, data: bytes, time_ns: int, tally: Tally) -> Verdict:
         """Take a frame from a sender."""
         now = self._clock()
         self.state = "streaming"
-        return Verdict(taken=True, reason=self._take(data, self._believed(time_ns, now), now, tally))
+        believed = self._believed(time_ns, now)
+        fresh = believed == time_ns and self._reception.late_ns < FLUSH_NS
+        reason = self._take(data, believed, now, tally, early_ns=FLUSH_NS if fresh else 0)
+        tally.heard_ns, tally.wanted_ns = now, now + REJECTED_NS if reason else self._wanted_ns(now)
+        return Verdict(taken=True, reason=reason)
+
+    def _wanted_ns(self, now: int) -> int:
+        pace = self.mailbox.pace
+        wanted = 0 if self.urgent else now + int(SECOND / self.least_rate) if self.refused else pace.wanted_ns
+        if not wanted and not self.rest.frame_rate:
+            return 0
+        return self.rest.after(
+            now,
+            wanted_ns=wanted,
+            flush_ns=FLUSH_NS if pace.cut else 0,
+            late_ns=self._reception.late_ns,
+            frame_rate=min(pace.target, self.frame_rate(now)),  # what comes in a burst comes faster
+        )
 
     def _believed(self, time_ns: int, now: int) -> int:
         if time_ns:
@@ -185,14 +220,23 @@ class CameraDevice:
         # A clock that stands still or is far off must not blind a detector that works with time.
         return time_ns if self._time_ns < time_ns and abs(time_ns - now) < CLOCK_SKEW_NS else now
 
-    def _take(self, data: bytes, time_ns: int, now: int, tally: Tally | None, lost: tuple[Box, ...] = ()) -> str:
+    def _take(
+        self,
+        data: bytes,
+        time_ns: int,
+        now: int,
+        tally: Tally | None,
+        *,
+        lost: tuple[Box, ...] = (),
+        early_ns: int = 0,
+    ) -> str:
         self.watch.heard_ns = now
         self._arrivals.append(now)
         self._time_ns = max(time_ns, self._time_ns)
         if self.refused and now - self.watch.analysed_ns < PROBE_NS:
             self.mailbox.refuse(tally)
             return ""
-        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=self.urgent, lost=lost)
+        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=self.urgent, lost=lost, early_ns=early_ns)
         self._reception.frame(1.0 if reason else min(1.0, sum(w * h for _, _, w, h in lost)), now)
         if self.mailbox.waiting:
             self._submit(self)
@@ -221,11 +265,6 @@ class CameraDevice:
         """Seconds between two frames beyond which it breaks its `fps.min` or its deadline."""
         return 1.0 / self.least_rate
 
-    @property
-    def urgent(self) -> bool:
-        """Whether fire is suspected: flicker is told from every frame."""
-        return self.observation is not None and self.observation.urgent
-
     def done(self, work: Work) -> None:
         """Take what became of a frame."""
         frame, result = work.frame, work.result
@@ -239,6 +278,8 @@ class CameraDevice:
         self.mailbox.pace.learn(work.waited, now, urgent=self.urgent)
         if isinstance(result, Analysis):
             self._analysed(frame, result, now)
+            if frame.tally and self.urgent:
+                frame.tally.wanted_ns = 0
         elif isinstance(result, UndecodableError):
             self.mailbox.failed(frame, "undecodable", str(result), now)
             self._reception.spoilt()
@@ -263,8 +304,9 @@ class CameraDevice:
         self.cpu_seconds += result.cpu_seconds
         self.watch.analysed_ns = now
         self._delays.observe((now - frame.received_ns) / SECOND)
+        self._ages.observe((now - frame.time_ns) / SECOND)
         self._fault = result.fault
-        self.observation = seen
+        self.observation, self.urgent = seen, seen.urgent
         kept = result.kept
         if not frame.radiometric:
             kept = Kept(frame.time_ns, frame.data, frame.header.width, frame.header.height)
@@ -305,14 +347,14 @@ class CameraDevice:
         assert self._setup
         if self._radiometric or not self.observation or self.model:
             return ""
-        if any(name in self._setup.detectors for name in AVAILABLE if name != "heat"):
+        if self._setup.watches_pictures:
             return ""
         return "its frames are pictures: heat, its only detector, needs 16-bit frames of temperatures"
 
     @property
     def _builtin(self) -> bool:
         assert self._setup
-        return any(name in AVAILABLE for name in self._setup.detectors)
+        return self._setup.builtin
 
     def degraded(self, now: int) -> str:
         """Why less is detected here than was asked for, or ''."""
@@ -382,9 +424,11 @@ class CameraDevice:
         return terms
 
     def frame_rate(self, now: int) -> float:
-        """Frames per second that arrive."""
+        """Frames per second that arrive, or would if none were left with their sender."""
         if len(self._arrivals) < 2 or now - self._arrivals[-1] > self.deadline_ns:
             return 0.0
+        if self.rest.frame_rate:
+            return self.rest.frame_rate
         return (len(self._arrivals) - 1) * SECOND / max(1, self._arrivals[-1] - self._arrivals[0])
 
     @property

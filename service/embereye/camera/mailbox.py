@@ -3,21 +3,23 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from embereye.camera.schedule import Pace
+from embereye.camera.schedule import SECOND, Pace
 from embereye.shard.ledger import Ledger
 from embereye.vision.observation import Box
 from embereye.wire import radiometric
-from embereye.wire.jpeg import JpegError, JpegHeader, read_header
+from embereye.wire.jpeg import Headers, JpegError, JpegHeader
 
 MAX_BYTES = 8 * 1024 * 1024  # of one compressed frame
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the frames of one sender's stream, for its acknowledgements."""
+    """What became of a camera's frames on one sender's stream, and when it is to be read again."""
 
     analysed: int = 0
     shed: int = 0
+    heard_ns: int = 0  # when the last frame arrived
+    wanted_ns: int = 0  # when the next one is worth receiving; 0: whenever it comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Frame:
     received_ns: int
     tally: Tally | None = None
     lost: tuple[Box, ...] = ()  # parts of the picture that did not arrive
+    hurried: bool = False  # the pool does not keep up: nothing is made of it that can wait
 
     @property
     def radiometric(self) -> bool:
@@ -45,8 +48,10 @@ class Mailbox:
     ledger: Ledger = field(default_factory=Ledger)
     rejected_ns: int = 0  # when a frame was rejected last; 0: never
     rejected_reason: str = ""
+    _headers: Headers = field(default_factory=Headers)
     # Popping is atomic: a frame is either taken by a worker thread or superseded, never both.
     _slot: deque[Frame] = field(default_factory=deque)
+    _since_ns: int = 0  # since when a frame has been waiting, this one or one that it took the place of
 
     @property
     def waiting(self) -> Frame | None:
@@ -65,16 +70,18 @@ class Mailbox:
         tally: Tally | None = None,
         boosted: bool = False,
         lost: tuple[Box, ...] = (),
+        early_ns: int = 0,
     ) -> str:
         """Take a frame in place of the one that waits; returns why it was rejected, or ''.
 
-        `boosted` takes it even above the target rate: flicker under suspicion needs every frame.
+        `boosted` takes it even above the target rate: flicker under suspicion needs every frame. `early_ns` is by how
+        much it may come before its time while the rate is cut.
         """
         self.ledger.offered += 1
         try:
             if len(data) > MAX_BYTES:
                 raise JpegError("too large", f"{len(data)} bytes, at most {MAX_BYTES}")
-            header = radiometric.read_header(data) if radiometric.is_radiometric(data) else read_header(data)
+            header = radiometric.read_header(data) if radiometric.is_radiometric(data) else self._headers.read(data)
             if not header.complete:
                 raise JpegError("truncated", f"no end of image within {len(data)} bytes")
         except JpegError as error:
@@ -83,12 +90,15 @@ class Mailbox:
             if tally:
                 tally.shed += 1
             return str(error)
-        if not boosted and (reason := self.pace.take(received_ns)):
+        if not boosted and (reason := self.pace.take(received_ns, early_ns)):
             self.shed(tally, reason)
             return ""
         if superseded := self.take():
             self.shed(superseded.tally, "superseded")
-        self._slot.append(Frame(data, header, time_ns, received_ns, tally, lost))
+            self.pace.learn((received_ns - self._since_ns) / SECOND, received_ns, urgent=boosted, unseen=True)
+        else:
+            self._since_ns = received_ns
+        self._slot.append(Frame(data, header, time_ns, received_ns, tally, lost, self.pace.cut))
         return ""
 
     def take(self) -> Frame | None:

@@ -11,10 +11,13 @@ Key = TypeVar("Key")  # a camera, hashable
 SECOND = 1_000_000_000  # nanoseconds
 
 EARLY = 0.8  # of the target period: cameras jitter, and every second frame of a doubled rate is on time
+LEAST_EARLY = 0.9  # of the least rate's period: the frame behind it may be a whole period of the camera later
 LATE_SECONDS = 0.1  # that a frame may wait for its turn; more, and the pool does not keep up
 CALM_SECONDS = 0.03
 LATE_FRAMES = 3  # in a row: one pause of the machine is no overload
 CUT = 0.75  # of the rate is kept at every cut
+CUT_UNSEEN = 0.5  # the same where frames take each other's place
+UNSEEN_SECONDS = 0.4  # that a camera waits for its turn before that counts: behind a short pause the pool catches up
 CUT_NS = SECOND // 2  # between two cuts: the last one takes effect first
 RAISE = 1.0  # frames/s
 RAISE_NS = SECOND  # between two raises
@@ -115,6 +118,7 @@ class Pace:
         self.rate = 0.0  # frames/s now
         self._taken_ns = 0  # when a frame was taken last
         self._credit = 1.0  # frames
+        self._exceeded = False  # the last frame came too soon behind the one before
         self._late = 0  # frames in a row that waited too long
         self._cut_ns = 0
         self._raised_ns = 0
@@ -124,35 +128,61 @@ class Pace:
         """Take new limits in frames/s."""
         if target != self.target:
             self.rate = target
-        self.target, self.least = target, min(least, target)
+        self.target, self.least, self._exceeded = target, min(least, target), False
         self.rate = max(self.rate, self.least)
 
-    def take(self, now_ns: int) -> str:
-        """Whether a frame that arrives at `now_ns` is looked at: '', or why it is shed."""
+    @property
+    def cut(self) -> bool:
+        """Whether the pool does not keep up with this camera."""
+        return self.rate < self.target
+
+    def take(self, now_ns: int, early_ns: int = 0) -> str:
+        """Whether a frame that arrives at `now_ns` is looked at: '', or why it is shed.
+
+        While the rate is cut it may come `early_ns` before its time.
+        """
         if not self.target:
             return ""
         elapsed = now_ns - self._taken_ns
-        if elapsed < EARLY * SECOND / self.target:
+        self._exceeded = elapsed < EARLY * SECOND / self.target
+        if self._exceeded:
             return "above target rate"
-        if self.rate < self.target:
+        if self.cut:
             # Credit, not a shortest pause: of a camera that sends 15/s, pauses make either 15 or 7.5, never 10.
             credit = min(2.0, self._credit + elapsed * self.rate / SECOND)
-            if credit < 1.0 and elapsed < 0.9 * SECOND / max(self.least, 0.001):
+            if now_ns + early_ns < self.wanted_ns:
                 return "overload"
-            self._credit = credit - 1.0
+            self._credit = max(-1.0, credit - 1.0)
         self._taken_ns = now_ns
         return ""
 
-    def learn(self, waited: float, now_ns: int, *, urgent: bool) -> None:
-        """A frame had its turn at `now_ns` after `waited` seconds; an `urgent` camera is never cut."""
+    @property
+    def wanted_ns(self) -> int:
+        """Before when no frame is looked at; 0: the rate is neither cut nor exceeded."""
+        if not self.cut and not self._exceeded:
+            return 0
+        pause = EARLY / self.target
+        if self.cut:
+            pause = max(pause, min((1.0 - self._credit) / self.rate, LEAST_EARLY / max(self.least, 0.001)))
+        return self._taken_ns + int(pause * SECOND)
+
+    def learn(self, waited: float, now_ns: int, *, urgent: bool, unseen: bool = False) -> None:
+        """A frame had its turn at `now_ns` after `waited` seconds; an `urgent` camera is never cut.
+
+        `unseen`: it had no turn, the next frame took its place, so that at most every second one has a turn.
+        """
         if waited > CALM_SECONDS:
             self._disturbed_ns = now_ns
-        self._late = self._late + 1 if waited > LATE_SECONDS else 0
+        if unseen:
+            self._late += waited > UNSEEN_SECONDS
+        else:
+            self._late = self._late + 1 if waited > LATE_SECONDS else 0
         if urgent:
             self.rate = self.target
         elif self._late >= LATE_FRAMES:
             if now_ns - self._cut_ns >= CUT_NS:
-                self.rate, self._cut_ns, self._late = max(self.least, CUT * self.rate), now_ns, 0
+                kept = CUT_UNSEEN if unseen else CUT
+                self.rate, self._cut_ns, self._late = max(self.least, kept * self.rate), now_ns, 0
         elif self.rate < self.target:
             calm = now_ns - max(self._disturbed_ns, self._cut_ns) >= CALM_NS
             if calm and now_ns - self._raised_ns >= RAISE_NS:

@@ -21,7 +21,7 @@ from embereye.camera.schedule import Admission, Demand
 from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
-from embereye.camera.sources.push import PushService, Verdict
+from embereye.camera.sources.push import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.workers import thread_count
 from embereye.process.grpc_server import Service
@@ -60,16 +60,18 @@ class CameraShard:
         self._dials = asyncio.Semaphore(DIALS)
         self._admission = Admission()
         self._delays = Delays()
+        self._ages = Delays()
         self._host = ModelHost()
         self._retired = Ledger()  # of cameras that were ours: counters never fall
         self._retired_cpu = 0.0
         self._retired_failures = 0
+        self._retired_unread = 0.0
         self._draining = False
         self._covered: dict[str, bool] = {}
 
     def services(self) -> Iterable[Service]:
         """The gRPC services of a camera shard."""
-        return [Service(add_FramesServicer_to_server, self._push, "embereye.v1.Frames")]
+        return [Service(add_FramesServicer_to_server, self._push, "embereye.v1.Frames", WINDOW)]
 
     async def start(self, context: ShardContext) -> None:
         """Start the decode pool and the tick."""
@@ -109,6 +111,7 @@ class CameraShard:
                     report=self._observe,
                     host=self._host,
                     delays=self._delays,
+                    ages=self._ages,
                 )
                 self._open(device)
                 continue
@@ -171,6 +174,7 @@ class CameraShard:
             self._context.closed(name, closed)
         self._retired_cpu += camera.cpu_seconds
         self._retired_failures += camera.failures
+        self._retired_unread += camera.rest.unread
 
     def _take(self, name: str, image: bytes, time_ns: int, tally: Tally) -> Verdict:
         camera = self._cameras.get(name)
@@ -191,7 +195,9 @@ class CameraShard:
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
         now = time.time_ns()
-        for sign, finding in zip(signs(camera, seen), seen.findings, strict=True):
+        # Most frames of most cameras say nothing, as the ones before them did.
+        telling = seen.level > Level.LEVEL_CLEAR or self._episodes.active(device.id)
+        for sign, finding in zip(signs(camera, seen), seen.findings, strict=True) if telling else ():
             report = self._episodes.observe(sign, now)
             if report and self._context:
                 self._context.report(report)
@@ -215,7 +221,8 @@ class CameraShard:
                 totals = self._totals()
                 self._meter.sample(
                     time.monotonic(),
-                    offered=totals.offered,
+                    # More shards would look at what is left with its senders, too.
+                    offered=totals.offered + int(self._unread),
                     analysed=totals.analysed,
                     cpu=time.process_time() + self._decoders.cpu_seconds,
                 )
@@ -243,6 +250,10 @@ class CameraShard:
             totals.rejected.update(ledger.rejected)
         return totals
 
+    @property
+    def _unread(self) -> float:
+        return self._retired_unread + sum(camera.rest.unread for camera in self._cameras.values())
+
     def devices(self, now_ns: int) -> list[DeviceStatus]:
         """The status of every owned camera."""
         statuses = [camera.status(now_ns) for camera in self._cameras.values()]
@@ -266,6 +277,11 @@ class CameraShard:
         cameras = list(self._cameras.values())
         yield CounterMetricFamily("embereye_camera_frames_offered", "Frames received.", value=totals.offered)
         yield CounterMetricFamily("embereye_camera_frames_analysed", "Frames analysed.", value=totals.analysed)
+        yield CounterMetricFamily(
+            "embereye_camera_frames_unread",
+            "Frames left with their senders under overload, as far as can be told. They are not offered.",
+            value=self._unread,
+        )
         shed = CounterMetricFamily("embereye_camera_frames_shed", "Frames given up, by reason.", labels=["reason"])
         for reason, count in sorted(totals.shed.items()):
             shed.add_metric([reason], count)
@@ -289,6 +305,12 @@ class CameraShard:
             "From a frame's arrival to the end of its analysis.",
             buckets=self._delays.buckets(),
             sum_value=self._delays.sum,
+        )
+        yield HistogramMetricFamily(
+            "embereye_camera_frame_age_seconds",
+            "From a frame's capture, as its sender tells it, to the end of its analysis.",
+            buckets=self._ages.buckets(),
+            sum_value=self._ages.sum,
         )
         sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
         states = Counter(camera.state.partition(":")[0].partition(";")[0] for camera in cameras)

@@ -40,6 +40,7 @@ class Service:
     add: Callable[[Any, Any], None]
     servicer: Any
     name: str  # for example "embereye.v1.Shard"
+    options: tuple[tuple[str, int], ...] = ()  # that its server must have
 
 
 class GrpcServer:
@@ -47,7 +48,9 @@ class GrpcServer:
 
     def __init__(self, services: Iterable[Service], *, share_port: bool = False) -> None:
         # SO_REUSEPORT is grpc's default and would let a second process silently take half of the connections.
-        self._server = grpc.aio.server(options=[*SERVER_OPTIONS, ("grpc.so_reuseport", int(share_port))])
+        services = list(services)
+        own = [option for service in services for option in service.options]
+        self._server = grpc.aio.server(options=[*SERVER_OPTIONS, *own, ("grpc.so_reuseport", int(share_port))])
         self._health = health.aio.HealthServicer()
         self._names: list[str] = []
         for service in services:

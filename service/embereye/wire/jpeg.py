@@ -95,6 +95,24 @@ def read_header(data: bytes) -> JpegHeader:
     return JpegHeader(width, height, components, progressive, complete)
 
 
+class Headers:
+    """Reads the headers of one camera's frames, which are the same for as long as it is not set otherwise."""
+
+    def __init__(self) -> None:
+        self._text = b""  # from the first byte to the first scan; empty: none is known
+        self._header = JpegHeader(0, 0, 0, progressive=False, complete=True)
+
+    def read(self, data: bytes) -> JpegHeader:
+        """What `read_header` returns, and raises."""
+        if self._text and data.startswith(self._text) and data.endswith(EOI):
+            return self._header
+        header = read_header(data)
+        self._text = b""
+        if header.complete and not header.progressive:  # the scans of a progressive picture are counted each time
+            self._text, self._header = data[: scan_start(data)[1]], header
+        return header
+
+
 def _read_frame(data: bytes, offset: int, marker: int, length: int) -> tuple[int, int, int, bool]:
     if marker not in _DECODABLE:
         raise JpegError("unsupported JPEG", f"coding process SOF{marker - 0xC0}")

@@ -52,6 +52,31 @@ def test_frames_above_the_target_rate_are_shed_unless_fire_is_suspected():
     assert box.ledger.shed["above target rate"] == 5
 
 
+def offers(box, times):
+    for now in times:
+        box.offer(JPEG, now, now)
+
+
+def test_a_camera_whose_frames_are_superseded_for_long_is_looked_at_less_often():
+    box = Mailbox()
+    box.pace.configure(15, 1)
+    times = [1_000_000_000 + number * 66_666_667 for number in range(15)]
+    offers(box, times[:5])
+    assert not box.waiting.hurried
+    offers(box, times[2:])
+    assert box.pace.rate < 15
+    assert box.waiting.hurried
+
+
+def test_frames_that_were_held_up_and_come_all_at_once_are_no_overload():
+    box = Mailbox()
+    box.pace.configure(15, 1)
+    for number in range(10):
+        box.offer(JPEG, number, 1_000_000_000 + number, boosted=number > 0)
+    assert box.ledger.shed == {"superseded": 9}
+    assert box.pace.rate == 15
+
+
 @given(st.lists(st.sampled_from([*KINDS, "take", "fail", "discard", "refuse"])), st.sampled_from([0.0, 5.0]))
 def test_nothing_offered_is_ever_lost_from_the_ledger(steps, fps_target):
     box, tally, offered = Mailbox(), Tally(), 0

@@ -149,6 +149,52 @@ def test_a_suspect_is_never_slowed_down():
     assert pace.rate == 15
 
 
+@pytest.mark.parametrize("rate", [1.0, 2.5, 7.0, 14.0])
+def test_exactly_those_frames_are_looked_at_that_come_when_one_is_wanted(rate):
+    pace = paced(least=1.0)
+    pace.rate = rate
+    for number in range(300):
+        now = (1000 * 30 + number) * SECOND // 30
+        wanted = pace.wanted_ns
+        assert (pace.take(now) == "") == (now >= wanted or not wanted), number
+
+
+def test_a_fresh_frame_may_come_before_its_time_without_more_being_looked_at():
+    pace = paced(least=1.0)
+    pace.rate = 3.0
+    early = SECOND // 16
+    taken = sum(not pace.take(1000 * SECOND + number * SECOND // 100, early) for number in range(100 * 60))
+    assert taken == pytest.approx(60 * 3, abs=3)
+
+
+def test_while_the_pool_keeps_up_every_frame_is_wanted_but_of_a_flood_none_before_the_next_turn():
+    pace = paced()
+    pace.take(1000 * SECOND)
+    assert pace.wanted_ns == 0
+    assert pace.take(1000 * SECOND + 1000) == "above target rate"
+    assert 1000 * SECOND < pace.wanted_ns < 1001 * SECOND
+    assert not pace.take(pace.wanted_ns + 1)
+    pace.take(pace.wanted_ns + 2)
+    pace.configure(0.0, 0.0)
+    assert pace.wanted_ns == 0
+
+
+def test_a_pause_that_costs_some_frames_cuts_nobody():
+    pace = paced()
+    for number in range(6):
+        pace.learn(number / 15, 1000 * SECOND + number * SECOND // 15, urgent=False, unseen=True)
+    pace.learn(0.4, 1000 * SECOND + SECOND // 2, urgent=False)
+    pace.learn(0.02, 1000 * SECOND + SECOND * 2 // 3, urgent=False)
+    assert pace.rate == 15
+
+
+def test_frames_that_take_each_others_place_unseen_halve_the_rate_until_it_is_the_least():
+    pace = paced(least=1.0)
+    for number in range(15 * 3):
+        pace.learn(number / 15, 1000 * SECOND + number * SECOND // 15, urgent=False, unseen=True)
+    assert pace.rate == 1
+
+
 def test_new_limits_hold_at_once():
     pace = paced()
     pace.rate = 5.0

@@ -408,3 +408,18 @@ async def test_a_camera_whose_pictures_come_seconds_late_is_not_covered(running)
     await eventually(lambda: status_of(running.shard, "c1").covered)
     camera._reception.late_ns = 3 * SECOND
     assert status_of(running.shard, "c1").reason.startswith("its pictures arrive 3.0 s late")
+
+
+def unread(shard):
+    return next(sample.value for of in shard.metrics() for sample in of.samples if "frames_unread" in sample.name)
+
+
+async def test_what_is_left_with_senders_is_load_and_stays_counted_when_its_camera_leaves(running):
+    running.shard.apply(assignment(1, device("c1", source="push:"), device("c2", source="push:")))
+    rest = running.shard._cameras["c1"].rest
+    while running.shard.load().arrival_rate < 1_000:
+        rest.unread += 100.0
+        await asyncio.sleep(0.01)
+    total = unread(running.shard)
+    running.shard.apply(assignment(2, device("c2", source="push:")))
+    assert unread(running.shard) == total

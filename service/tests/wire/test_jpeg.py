@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embereye.wire.jpeg import JpegError, read_header
+from embereye.wire.jpeg import Headers, JpegError, read_header
 
 
 def encoded(width=64, height=48, *options, grey=False):
@@ -90,3 +90,31 @@ def test_damage_anywhere_gives_a_header_or_a_jpeg_error(data):
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
     with suppress(JpegError):
         read_header(bytes(good[: data.draw(st.integers(0, len(good)))]))
+
+
+SMALL, LARGE = encoded(64, 48), encoded(96, 64)
+STREAM = {
+    "small": SMALL,
+    "brighter": SMALL[:-40] + bytes(38) + SMALL[-2:],
+    "large": LARGE,
+    "cut": SMALL[:-100],
+    "padded": SMALL + bytes(10),
+    "resized": with_size(SMALL, 32, 32),
+    "bomb": with_size(SMALL, 65_000, 65_000),
+    "progressive": encoded(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+    "junk": b"junk",
+    "start": SMALL[:4],
+}
+
+
+def told(read, data):
+    try:
+        return read(data)
+    except JpegError as error:
+        return str(error)
+
+
+@given(st.lists(st.sampled_from(sorted(STREAM))))
+def test_what_was_read_before_never_changes_what_a_header_says(names):
+    headers = Headers()
+    assert [told(headers.read, STREAM[name]) for name in names] == [told(read_header, STREAM[name]) for name in names]

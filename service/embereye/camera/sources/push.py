@@ -2,22 +2,29 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 
 import grpc
 
 from embereye.camera.mailbox import Tally
+from embereye.camera.schedule import SECOND
 from embereye.v1.frames_pb2 import FrameAck, PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesServicer
 from embereye.v1.ingest_pb2 import Drain, Rejected
 from embereye.wire import radiometric
 
+# What a stream may have on its way to us. Without a limit of our own, gRPC lets it grow to seconds of frames.
+WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 128 * 1024))
 ACK_PERIOD = 0.5  # seconds between acknowledgements of a stream: cumulative, and each costs as much as a small frame
 GATHER = 0.02  # seconds from the first to the last of what is told at once
 FINISH_PERIOD = 0.05  # seconds between looks at the last frames of a sender that has finished
 TELL_AGAIN = 1.0  # seconds between two refusals of the same camera on one stream
 FINISH_SECONDS = 1.0  # for the last frames of a sender that has finished
+STRANGER_REST = 0.002  # seconds behind each frame on a stream of which none is ours
+LOOK_AGAIN = 0.2  # seconds of a rest between looks whether it is still one: fire may be suspected meanwhile
+SILENT_NS = 5 * SECOND  # of a camera after which its stream rests without regard to it
 MAX_UNKNOWN = 1_000  # different unknown ids on one stream before it is ended
 
 
@@ -53,6 +60,11 @@ class _Stream:
         return any(
             count > self.tallies[camera].analysed + self.tallies[camera].shed for camera, count in self.received.items()
         )
+
+    def rest(self, now_ns: int) -> float:
+        """Seconds in which no camera on this stream has a frame that is wanted."""
+        wanted = [tally.wanted_ns for tally in self.tallies.values() if now_ns - tally.heard_ns < SILENT_NS]
+        return (min(wanted, default=now_ns) - now_ns) / SECOND
 
     def responses(self) -> list[PushResponse]:
         """All that the sender has not been told yet."""
@@ -138,10 +150,18 @@ class PushService(FramesServicer):
                 await reader
 
     async def _read(self, stream: _Stream, requests: AsyncIterator[PushRequest]) -> bool:
-        """Take every frame of the sender; False where it has to be sent away."""
+        """Take every frame of the sender; False where it has to be sent away.
+
+        While no frame is wanted none is read: the connection's small window fills, and the sender has to let frames go
+        instead of us.
+        """
         async for request in requests:
             if not self._receive(stream, request):
                 return False
+            if not stream.tallies:
+                await asyncio.sleep(STRANGER_REST)
+            while (rest := stream.rest(time.time_ns())) > 0:
+                await asyncio.sleep(min(rest, LOOK_AGAIN))
         return True
 
     def _receive(self, stream: _Stream, request: PushRequest) -> bool:
