@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import grpc
 
 from embereye.process.grpc_server import channel
-from embereye.v1.ingest_pb2 import TakeOverRequest, Watermark
+from embereye.v1.ingest_pb2 import TakeOverRequest
 from embereye.v1.ingest_pb2_grpc import IngestStub
 
 logger = logging.getLogger(__name__)
@@ -25,20 +25,22 @@ MAX_RETRY_SECONDS = 2.0
 class Departures:
     """The devices that are on their way, and those that have gone.
 
-    `mark(device)` is up to where its readings were taken; `gone(devices)` is called when the other shard goes on.
+    `request(devices)` says up to where their readings were taken; `gone(devices)` is called once another shard goes on.
     """
 
-    def __init__(self, mark: Callable[[str], Watermark | None], gone: Callable[[Collection[str]], None]) -> None:
-        self._mark = mark
+    def __init__(
+        self, request: Callable[[Collection[str]], TakeOverRequest], gone: Callable[[Collection[str]], None]
+    ) -> None:
+        self._request = request
         self._on_gone = gone
         self._targets: dict[str, str] = {}  # device → host:port
-        self._waiting: set[str] = set()  # of them, those whose shard does not go on with them yet
+        self.waiting: set[str] = set()  # of them, those whose shard does not go on with them yet
         self._gone: set[str] = set()
         self._asking: dict[str, asyncio.Event] = {}  # device → set once the question of the moment is answered
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by target
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def update(self, targets: Mapping[str, str], ours: Collection[str]) -> None:
         """Let `targets` (device → host:port) go, each of which has a watermark, and nothing else.
@@ -47,17 +49,17 @@ class Departures:
         """
         for device in [device for device, target in self._targets.items() if targets.get(device) != target]:
             del self._targets[device]
-            self._waiting.discard(device)
+            self.waiting.discard(device)
             self._answered([device])
         self._gone &= targets.keys()
         asked = asyncio.Event()
         for device in targets.keys() - self._targets.keys():
             self._targets[device] = targets[device]
-            self._waiting.add(device)
+            self.waiting.add(device)
             self._gone.discard(device)
             if device not in ours:
                 self._asking[device] = asked
-        for target in {self._targets[device] for device in self._waiting}:
+        for target in {self._targets[device] for device in self.waiting}:
             task = self._tasks.get(target)
             if task is None or task.done():
                 self._tasks[target] = asyncio.get_running_loop().create_task(
@@ -71,18 +73,18 @@ class Departures:
     def leave(self, devices: Collection[str]) -> None:
         """Take nothing more of `devices`, whatever another shard says."""
         self._gone.update(devices)
-        self._waiting.difference_update(devices)
+        self.waiting.difference_update(devices)
 
     async def settle(self, devices: Iterable[str]) -> None:
         """Wait while another shard is being told of any of `devices`: what it is told must stay true."""
         for event in [self._asking[device] for device in devices if device in self._asking]:
             await event.wait()
 
-    async def settle_all(self, timeout: float) -> None:
-        """Wait until all that are on their way have gone, at most `timeout` seconds."""
+    async def settle_all(self, devices: Collection[str], timeout: float) -> None:
+        """Wait until none of `devices` is on its way any more, at most `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while self._waiting:
+                while not self.waiting.isdisjoint(devices):
                     await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
@@ -104,7 +106,7 @@ class Departures:
                     taken, refusal = set(), "it cannot be reached"
                 taken &= set(self._bound_for(target))  # the assignment may have changed meanwhile
                 self._gone |= taken
-                self._waiting -= taken
+                self.waiting -= taken
                 self._answered(devices)
                 self._on_gone(taken)
                 if taken:
@@ -119,7 +121,7 @@ class Departures:
             await link.close(None)
 
     def _bound_for(self, target: str) -> list[str]:
-        return [device for device in self._waiting if self._targets[device] == target]
+        return [device for device in self.waiting if self._targets[device] == target]
 
     @staticmethod
     async def _reachable(link: grpc.aio.Channel) -> bool:
@@ -135,9 +137,8 @@ class Departures:
         asked = asyncio.Event()
         for device in devices:
             self._asking.setdefault(device, asked)
-        marks = [mark for device in devices if (mark := self._mark(device))]
         try:
-            response = await IngestStub(link).TakeOver(TakeOverRequest(watermarks=marks), timeout=ANSWER_SECONDS)
+            response = await IngestStub(link).TakeOver(self._request(devices), timeout=ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
             return set(), f"{error.code().name}: {error.details()}"
         return set(response.devices), "they are not in its assignment"

@@ -49,11 +49,13 @@ class SensorShard:
         self.garbage: Counter[str] = Counter()
         self.relayed = 0
         self.relay_dropped = 0
+        self.fleet = ""
+        self.epoch = 0  # of the assignment in force
         self.bands = BandTable()
         self.intake = Intake(self.bands, self._observe)
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
-        self._fleet = ""
+        self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
         self._devices: dict[str, SensorDevice] = {}
         self._undeclared: dict[str, SensorDevice] = {}
         self._elsewhere: Mapping[str, str] = {}
@@ -111,7 +113,7 @@ class SensorShard:
 
     def apply(self, assignment: Assignment) -> None:
         """Own the assignment's devices; those that stay keep their state."""
-        self._fleet = assignment.fleet
+        self.fleet, self.epoch = assignment.fleet, assignment.epoch
         self._settings.CopyFrom(assignment.sensor)
         self.intake.flush()  # what waits was sent under the assignment before
         self.intake.configure(self._settings)
@@ -136,6 +138,7 @@ class SensorShard:
             name: self._configured(self._devices.get(name) or self._undeclared.pop(name, None), spec)
             for name, spec in wanted.items()
         }
+        self._since = {name: self._since.get(name, assignment.epoch) for name in wanted}
         self._elsewhere = dict(assignment.elsewhere)
         self._peers = {peer.shard: peer for peer in assignment.peers}
         for name in [name for name in self._undeclared if name in self._elsewhere]:
@@ -151,6 +154,10 @@ class SensorShard:
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
         return self._devices.get(device)
+
+    def since(self, device: str) -> int:
+        """The epoch from which on this shard owns it."""
+        return self._since.get(device, 0)
 
     def peer_of(self, device: str) -> Peer | None:
         """The shard that owns the device where it is another one."""
@@ -168,9 +175,7 @@ class SensorShard:
             if len(self._undeclared) >= UNDECLARED_LIMIT:
                 self.garbage["undeclared device"] += 1
                 return None
-            logger.warning(
-                "device %s is not declared in %s: it is shown, not watched", device, self._fleet or "a fleet"
-            )
+            logger.warning("device %s is not declared in %s: it is shown, not watched", device, self.fleet or "a fleet")
             state = self._undeclared[device] = SensorDevice(Device(id=device), self._settings, self.bands)
         return state
 
