@@ -45,6 +45,7 @@ class SensorShard:
     def __init__(self, telemetry: Telemetry | None = None) -> None:
         """`telemetry` is where raw readings are kept; None: they are not."""
         self._telemetry = telemetry
+        self._unkept = ""  # why raw readings are not kept although they should be
         self.commands = Commands(start="PERIOD_ON", calibration="EEPROM1", request="REQUEST1")
         self.garbage: Counter[str] = Counter()
         self.relayed = 0
@@ -106,6 +107,7 @@ class SensorShard:
         try:
             archive = Archive(telemetry.folder, context.options.shard, retention_bytes=telemetry.size)
         except UserError as error:
+            self._unkept = str(error)
             logger.error("raw readings are not kept: %s", error)  # noqa: TRY400 - watching goes on without
             return
         self.intake.archive = archive
@@ -198,6 +200,11 @@ class SensorShard:
     def load(self) -> Load:
         """Measured over the last seconds."""
         return self._meter.load(queue_depth=self.intake.depth, oldest_age_ns=self.intake.oldest_age_ns())
+
+    def degraded(self) -> str:
+        """Why raw readings are not kept although they should be."""
+        why = self._unkept or (self.intake.archive.failing if self.intake.archive else "")
+        return f"telemetry.archive: raw readings are not kept: {why}" if why else ""
 
     def _sample(self) -> None:
         singles = self._departed + sum(device.singles for device in self._devices.values())
