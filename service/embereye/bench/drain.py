@@ -167,7 +167,7 @@ class Handover:
 async def drain_once(streams: int) -> Handover:
     """Start two shards and `streams` senders, and end the first shard."""
     with tempfile.TemporaryDirectory() as name:
-        shards = [await start_shard(Path(name), f"bench-{number}", streams) for number in range(2)]
+        shards = await asyncio.gather(*(start_shard(Path(name), f"bench-{number}", streams) for number in range(2)))
         links = [channel(shard.grpc) for shard in shards]
         senders = [Sender(f"device-{number}") for number in range(streams)]
         tasks: list[asyncio.Future[None]] = []
