@@ -1,6 +1,5 @@
 """Measure a hand-over: from a shard's SIGTERM until each of its senders has an acknowledgement of another shard."""
 
-import argparse
 import asyncio
 import contextlib
 import gc
@@ -28,6 +27,16 @@ from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 
+# The command `embereye shard sensor` without the operator's package around it.
+SHARD = """
+import argparse, sys
+from embereye.process import environment
+environment.prepare()
+from embereye.sensor import main
+parser = argparse.ArgumentParser()
+main.add_arguments(parser)
+sys.exit(main.run(parser.parse_args()))
+"""
 STREAMS = 100
 RATE = 2.0  # readings a second on each
 DRAINS = 5  # at least, of a run
@@ -53,7 +62,7 @@ async def start_shard(folder: Path, name: str, devices: int) -> Shard:
     path = folder / f"{name}.json"
     path.write_text(json_format.MessageToJson(assignment(devices, name)))
     command = [
-        sys.executable, "-c", "import sys; from embereye.bench.drain import serve_shard; sys.exit(serve_shard())",
+        sys.executable, "-c", SHARD,
         "--shard", name, "--assignment", str(path), "--hub", f"{HOST}:1", "--host", HOST,
         "--grpc-port", str(ports[0]), "--tcp-port", str(ports[1]), "--metrics-port", str(ports[2]),
     ]  # fmt: skip
@@ -65,15 +74,6 @@ async def start_shard(folder: Path, name: str, devices: int) -> Shard:
                     return shard
             await asyncio.sleep(0.05)
     raise RuntimeError(f"shard {name} ended early; another program may have taken one of its ports {ports}")
-
-
-def serve_shard() -> int:
-    """The command that is measured: a sensor shard as it always runs."""
-    from embereye.sensor import main
-
-    parser = argparse.ArgumentParser()
-    main.add_arguments(parser)
-    return main.run(parser.parse_args())
 
 
 @dataclass
