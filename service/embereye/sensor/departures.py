@@ -34,13 +34,13 @@ class Departures:
         self._request = request
         self._on_gone = gone
         self._targets: dict[str, str] = {}  # device → host:port
-        self.waiting: set[str] = set()  # of them, those whose shard does not go on with them yet
+        self._waiting: set[str] = set()  # of them, those whose shard does not go on with them yet
         self._gone: set[str] = set()
         self._asking: dict[str, asyncio.Event] = {}  # device → set once the question of the moment is answered
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by target
 
     def __len__(self) -> int:
-        return len(self.waiting)
+        return len(self._waiting)
 
     def update(self, targets: Mapping[str, str], ours: Collection[str]) -> None:
         """Let `targets` (device → host:port) go, each of which has a watermark, and nothing else.
@@ -49,17 +49,17 @@ class Departures:
         """
         for device in [device for device, target in self._targets.items() if targets.get(device) != target]:
             del self._targets[device]
-            self.waiting.discard(device)
+            self._waiting.discard(device)
             self._answered([device])
         self._gone &= targets.keys()
         asked = asyncio.Event()
         for device in targets.keys() - self._targets.keys():
             self._targets[device] = targets[device]
-            self.waiting.add(device)
+            self._waiting.add(device)
             self._gone.discard(device)
             if device not in ours:
                 self._asking[device] = asked
-        for target in {self._targets[device] for device in self.waiting}:
+        for target in {self._targets[device] for device in self._waiting}:
             task = self._tasks.get(target)
             if task is None or task.done():
                 self._tasks[target] = asyncio.get_running_loop().create_task(
@@ -73,7 +73,7 @@ class Departures:
     def leave(self, devices: Collection[str]) -> None:
         """Take nothing more of `devices`, whatever another shard says."""
         self._gone.update(devices)
-        self.waiting.difference_update(devices)
+        self._waiting.difference_update(devices)
 
     async def settle(self, devices: Iterable[str]) -> None:
         """Wait while another shard is being told of any of `devices`: what it is told must stay true."""
@@ -84,7 +84,7 @@ class Departures:
         """Wait until none of `devices` is on its way any more, at most `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while not self.waiting.isdisjoint(devices):
+                while not self._waiting.isdisjoint(devices):
                     await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
@@ -106,7 +106,7 @@ class Departures:
                     taken, refusal = set(), "it cannot be reached"
                 taken &= set(self._bound_for(target))  # the assignment may have changed meanwhile
                 self._gone |= taken
-                self.waiting -= taken
+                self._waiting -= taken
                 self._answered(devices)
                 self._on_gone(taken)
                 if taken:
@@ -121,7 +121,7 @@ class Departures:
             await link.close(None)
 
     def _bound_for(self, target: str) -> list[str]:
-        return [device for device in self.waiting if self._targets[device] == target]
+        return [device for device in self._waiting if self._targets[device] == target]
 
     @staticmethod
     async def _reachable(link: grpc.aio.Channel) -> bool:

@@ -32,7 +32,6 @@ SERVICE = "embereye.v1.Ingest"
 WINDOW = 0.002
 WINDOW_BYTES = 512 * 1024  # that are analysed without waiting any longer
 MOST_RESPONSES = 16  # that may wait on a stream
-GOING = "this shard is going away"
 
 
 class Owner(Protocol):
@@ -159,8 +158,8 @@ class Ingest:
     async def drain(self, timeout: float) -> None:
         """Tell every sender to go elsewhere, and wait until they went, at most `timeout` seconds.
 
-        Devices whose new owner is not yet told where to go on hold up nobody else's: until half of the time is over
-        they are analysed here.
+        A sender of devices whose new owner does not know yet where to go on is told once it does, or half of the time
+        is over, and is served until then; it holds up no other.
         """
         self._draining = True
         self._patience = timeout / 2
@@ -221,19 +220,13 @@ class Ingest:
         if stream.drained:
             return
         stream.drained = True
-        if waiting := self._departures.waiting & stream.devices:
-            self._leave(stream, stream.devices - waiting)
-            await stream.flush()
-            await self._departures.settle_all(waiting, self._patience)
-        self._leave(stream, stream.devices)
+        await self._departures.settle_all(stream.devices, self._patience)
+        reason = "this shard is going away"
+        self._departures.leave({name for name in stream.devices if self._owner.peer_of(name)})
+        drains = self._elsewhere(stream, stream.devices, reason)
         peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
-        stream.add([IngestResponse(drain=Drain(reason=GOING, peers=peers))])
+        stream.add([*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
         await stream.flush()
-
-    def _leave(self, stream: _Stream, devices: Collection[str]) -> None:
-        """Take nothing more of `devices` that have another owner, and tell their sender."""
-        self._departures.leave({name for name in devices if self._owner.peer_of(name)})
-        stream.add(self._elsewhere(stream, devices, GOING))
 
     def _elsewhere(self, stream: _Stream, devices: Collection[str], reason: str) -> list[IngestResponse]:
         targets: dict[str, list[str]] = {}
