@@ -365,7 +365,7 @@ class DeviceCommands(Resource):
 class Telemetry(Resource):
     """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
 
-    archive: bool = described("Keep them.", default=False)
+    archive: bool = described("Keep them; the image needs the extra embereye[parquet].", default=False)
     size: Quantity = described("Of the files of one shard; the oldest go beyond it.", default=Quantity("10Gi"))
     claim: str = described(
         "Name of a PersistentVolumeClaim, ReadWriteMany, that they are kept in; empty: gone with the shard's pod.",
@@ -745,6 +745,21 @@ class LoadSummary(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerSummary(Resource):
+    """What became of everything its devices ever offered: offered = analysed + shed + duplicate + rejected."""
+
+    time: str = described(
+        "When it was so. It is written with other changes, when it has doubled, and when more was lost.",
+        format="date-time",
+    )
+    offered: int = described("Packets or frames.", default=0)
+    analysed: int = described("Of them, looked at.", default=0)
+    shed: int = described("Of them, given up under overload.", default=0)
+    duplicate: int = described("Of them, sent again though they had been taken.", default=0)
+    rejected: int = described("Of them, not understood, or from an older sender.", default=0)
+
+
+@dataclass(frozen=True, slots=True)
 class LastScale(Resource):
     """The latest change of the number of shards."""
 
@@ -765,6 +780,7 @@ class FleetStatus(Resource):
     selector: str = described("Label selector of the shards' pods, for HPA.", default="")
     devices: DeviceSummary = described("How many devices are watched.", default=DeviceSummary)
     load: LoadSummary | None = described("Measured by the shards.", default=None)
+    ledger: LedgerSummary | None = described("What became of everything its devices ever offered.", default=None)
     required_shards: int = described("What the scaling law asks for.", default=0)
     last_scale: LastScale | None = described("The latest change of the number of shards.", default=None)
     placement_epoch: int = described("Grows with every change of placement or settings.", default=0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.assignments import build_assignments, build_device, build_roster, located, next_epoch
@@ -84,6 +85,7 @@ class _Pass:
         self.statuses: dict[str, ShardStatus | None] = {}
         self.plan = Plan()
         self.gone: set[str] = set()
+        self.ledger: FleetLedger | None = None
         self._read: dict[Identity, Manifest] | None = None
 
     async def run(self) -> Outcome:
@@ -443,7 +445,7 @@ class _Pass:
         if not self.memory.declared[0] or basis != self.memory.roster[0]:
             self.memory.roster = basis, build_roster(self.fleet, self.devices, self.epoch)
         try:
-            await self.runtime.set_roster(self.memory.roster[1])
+            self.ledger = await self.runtime.set_roster(self.memory.roster[1])
         except UnavailableError as error:
             self.problems["HubUnreachable"] = str(error)
 
@@ -507,6 +509,7 @@ class _Pass:
             decision=decision,
             scaled=scaled,
             lead=self.memory.lead,
+            ledger=self.ledger,
             selector=selector_text(self.fleet),
             problems=self.problems,
         )

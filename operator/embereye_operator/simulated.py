@@ -9,13 +9,14 @@ from typing import Any
 
 from embereye.process.lifecycle import configure_logging
 from embereye.v1.evidence_pb2 import DeviceStatus
-from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, ShardStatus
 from embereye_operator import main
 from embereye_operator.model import Fleet
 from embereye_operator.runtime.kubernetes import KubernetesRuntime
 
 START_SECONDS = 1.0  # from a Deployment to an answer
+DAY = 86_400  # seconds
 
 
 class SimulatedRuntime(KubernetesRuntime):
@@ -28,6 +29,7 @@ class SimulatedRuntime(KubernetesRuntime):
         self._file = Path(os.environ.get("EMBEREYE_DEAD_SHARDS", "/nonexistent"))
         self._dead: frozenset[str] = frozenset()
         self._looked = 0.0
+        self._began = time.monotonic()
         self._work = Path(os.environ.get("EMBEREYE_SIMULATED_CORES", "/nonexistent"))
 
     def _answers(self, fleet: Fleet, shard: str) -> bool:
@@ -69,8 +71,10 @@ class SimulatedRuntime(KubernetesRuntime):
         self._simulated[shard] = assignment
         return AssignResponse(accepted=True, epoch=assignment.epoch)
 
-    async def set_roster(self, roster: FleetRoster) -> None:
-        """There is no hub."""
+    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
+        """As a hub would say it of devices that have been sending for a day, and go on."""
+        sent = int(len(roster.devices) * 10 * (DAY + time.monotonic() - self._began))
+        return FleetLedger(offered=sent, analysed=sent, time_ns=time.time_ns())
 
     async def retain(self, fleets: Any) -> None:
         """There is no hub."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from embereye.v1.evidence_pb2 import DeviceStatus
+from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.autoscale import Decision, measure
@@ -18,12 +19,16 @@ from embereye_operator.model import (
     Fleet,
     FleetStatus,
     LastScale,
+    LedgerSummary,
     LoadSummary,
 )
 from embereye_operator.record import Move
 
 SECOND = 1_000_000_000  # nanoseconds
 LOAD_BAND = 0.25  # a load that changed by less than this share is not written again
+# A ledger is written anew once what was lost grew by more than this share, or what was offered doubled: devices that
+# send are no news, and a status that is written anyway has a recent one.
+LOSS_BAND = 0.25
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,7 @@ class Facts:
     decision: Decision
     scaled: LastScale | None  # by this pass
     lead: float  # seconds until a new shard is ready
+    ledger: FleetLedger | None  # None: the hub has not told it
     selector: str
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
 
@@ -65,18 +71,23 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         _scaling_active(facts),
         _metrics_available(facts),
     )
-    return FleetStatus(
+    status = FleetStatus(
         observed_generation=facts.fleet.generation,
         shards=len(facts.existing),
         ready_shards=len(ready),
         selector=facts.selector,
         devices=devices,
         load=_load(facts, previous.load),
+        ledger=previous.ledger,
         required_shards=facts.decision.required,
         last_scale=_last_scale(facts, previous),
         placement_epoch=facts.epoch,
         conditions=tuple(_settled(condition, previous, facts) for condition in conditions),
     )
+    ledger = _ledger(facts.ledger) if facts.ledger else None
+    if ledger and (status != previous or _tells_more(ledger, previous.ledger)):
+        return replace(status, ledger=ledger)
+    return status
 
 
 def why_not_ready(facts: Facts, shard: str) -> str:
@@ -136,6 +147,8 @@ def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
     problems = dict(facts.problems)
     if less := _less_detected(facts):
         problems["DetectionDegraded"] = less
+    if less := _less_done(facts):
+        problems["ShardDegraded"] = less
     if not problems:
         return _condition("Degraded", False, "AsExpected", "")
     condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values())[:4000])
@@ -152,6 +165,15 @@ def _less_detected(facts: Facts) -> str:
             if device.degraded and facts.placement.get(device.id) == shard:
                 by_reason.setdefault(_shape(device.degraded), [device.degraded]).append(device.id)
     return "; ".join(f"{_listed(ids, 5)}: {why}" for why, *ids in by_reason.values())
+
+
+def _less_done(facts: Facts) -> str:
+    """Which shards do less than was asked for, and why: shards of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for shard, status in sorted(facts.statuses.items()):
+        if status and status.degraded:
+            by_reason.setdefault(_shape(status.degraded), [status.degraded]).append(shard)
+    return "; ".join(f"{_listed(shards, 5)}: {why}" for why, *shards in by_reason.values())
 
 
 def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
@@ -264,6 +286,24 @@ def _load(facts: Facts, previous: LoadSummary | None) -> LoadSummary | None:
         lead=_rounded(facts.lead),
     )
     return previous if previous and _alike(now, previous) else now
+
+
+def _ledger(told: FleetLedger) -> LedgerSummary:
+    return LedgerSummary(
+        time=timestamp(told.time_ns),
+        offered=told.offered,
+        analysed=told.analysed,
+        shed=told.shed,
+        duplicate=told.duplicate,
+        rejected=told.rejected,
+    )
+
+
+def _tells_more(now: LedgerSummary, before: LedgerSummary | None) -> bool:
+    if before is None or not before.offered <= now.offered < 2 * before.offered:  # less: the hub has lost its store
+        return before is None or now.offered != before.offered
+    pairs = ((now.shed, before.shed), (now.rejected, before.rejected))
+    return any(lost > known * (1 + LOSS_BAND) for lost, known in pairs)
 
 
 def _rounded(value: float) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from embereye.v1.evidence_pb2 import DeviceStatus
-from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardStatus
 from embereye_operator.manifests import Settings, peer_address
 from embereye_operator.memory import Memory
@@ -33,6 +33,7 @@ class FakeShard:
     refuses: str = ""  # why it takes no assignment
     reachable: bool = True
     load: Load = field(default_factory=Load)
+    falls_short: str = ""  # of what it is to do besides watching
     slow: int = 0  # passes from owning a device to covering it
     waiting: dict[str, int] = field(default_factory=dict)  # device → passes until it is covered
 
@@ -72,6 +73,7 @@ class FakeShard:
             draining=self.draining,
             devices=devices,
             load=self.load,
+            degraded=self.falls_short,
         )
 
 
@@ -92,6 +94,7 @@ class FakeRuntime:
         self.events: list[str] = []
         self.rosters: list[FleetRoster] = []
         self.hub_is_down = False
+        self.ledger: FleetLedger | None = None
         self.refused: dict[tuple[str, str], str] = {}
         self.starts_shards = starts_shards
 
@@ -165,10 +168,11 @@ class FakeRuntime:
         self.log.append("status")
         self.statuses.append(copy.deepcopy(status))
 
-    async def set_roster(self, roster: FleetRoster) -> None:
+    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
         if self.hub_is_down:
             raise UnavailableError("hub hub:50052 cannot be told the roster: UNAVAILABLE")
         self.rosters.append(roster)
+        return self.ledger
 
     async def retain(self, fleets: Sequence[str]) -> None:
         raise AssertionError("a reconcile of one fleet knows nothing of the others")

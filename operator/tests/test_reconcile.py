@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.manifests import PLACEMENT_KEY, push_name, shard_index
 from embereye_operator.model import parse_fleet
@@ -311,6 +312,52 @@ async def test_noise_in_the_load_is_not_written() -> None:
         shard.load = Load(arrival_rate=rate, cost_seconds=0.0001, utilization=0.5 + rate / 1e5, queue_depth=rate // 100)
         await world.step()
     assert world.runtime.log == []
+
+
+async def test_the_ledger_is_written_when_it_tells_more_and_with_other_changes() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    written = []
+
+    async def told(**counts: int) -> None:
+        world.runtime.ledger = FleetLedger(time_ns=world.now, **counts)
+        before = len(world.runtime.statuses)
+        await world.step()
+        written.append(world.runtime.statuses[-1]["ledger"]["offered"] if world.runtime.statuses[before:] else None)
+
+    await told(offered=100, analysed=100)
+    await told(offered=199, analysed=199)
+    await told(offered=200, analysed=200)
+    await told(offered=210, analysed=205, shed=5)
+    await told(offered=211, analysed=205, shed=6)
+    await told(offered=212, analysed=205, shed=6, rejected=1)
+    world.runtime.shards["hall-sensors-0"].dark["s-03"] = "never heard"
+    await told(offered=213, analysed=206, shed=6, rejected=1)
+    await told(offered=5, analysed=5)
+    assert written == [100, None, 200, 210, None, 212, 213, 5]
+    world.runtime.hub_is_down = True
+    await world.step()
+    assert world.runtime.statuses[-1]["ledger"]["offered"] == 5
+
+
+async def test_a_fleet_of_which_nothing_was_offered_yet_writes_its_ledger_once() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    for _ in range(3):
+        world.runtime.ledger = FleetLedger(time_ns=world.now)
+        await world.step()
+    assert world.runtime.log.count("status") == len(world.runtime.statuses)
+    assert sum("ledger" in status for status in world.runtime.statuses) == 1
+
+
+async def test_a_shard_that_does_less_than_it_was_asked_for_degrades_the_fleet() -> None:
+    world = World(fleet_of(shards=2))
+    await world.settle()
+    for shard in world.runtime.shards.values():
+        shard.falls_short = "telemetry.archive: raw readings are not kept: pyarrow is missing"
+    status, reason, message = condition((await world.step()).status, "Degraded")
+    assert (status, reason) == ("True", "ShardDegraded")
+    assert message == f"hall-sensors-0, hall-sensors-1: {shard.falls_short}"
 
 
 async def test_times_of_conditions_change_only_with_their_status() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.model import Fleet
 from embereye_operator.schema import Manifest
@@ -90,8 +90,11 @@ class Runtime(Protocol):
         """Replace the fleet's status."""
         ...
 
-    async def set_roster(self, roster: FleetRoster) -> None:
-        """Tell the hub which devices ought to be watched; UnavailableError where it cannot be told."""
+    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
+        """Tell the hub which devices ought to be watched; UnavailableError where it cannot be told.
+
+        Returns what the hub knows of everything that the fleet's devices offered; None where it does not say.
+        """
         ...
 
     async def retain(self, fleets: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
 from lightkube.types import CascadeType, PatchType
 
-from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.manifests import (
     LABEL_FLEET,
@@ -367,10 +367,10 @@ class KubernetesRuntime:
         self._fence()
         return await self._shards.assign(self._resolve(fleet, shard), assignment)
 
-    async def set_roster(self, roster: FleetRoster) -> None:
+    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
         """See Runtime."""
         self._fence()
-        await self._hub.set(roster)
+        return await self._hub.set(roster)
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """See Runtime."""

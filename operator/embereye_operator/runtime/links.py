@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from embereye.process.grpc_server import channel
-from embereye.v1.roster_pb2 import FleetRoster, RetainRequest
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
@@ -74,16 +74,21 @@ class Hub:
     def __init__(self, address: str) -> None:
         self.address = address
         self._channel: grpc.aio.Channel | None = None
-        self._told: dict[str, tuple[FleetRoster, float]] = {}  # fleet → roster, monotonic seconds
+        self._told: dict[str, tuple[FleetRoster, float, FleetLedger | None]] = {}  # fleet → roster, monotonic seconds
 
-    async def set(self, roster: FleetRoster) -> None:
-        """Tell which devices of a fleet ought to be watched; UnavailableError where the hub cannot be told."""
-        told, when = self._told.get(roster.fleet, (None, 0.0))
+    async def set(self, roster: FleetRoster) -> FleetLedger | None:
+        """Tell which devices of a fleet ought to be watched; returns what the hub knew of the fleet when it was told.
+
+        UnavailableError where it cannot be told.
+        """
+        told, when, ledger = self._told.get(roster.fleet, (None, 0.0, None))
         if (told is roster or told == roster) and time.monotonic() - when < ROSTER_PERIOD:
-            return
+            return ledger
         self._told.pop(roster.fleet, None)
-        await self._call(self._stub().Set(roster, timeout=TIMEOUT))
-        self._told[roster.fleet] = (roster, time.monotonic())
+        response = await self._call(self._stub().Set(roster, timeout=TIMEOUT))
+        ledger = response.ledger if response.HasField("ledger") else None
+        self._told[roster.fleet] = (roster, time.monotonic(), ledger)
+        return ledger
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """Make the hub forget every other fleet; UnavailableError where it cannot be told."""

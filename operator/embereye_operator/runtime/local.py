@@ -15,7 +15,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from embereye.process.lifecycle import UserError
-from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.model import CameraFleetSpec, Fleet, SensorFleetSpec
 from embereye_operator.runtime.links import Hub, Shards
@@ -240,9 +240,9 @@ class LocalRuntime:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({**fleet.manifest, "status": status}))
 
-    async def set_roster(self, roster: FleetRoster) -> None:
+    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
         """Tell the hub."""
-        await self._hub.set(roster)
+        return await self._hub.set(roster)
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """Tell the hub."""

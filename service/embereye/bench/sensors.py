@@ -8,21 +8,12 @@ import argparse
 import asyncio
 import contextlib
 import random
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import grpc
-from google.protobuf import json_format
+from collections.abc import AsyncIterator, Iterator
 
 from embereye.bench import report
+from embereye.bench.drain import drain
 from embereye.bench.load import (
     HOST,
     Server,
@@ -35,18 +26,11 @@ from embereye.bench.load import (
     reading_line,
 )
 from embereye.bench.report import Result, Scale, median
-from embereye.bench.server import assignment
 from embereye.process.grpc_server import GrpcServer, Service, channel
-from embereye.process.lifecycle import first_of
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
-from embereye.v1.ingest_pb2_grpc import IngestStub
-from embereye.v1.shard_pb2 import StatusRequest
-from embereye.v1.shard_pb2_grpc import ShardStub
 
-HANDOVER_SECONDS = 20.0  # for every sender to be taken over, before the measurement is given up
-SETTLE_SECONDS = 5.0  # for what a sender has sent to be acknowledged
 IDENTITY = (lambda message: message, lambda message: message)
 
 
@@ -312,173 +296,6 @@ def idle_memory(scale: Scale, connections: int = 10_000) -> Result:
             del sockets
     value, baseline = grown
     return Result("idle-10k-memory", value, "MB", baseline, value / max(baseline, 1e-9), "≤ 60", value <= 60)
-
-
-@dataclass
-class _Shard:
-    process: subprocess.Popen[bytes]
-    grpc: str
-
-
-async def _shard_process(folder: Path, name: str, devices: int) -> _Shard:
-    with socket.socket() as one, socket.socket() as two, socket.socket() as three:
-        for probe in (one, two, three):
-            probe.bind((HOST, 0))
-        ports = [probe.getsockname()[1] for probe in (one, two, three)]
-    path = folder / f"{name}.json"
-    path.write_text(json_format.MessageToJson(assignment(devices, name)))
-    command = [
-        sys.executable, "-c", "import sys; from embereye.bench.sensors import serve_shard; sys.exit(serve_shard())",
-        "--shard", name, "--assignment", str(path), "--hub", f"{HOST}:1", "--host", HOST,
-        "--grpc-port", str(ports[0]), "--tcp-port", str(ports[1]), "--metrics-port", str(ports[2]),
-    ]  # fmt: skip
-    shard = _Shard(subprocess.Popen(command, stderr=subprocess.DEVNULL), f"{HOST}:{ports[0]}")  # noqa: ASYNC220
-    async with channel(shard.grpc) as link:
-        while shard.process.poll() is None:
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                if (await ShardStub(link).Status(StatusRequest())).ready:
-                    return shard
-            await asyncio.sleep(0.05)
-    raise RuntimeError(f"shard {name} ended early; another program may have taken one of its ports {ports}")
-
-
-def serve_shard() -> int:
-    """The command that `drain-100` measures: a sensor shard as it always runs."""
-    from embereye.sensor import main
-
-    parser = argparse.ArgumentParser()
-    main.add_arguments(parser)
-    return main.run(parser.parse_args())
-
-
-@dataclass
-class _Sender:
-    """One stream's state: what was acknowledged where, and when it arrived at the second shard."""
-
-    device: str
-    sequence: int = 0
-    acknowledged: tuple[int, int] = (0, 0)  # by the first shard, by the second
-    told_at: float = 0.0
-    over_at: float = 0.0
-
-
-async def _drain_once(streams: int, rate: float) -> tuple[float, int, int, float]:
-    """Milliseconds from SIGTERM to the last sender's first acknowledgement elsewhere; lost; doubled; ms to DRAIN."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        first, second = [await _shard_process(folder, f"bench-{number}", streams) for number in range(2)]
-        try:
-            senders = [_Sender(f"device-{number}") for number in range(streams)]
-            ready = [channel(shard.grpc) for shard in (first, second)]
-            await asyncio.gather(*(link.channel_ready() for link in ready))
-            over = asyncio.Event()
-            tasks = [asyncio.ensure_future(_send_until_drained(one, ready, rate, over)) for one in senders]
-            await asyncio.sleep(1.0)
-            at = time.perf_counter()
-            first.process.send_signal(signal.SIGTERM)
-            await _all_over(senders, tasks)
-            await asyncio.sleep(0.2)
-            over.set()
-            await asyncio.gather(*tasks)
-            async with channel(second.grpc) as link:
-                status = await ShardStub(link).Status(StatusRequest(devices=True))
-            analysed = {device.id: device.ledger.analysed for device in status.devices}
-            lost = doubled = 0
-            for sender in senders:
-                # What the first acknowledged it has analysed; the second must have had all that came after, once.
-                expected = sender.sequence - sender.acknowledged[0]
-                lost += max(0, expected - analysed[sender.device])
-                doubled += max(0, analysed[sender.device] - expected)
-            for link in ready:
-                await link.close()
-            told = max(sender.told_at for sender in senders) - at
-            return (max(sender.over_at for sender in senders) - at) * 1e3, lost, doubled, told * 1e3
-        finally:
-            for shard in (first, second):
-                shard.process.terminate()
-            for shard in (first, second):
-                shard.process.wait(10)
-
-
-async def _all_over(senders: list[_Sender], tasks: Sequence[asyncio.Future[None]]) -> None:
-    """Wait until the second shard has acknowledged something to every sender; raises what one of `tasks` died of."""
-    try:
-        async with asyncio.timeout(HANDOVER_SECONDS):
-            while not all(sender.over_at for sender in senders):
-                for task in tasks:
-                    if task.done():
-                        task.result()
-                await asyncio.sleep(0.002)
-    except TimeoutError:
-        left = [sender.device for sender in senders if not sender.over_at]
-        raise RuntimeError(
-            f"{len(left)} senders, {left[0]} among them, had no acknowledgement of the second shard after "
-            f"{HANDOVER_SECONDS:g} s"
-        ) from None
-
-
-async def _settle(sender: _Sender, number: int, settled: asyncio.Event, reader: asyncio.Future[None]) -> None:
-    """Wait until all that was sent is acknowledged, or the first shard's stream is over: the second gets the rest."""
-    if not settled.is_set():
-        await first_of(settled.wait(), asyncio.wait([reader]), timeout=SETTLE_SECONDS)
-    cause = reader.exception() if reader.done() else None
-    if settled.is_set() or (reader.done() and not number):
-        return
-    why = "its stream is over" if reader.done() else f"nothing more came in {SETTLE_SECONDS:g} s"
-    known = f"acknowledged up to {sender.acknowledged[number]} of {sender.sequence}"
-    raise RuntimeError(f"{sender.device}: shard {number} {known}, and {why}") from cause
-
-
-async def _send_until_drained(sender: _Sender, links: list[grpc.aio.Channel], rate: float, over: asyncio.Event) -> None:
-    """Readings to the first shard until it says DRAIN; then, from what it acknowledged on, to the second."""
-    unacknowledged: list[int] = []
-    for number, link in enumerate(links):
-        call = IngestStub(link).Stream()
-        stop, settled = asyncio.Event(), asyncio.Event()
-
-        async def read(
-            call: Any = call, number: int = number, stop: asyncio.Event = stop, settled: asyncio.Event = settled
-        ) -> None:
-            async for response in call:
-                if response.HasField("drain"):
-                    sender.told_at = time.perf_counter()
-                    stop.set()
-                for mark in response.ack.watermarks:
-                    marks = list(sender.acknowledged)
-                    marks[number] = mark.sequence
-                    sender.acknowledged = (marks[0], marks[1])
-                    if mark.sequence == sender.sequence:
-                        settled.set()
-                    if number and not sender.over_at:
-                        sender.over_at = time.perf_counter()
-
-        async def write(call: Any = call, sequences: list[int] | None = None) -> None:
-            readings = [Reading(sequence=one, smoke_adc=283, flame_adc=1305) for one in sequences or ()]
-            await call.write(IngestRequest(devices=[DeviceBatch(device=sender.device, epoch=1, readings=readings)]))
-
-        reader = asyncio.ensure_future(read())
-        if unacknowledged:
-            await write(sequences=unacknowledged)
-        while not stop.is_set() and not over.is_set():
-            sender.sequence += 1
-            settled.clear()
-            await write(sequences=[sender.sequence])
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), 1 / rate)
-        await _settle(sender, number, settled, reader)
-        reader.cancel()
-        unacknowledged = list(range(sender.acknowledged[0] + 1, sender.sequence + 1))
-        call.cancel()
-
-
-def drain(scale: Scale) -> Result:
-    """SIGTERM of a shard with 100 live gRPC streams."""
-    runs = [asyncio.run(_drain_once(100, 2.0)) for _ in range(max(3, scale.rounds))]
-    value, baseline = median([run[0] for run in runs]), median([run[3] for run in runs])
-    lost, doubled = sum(run[1] for run in runs), sum(run[2] for run in runs)
-    ok = value <= 100 and not lost and not doubled
-    return Result("drain-100", value, f"ms, {lost} lost, {doubled} doubled", baseline, value / baseline,
-                  "≤ 100, 0 lost, 0 doubled", ok)  # fmt: skip
 
 
 BENCHMARKS: dict[str, report.Benchmark] = {

@@ -262,6 +262,10 @@ class CameraShard:
                 status.state = f"{status.state}; no clips: {failing}"
         return statuses
 
+    def degraded(self) -> str:
+        """Nothing: each camera says it of itself."""
+        return ""
+
     def load(self) -> Load:
         """What was measured over the last seconds."""
         now = time.time_ns()

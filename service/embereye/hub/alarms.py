@@ -1,5 +1,7 @@
 """The Alarms and Roster services: what people, programs and the operator call."""
 
+import time
+
 import grpc
 
 from embereye.hub.core import Hub, OutdatedError, StoreFailingError, UnknownZoneError
@@ -14,7 +16,7 @@ from embereye.v1.alarms_pb2 import (
     ZonesResponse,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsServicer
-from embereye.v1.roster_pb2 import FleetRoster, RetainRequest, RosterResponse
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, RetainRequest, RosterResponse
 from embereye.v1.roster_pb2_grpc import RosterServicer
 from embereye.zone.state import NotAllowedError
 
@@ -125,7 +127,7 @@ class RosterService(RosterServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except StoreFailingError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        return self._response()
+        return self._response(self._hub.ledgers.totals(request.fleet, time.time_ns()))
 
     async def Retain(self, request: RetainRequest, context: AnyContext) -> RosterResponse:
         """Forget the fleets that are not named."""
@@ -135,9 +137,9 @@ class RosterService(RosterServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return self._response()
 
-    def _response(self) -> RosterResponse:
+    def _response(self, ledger: FleetLedger | None = None) -> RosterResponse:
         fleets = self._hub.coverage.fleets.values()
-        return RosterResponse(epochs={fleet.name: fleet.epoch for fleet in fleets if not fleet.derived})
+        return RosterResponse(epochs={one.name: one.epoch for one in fleets if not one.derived}, ledger=ledger)
 
 
 def _check_roster(roster: FleetRoster) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from embereye.v1.evidence_pb2 import Coverage, Ledger
+from embereye.v1.roster_pb2 import FleetLedger
 
 KEPT = 8  # owners of a device that are told apart; older ones are added up
 EARLIER = "earlier"  # the shard that stands for those
@@ -92,6 +93,12 @@ class LedgerBook:
         self._count()
         for fleet, counts in self._totals.items():
             yield fleet, dict(zip(OUTCOMES, counts, strict=True))
+
+    def totals(self, fleet: str, now_ns: int) -> FleetLedger | None:
+        """The same of one fleet; None where nothing is known of it."""
+        self._count()
+        counts = self._totals.get(fleet)
+        return FleetLedger(**dict(zip(OUTCOMES, counts, strict=True)), time_ns=now_ns) if counts else None
 
     def forget(self, fleet: str) -> None:
         """Drop a fleet that is gone."""

@@ -221,5 +221,5 @@ def _pyarrow() -> ModuleType:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise UserError("--telemetry needs pyarrow: pip install 'embereye[parquet]'") from error
+        raise UserError("pyarrow is missing: install the extra embereye[parquet], in an image of your own") from error
     return pa  # type: ignore[no-any-return,unused-ignore]

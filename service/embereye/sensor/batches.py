@@ -14,6 +14,7 @@ from embereye.wire.device import PIXEL_WORDS, RAM_WORDS
 
 MOST = 1 << 62  # of a sequence
 FRAME_BYTES = (PIXEL_WORDS * 2, RAM_WORDS * 2)
+NO_COLUMNS = Blocks([], [], np.empty((0, 4)))
 
 
 def take(device: SensorDevice, batches: Iterable[Any], intake: Intake, now_ns: int) -> None:
@@ -51,7 +52,7 @@ def _take_bulk(device: SensorDevice, bulk: list[Sequence[bytes]], intake: Intake
 def _take_batch(device: SensorDevice, batch: Any, intake: Intake, now_ns: int) -> None:
     others = len(batch.readings) + len(batch.frames)
     try:
-        columns = columns_blocks([batch.columns])
+        columns = columns_blocks([batch.columns]) if batch.columns else NO_COLUMNS
     except DecodeError:
         device.refuse("bad batch", others + 1)
         return

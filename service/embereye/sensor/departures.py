@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import grpc
 
 from embereye.process.grpc_server import channel
-from embereye.v1.ingest_pb2 import TakeOverRequest, Watermark
+from embereye.v1.ingest_pb2 import TakeOverRequest
 from embereye.v1.ingest_pb2_grpc import IngestStub
 
 logger = logging.getLogger(__name__)
@@ -25,11 +25,13 @@ MAX_RETRY_SECONDS = 2.0
 class Departures:
     """The devices that are on their way, and those that have gone.
 
-    `mark(device)` is up to where its readings were taken; `gone(devices)` is called when the other shard goes on.
+    `request(devices)` says up to where their readings were taken; `gone(devices)` is called once another shard goes on.
     """
 
-    def __init__(self, mark: Callable[[str], Watermark | None], gone: Callable[[Collection[str]], None]) -> None:
-        self._mark = mark
+    def __init__(
+        self, request: Callable[[Collection[str]], TakeOverRequest], gone: Callable[[Collection[str]], None]
+    ) -> None:
+        self._request = request
         self._on_gone = gone
         self._targets: dict[str, str] = {}  # device → host:port
         self._waiting: set[str] = set()  # of them, those whose shard does not go on with them yet
@@ -78,11 +80,11 @@ class Departures:
         for event in [self._asking[device] for device in devices if device in self._asking]:
             await event.wait()
 
-    async def settle_all(self, timeout: float) -> None:
-        """Wait until all that are on their way have gone, at most `timeout` seconds."""
+    async def settle_all(self, devices: Collection[str], timeout: float) -> None:
+        """Wait until none of `devices` is on its way any more, at most `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while self._waiting:
+                while not self._waiting.isdisjoint(devices):
                     await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
@@ -135,9 +137,8 @@ class Departures:
         asked = asyncio.Event()
         for device in devices:
             self._asking.setdefault(device, asked)
-        marks = [mark for device in devices if (mark := self._mark(device))]
         try:
-            response = await IngestStub(link).TakeOver(TakeOverRequest(watermarks=marks), timeout=ANSWER_SECONDS)
+            response = await IngestStub(link).TakeOver(self._request(devices), timeout=ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
             return set(), f"{error.code().name}: {error.details()}"
         return set(response.devices), "they are not in its assignment"

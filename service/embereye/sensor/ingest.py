@@ -37,8 +37,15 @@ MOST_RESPONSES = 16  # that may wait on a stream
 class Owner(Protocol):
     """What the servicer needs of the shard."""
 
+    fleet: str
+    epoch: int  # of the assignment in force
+
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
+        ...
+
+    def since(self, device: str) -> int:
+        """The epoch from which on this shard owns it."""
         ...
 
     def peer_of(self, device: str) -> Peer | None:
@@ -91,6 +98,7 @@ class Ingest:
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = False
+        self._patience = 0.0  # seconds that another shard's answer is worth while draining
         self._over = False
         self._sending: set[asyncio.Task[None]] = set()
         self._waiting: list[tuple[_Stream, Any]] = []  # requests that are not analysed yet
@@ -98,7 +106,7 @@ class Ingest:
         self._analysed_at = 0.0  # event loop time
         self._timer: asyncio.TimerHandle | None = None
         self._left: dict[str, Watermark] = {}  # of devices that are another shard's now
-        self._departures = Departures(self._mark, self._tell_moved)
+        self._departures = Departures(self._request, self._tell_moved)
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -134,20 +142,28 @@ class Ingest:
             if not self._streams:
                 self._idle.set()
 
-    async def TakeOver(self, request: TakeOverRequest, context: object) -> TakeOverResponse:
-        """Go on where another shard stopped."""
+    async def TakeOver(self, request: TakeOverRequest, context: Any) -> TakeOverResponse:
+        """Go on where another shard of the same fleet stopped."""
+        if request.fleet != self._owner.fleet:
+            reason = f'a shard of "{request.fleet}" hands devices over to one of "{self._owner.fleet}"'
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         taken = []
         for mark in request.watermarks:
-            if (device := self._owner.owned(mark.device)) is not None:
+            device = self._owner.owned(mark.device)
+            if device is not None and request.epoch >= self._owner.since(mark.device):
                 device.resume(mark.epoch, mark.sequence)
                 taken.append(mark.device)
         return TakeOverResponse(devices=taken)
 
     async def drain(self, timeout: float) -> None:
-        """Tell every sender to go elsewhere, and wait until they went, at most `timeout` seconds."""
+        """Tell every sender to go elsewhere, and wait until they went, at most `timeout` seconds.
+
+        A sender of devices whose new owner does not know yet where to go on is told once it does, or half of the time
+        is over, and is served until then; it holds up no other.
+        """
         self._draining = True
+        self._patience = timeout / 2
         self._analyse()
-        await self._departures.settle_all(timeout / 2)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await asyncio.gather(*(self._tell(stream) for stream in list(self._streams)), return_exceptions=True)
@@ -166,6 +182,7 @@ class Ingest:
         `leaving` are devices that are ours until that one covers them; `left` is up to where the readings of those
         that are not ours any more were taken.
         """
+        self._analyse()
         self._left = {name: mark for name, mark in {**self._left, **left}.items() if self._owner.owned(name) is None}
         targets = {
             name: peer.grpc
@@ -176,8 +193,12 @@ class Ingest:
         strangers = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
         self._tell_moved(strangers - targets.keys())
 
+    def _request(self, devices: Collection[str]) -> TakeOverRequest:
+        self._analyse()  # nothing may be on its way to them while another shard is told how far they are
+        marks = [mark for name in devices if (mark := self._mark(name))]
+        return TakeOverRequest(watermarks=marks, fleet=self._owner.fleet, epoch=self._owner.epoch)
+
     def _mark(self, name: str) -> Watermark | None:
-        self._analyse()  # the mark is told to another shard: nothing may be on its way to the device
         device = self._owner.owned(name)
         if device is None:
             return self._left.get(name)
@@ -196,14 +217,16 @@ class Ingest:
         task.add_done_callback(self._sending.discard)
 
     async def _tell(self, stream: _Stream) -> None:
-        if not stream.drained:
-            stream.drained = True
-            reason = "this shard is going away"
-            self._departures.leave({name for name in stream.devices if self._owner.peer_of(name)})
-            drains = self._elsewhere(stream, stream.devices, reason)
-            peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
-            stream.add([*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
-            await stream.flush()
+        if stream.drained:
+            return
+        stream.drained = True
+        await self._departures.settle_all(stream.devices, self._patience)
+        reason = "this shard is going away"
+        self._departures.leave({name for name in stream.devices if self._owner.peer_of(name)})
+        drains = self._elsewhere(stream, stream.devices, reason)
+        peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
+        stream.add([*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
+        await stream.flush()
 
     def _elsewhere(self, stream: _Stream, devices: Collection[str], reason: str) -> list[IngestResponse]:
         targets: dict[str, list[str]] = {}

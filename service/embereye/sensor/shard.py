@@ -45,15 +45,18 @@ class SensorShard:
     def __init__(self, telemetry: Telemetry | None = None) -> None:
         """`telemetry` is where raw readings are kept; None: they are not."""
         self._telemetry = telemetry
+        self._unkept = ""  # why raw readings are not kept although they should be
         self.commands = Commands(start="PERIOD_ON", calibration="EEPROM1", request="REQUEST1")
         self.garbage: Counter[str] = Counter()
         self.relayed = 0
         self.relay_dropped = 0
+        self.fleet = ""
+        self.epoch = 0  # of the assignment in force
         self.bands = BandTable()
         self.intake = Intake(self.bands, self._observe)
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
-        self._fleet = ""
+        self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
         self._devices: dict[str, SensorDevice] = {}
         self._undeclared: dict[str, SensorDevice] = {}
         self._elsewhere: Mapping[str, str] = {}
@@ -104,6 +107,7 @@ class SensorShard:
         try:
             archive = Archive(telemetry.folder, context.options.shard, retention_bytes=telemetry.size)
         except UserError as error:
+            self._unkept = str(error)
             logger.error("raw readings are not kept: %s", error)  # noqa: TRY400 - watching goes on without
             return
         self.intake.archive = archive
@@ -111,7 +115,7 @@ class SensorShard:
 
     def apply(self, assignment: Assignment) -> None:
         """Own the assignment's devices; those that stay keep their state."""
-        self._fleet = assignment.fleet
+        self.fleet, self.epoch = assignment.fleet, assignment.epoch
         self._settings.CopyFrom(assignment.sensor)
         self.intake.flush()  # what waits was sent under the assignment before
         self.intake.configure(self._settings)
@@ -136,6 +140,7 @@ class SensorShard:
             name: self._configured(self._devices.get(name) or self._undeclared.pop(name, None), spec)
             for name, spec in wanted.items()
         }
+        self._since = {name: self._since.get(name, assignment.epoch) for name in wanted}
         self._elsewhere = dict(assignment.elsewhere)
         self._peers = {peer.shard: peer for peer in assignment.peers}
         for name in [name for name in self._undeclared if name in self._elsewhere]:
@@ -151,6 +156,10 @@ class SensorShard:
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
         return self._devices.get(device)
+
+    def since(self, device: str) -> int:
+        """The epoch from which on this shard owns it."""
+        return self._since.get(device, 0)
 
     def peer_of(self, device: str) -> Peer | None:
         """The shard that owns the device where it is another one."""
@@ -168,9 +177,7 @@ class SensorShard:
             if len(self._undeclared) >= UNDECLARED_LIMIT:
                 self.garbage["undeclared device"] += 1
                 return None
-            logger.warning(
-                "device %s is not declared in %s: it is shown, not watched", device, self._fleet or "a fleet"
-            )
+            logger.warning("device %s is not declared in %s: it is shown, not watched", device, self.fleet or "a fleet")
             state = self._undeclared[device] = SensorDevice(Device(id=device), self._settings, self.bands)
         return state
 
@@ -193,6 +200,11 @@ class SensorShard:
     def load(self) -> Load:
         """Measured over the last seconds."""
         return self._meter.load(queue_depth=self.intake.depth, oldest_age_ns=self.intake.oldest_age_ns())
+
+    def degraded(self) -> str:
+        """Why raw readings are not kept although they should be."""
+        why = self._unkept or (self.intake.archive.failing if self.intake.archive else "")
+        return f"telemetry.archive: raw readings are not kept: {why}" if why else ""
 
     def _sample(self) -> None:
         singles = self._departed + sum(device.singles for device in self._devices.values())

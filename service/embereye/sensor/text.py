@@ -95,7 +95,7 @@ class Sessions:
 
     def protocol(self) -> asyncio.Protocol:
         """A protocol for one more connection: a factory for `create_server`."""
-        self._last += 1
+        self._last = max(self._last + 1, time.time_ns())
         return TextSession(self._owner, self, self._last)
 
     def opened(self, session: "TextSession") -> bool:
@@ -148,7 +148,7 @@ class TextSession(asyncio.Protocol):
     )  # fmt: skip
 
     def __init__(self, owner: Owner, sessions: Sessions, number: int) -> None:
-        self.number = number  # the higher, the newer
+        self.number = number  # when the device connected, nanoseconds since the Unix epoch: one connection, one number
         self.queued = False
         self.waiting = 0  # bytes in _chunks
         self._owner = owner
@@ -312,6 +312,7 @@ class TextSession(asyncio.Protocol):
                 self.forget()
             case PassedOn():
                 self._passed_on = message
+                self.number = message.since_ns or self.number
                 self.forget()
             case Garbage(reason=reason):
                 self._owner.garbage[reason] += 1
@@ -360,7 +361,7 @@ class TextSession(asyncio.Protocol):
             return False
         if isinstance(other, TextSession):
             other.forget()
-            if self._passed_on is None and other._passed_on is None:
+            if self.number != other.number:  # else the same connection of the device, passed on in another way
                 device.ledger.takeovers += 1
                 logger.warning("device %s: a newer connection speaks for it now", device.spec.id)
         device.speaker, device.request = self, self.command
@@ -378,7 +379,7 @@ class TextSession(asyncio.Protocol):
         if relay is None or relay.closed:
             if other := relays.pop((peer.tcp, not also), None):
                 other.close()
-            relay = relays[peer.tcp, also] = Relay(peer.tcp, encode(PassedOn(also)), self._pass_back())
+            relay = relays[peer.tcp, also] = Relay(peer.tcp, encode(PassedOn(also, self.number)), self._pass_back())
         if relay.send(encode(_named(name, message))):
             self._owner.relayed += 1
         else:

@@ -99,6 +99,10 @@ class ShardCore(Protocol):
         """What was measured over the last seconds."""
         ...
 
+    def degraded(self) -> str:
+        """What it does not do of what it was asked for besides watching, and why; '' where it does everything."""
+        ...
+
     def metrics(self) -> Iterator[Metric]:
         """Its own metric families, read at scrape time."""
         ...
@@ -219,6 +223,7 @@ class ShardProcess(ShardServicer, Collector):
             load=self._core.load(),
             started_ns=self._started_ns,
             evidence_spooled=len(self._spool),
+            degraded=self._core.degraded(),
         )
 
     async def _begin_drain(self) -> None:

@@ -18,8 +18,7 @@ PIXEL_WORDS = 768
 RAM_WORDS = 834  # pixels, 64 auxiliary words, 2 more
 EEPROM_WORDS = 832
 
-PASSED_ON = b"#passedon:only"
-PASSED_ON_ALSO = b"#passedon:also"
+_PASSED_ON = re.compile(rb"#passedon:(only|also)(?::([0-9]{1,19}))?")
 
 # What a server says to a device, without any terminator.
 START = "PERIOD_ON"  # send readings and frames continuously
@@ -73,6 +72,7 @@ class PassedOn:
     """What follows on this connection comes from another shard, which must not get it back."""
 
     also: bool  # that shard takes it, too
+    since_ns: int = 0  # when the device connected there, nanoseconds since the Unix epoch; 0: not said
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +200,8 @@ def _message(line: bytes) -> Message | str:
     if word.startswith(b"#locid"):
         name = _name(line[6:])
         return LocationId(name) if name and line[6:7] == b":" else BAD_NAME
-    if line in {PASSED_ON, PASSED_ON_ALSO}:
-        return PassedOn(line == PASSED_ON_ALSO)
+    if passed_on := _PASSED_ON.fullmatch(line):
+        return PassedOn(passed_on[1] == b"also", int(passed_on[2] or 0))
     return UNKNOWN_WORD
 
 
@@ -320,8 +320,8 @@ def encode(message: Message, *, spaced: bool = False) -> bytes:
             if len(words) != EEPROM_WORDS * 2:
                 raise ValueError(f"an EEPROM of {len(words)} bytes has not {EEPROM_WORDS} words")
             text = b"#EEPROM" + _checked_name(name) + b":" + hexlify(words).upper()
-        case PassedOn(also):
-            text = PASSED_ON_ALSO if also else PASSED_ON
+        case PassedOn(also, since_ns):
+            text = b"#passedon:" + (b"also" if also else b"only") + (b":%d" % since_ns if since_ns else b"")
         case Garbage(reason):
             raise ValueError(f"garbage ({reason}) is received, never sent")
     return text + b"!\r\n"

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from embereye.hub.alarms import AlarmsService
+from embereye.hub.alarms import AlarmsService, RosterService
 from embereye.hub.core import Hub
 from embereye.hub.evidence import Clocks, EvidenceService
 from embereye.hub.feed import LAG
@@ -20,9 +20,11 @@ from embereye.hub.store import StoreThreads
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, ZonesRequest, ZoneState
 from embereye.v1.alarms_pb2_grpc import AlarmsStub, add_AlarmsServicer_to_server
-from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server
-from embereye.v1.types_pb2 import Kind, Level
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server
+from embereye.v1.types_pb2 import Device, Kind, Level
 
 SECOND = 1_000_000_000
 
@@ -32,6 +34,7 @@ async def serve(hub: Hub) -> tuple[GrpcServer, int]:
         [
             Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
             Service(add_EvidenceServicer_to_server, EvidenceService(hub), "embereye.v1.Evidence"),
+            Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
         ]
     )
     port = server.listen("127.0.0.1:0")
@@ -103,6 +106,26 @@ async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(li
     reset = await alarms.Reset(ask, timeout=10)
     assert (reset.state, reset.alarm) == (ZoneState.ZONE_STATE_NORMAL, acknowledged.alarm)
     assert not (await alarms.Zones(ZonesRequest(), timeout=10)).zones, "an undeclared, quiet zone vanishes"
+
+
+async def test_who_tells_the_roster_is_told_what_became_of_everything_that_the_devices_offered(
+    link: grpc.aio.Channel,
+) -> None:
+    roster = FleetRoster(fleet="default/sensors/s", epoch=1, devices=[Device(id="s-1", zone="hall")])
+    assert not (await RosterStub(link).Set(roster, timeout=10)).HasField("ledger")
+    call = EvidenceStub(link).Report(timeout=10)
+    await call.write(ReportRequest(hello=ShardHello(fleet=roster.fleet, shard="s-0")))
+    ledger = Ledger(offered=9, analysed=4, duplicate=2, shed={"overflow": 1, "compacted": 1}, rejected={"bad frame": 1})
+    device = DeviceStatus(id="s-1", zone="hall", covered=True, ledger=ledger)
+    await call.write(
+        ReportRequest(coverage=Coverage(fleet=roster.fleet, shard="s-0", time_ns=time.time_ns(), devices=[device]))
+    )
+    async with asyncio.timeout(10):
+        while not (response := await RosterStub(link).Set(roster, timeout=10)).HasField("ledger"):
+            await asyncio.sleep(0.01)
+    call.cancel()
+    told = response.ledger
+    assert told == FleetLedger(offered=9, analysed=4, shed=2, duplicate=2, rejected=1, time_ns=told.time_ns)
 
 
 async def test_a_stream_that_does_not_begin_with_hello_is_refused(link: grpc.aio.Channel) -> None:

@@ -187,6 +187,7 @@ async def test_a_shard_keeps_what_its_devices_send_however_they_send_it(tmp_path
         async with asyncio.timeout(20):
             while shard.devices(0)[0].ledger.analysed < 22:
                 await asyncio.sleep(0.01)
+        assert not shard.degraded()
         names = {metric.name for metric in shard.metrics()}
         writer.close()
         await shard.stop()
@@ -208,4 +209,5 @@ async def test_a_shard_that_cannot_keep_readings_watches_all_the_same(tmp_path: 
         await shard.start(ShardContext(options, tasks, lambda _: None, lambda: None))
         assert shard.ports
         assert shard.intake.archive is None
+        assert shard.degraded().startswith("telemetry.archive: raw readings are not kept: ")
         await shard.stop()

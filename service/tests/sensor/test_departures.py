@@ -5,11 +5,15 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Collection
 
-from embereye.process.grpc_server import GrpcServer
+import grpc
+import pytest
+
+from embereye.process.grpc_server import GrpcServer, channel
 from embereye.sensor.departures import Departures
 from embereye.sensor.ingest import Ingest
 from embereye.sensor.shard import SensorShard
-from embereye.v1.ingest_pb2 import Watermark
+from embereye.v1.ingest_pb2 import TakeOverRequest, Watermark
+from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 
@@ -19,7 +23,11 @@ async def departures(gone: list[str]) -> AsyncIterator[Departures]:
     def note(devices: Collection[str]) -> None:
         gone.extend(sorted(devices))
 
-    found = Departures(lambda device: Watermark(device=device, epoch=7, sequence=5), note)
+    def request(devices: Collection[str]) -> TakeOverRequest:
+        marks = [Watermark(device=device, epoch=7, sequence=5) for device in devices]
+        return TakeOverRequest(watermarks=marks, fleet="f", epoch=1)
+
+    found = Departures(request, note)
     yield found
     await found.stop()
 
@@ -56,7 +64,7 @@ async def test_a_device_that_comes_back_is_on_its_way_no_more() -> None:
     async with departures([]) as leaving:
         leaving.update({"a": target}, ours=())
         async with asyncio.timeout(10):
-            await leaving.settle_all(10)
+            await leaving.settle_all(["a"], 10)
         assert leaving.gone("a")
         leaving.update({}, ours={"a"})
         assert not leaving.gone("a")
@@ -90,3 +98,29 @@ async def test_while_nobody_answers_what_is_still_ours_is_taken() -> None:
         async with asyncio.timeout(10):
             await leaving.settle(["a"])
         assert not leaving.gone("a")
+
+
+async def test_a_shard_of_another_fleet_cannot_hand_devices_over() -> None:
+    server, target, shard = await serve("a")
+    marks = [Watermark(device="a", epoch=7, sequence=5)]
+    async with channel(target) as link:
+        for fleet in ("", "other"):
+            with pytest.raises(grpc.aio.AioRpcError, match=f'a shard of "{fleet}" hands devices over to one of "f"'):
+                await IngestStub(link).TakeOver(TakeOverRequest(watermarks=marks, fleet=fleet, epoch=1))
+    device = shard.owned("a")
+    assert device is not None
+    assert device.epoch == 0
+    await server.stop(0)
+
+
+async def test_a_shard_that_cannot_know_yet_who_owns_a_device_does_not_hand_it_over() -> None:
+    server, target, shard = await serve("a")
+    devices = [Device(id=name, zone="hall") for name in ("a", "b")]
+    shard.apply(Assignment(fleet="f", epoch=2, devices=devices))
+    marks = [Watermark(device=name, epoch=7, sequence=5) for name in ("a", "b")]
+    async with channel(target) as link:
+        stub = IngestStub(link)
+        before = await stub.TakeOver(TakeOverRequest(watermarks=marks, fleet="f", epoch=1))
+        after = await stub.TakeOver(TakeOverRequest(watermarks=marks, fleet="f", epoch=3))
+    assert (before.devices, after.devices) == (["a"], ["a", "b"])
+    await server.stop(0)

@@ -8,7 +8,7 @@ import grpc
 from embereye.sensor.ingest import MOST_RESPONSES, WINDOW_BYTES, _sized
 from embereye.sensor.shard import SensorShard
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
-from embereye.v1.shard_pb2 import Assignment
+from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye.v1.types_pb2 import Device
 
 
@@ -31,6 +31,26 @@ class Sender:
 
     async def write(self, response: IngestResponse) -> None:
         await self.listens.wait()
+        self.heard.append(response)
+
+
+class OpenSender:
+    """The other end of a stream that stays open: sends what it is told to, and reads everything at once."""
+
+    def __init__(self, device: str) -> None:
+        self.heard: list[IngestResponse] = []
+        self._device = device
+        self._requests: asyncio.Queue[Any] = asyncio.Queue()
+        self.send(1)
+
+    def send(self, sequence: int) -> None:
+        batch = DeviceBatch(device=self._device, epoch=1, readings=[Reading(sequence=sequence, smoke_adc=280)])
+        self._requests.put_nowait(_sized(IngestRequest(devices=[batch]).SerializeToString()))
+
+    async def read(self) -> Any:
+        return await self._requests.get()
+
+    async def write(self, response: IngestResponse) -> None:
         self.heard.append(response)
 
 
@@ -83,3 +103,43 @@ async def test_columns_that_are_none_cost_neither_their_neighbours_nor_the_strea
     taken.take_batches(device, [batch.devices[0] for batch in batches], 1)
     assert (device.sequence, device.ledger.analysed) == (6, 4)
     assert dict(device.ledger.rejected) == {"bad batch": 1}
+
+
+async def test_a_new_owner_that_cannot_be_reached_holds_up_nobody_else_when_the_shard_drains() -> None:
+    taken = SensorShard()
+    devices = [Device(id=name, zone="hall") for name in ("a", "b")]
+    taken.apply(Assignment(fleet="f", epoch=1, devices=devices))
+    streams = {name: OpenSender(name) for name in ("a", "b")}
+    serving = [asyncio.create_task(taken._ingest.Stream(None, stream)) for stream in streams.values()]
+    while not all(stream.heard for stream in streams.values()):
+        await asyncio.sleep(0)
+    peers = [Peer(shard="gone", grpc="127.0.0.1:1")]
+    taken.apply(Assignment(fleet="f", epoch=2, devices=devices, elsewhere={"a": "gone"}, peers=peers))
+    draining = asyncio.create_task(taken._ingest.drain(60))
+    async with asyncio.timeout(10):
+        while not streams["b"].heard[-1].HasField("drain"):
+            await asyncio.sleep(0)
+        streams["a"].send(2)  # is still taken here
+        while streams["a"].heard[-1].ack.watermarks[0].sequence != 2:
+            await asyncio.sleep(0)
+    for task in (draining, *serving):
+        task.cancel()
+    await asyncio.gather(draining, *serving, return_exceptions=True)
+    await taken._ingest.close()
+
+
+async def test_a_new_owner_that_stays_unreachable_is_named_to_senders_all_the_same() -> None:
+    taken = shard()
+    stream = OpenSender("a")
+    serving = asyncio.create_task(taken._ingest.Stream(None, stream))
+    while not stream.heard:
+        await asyncio.sleep(0)
+    peers = [Peer(shard="gone", grpc="127.0.0.1:1")]
+    taken.apply(
+        Assignment(fleet="f", epoch=2, devices=[Device(id="a", zone="hall")], elsewhere={"a": "gone"}, peers=peers)
+    )
+    await taken._ingest.drain(0.05)
+    assert [one.drain.target for one in stream.heard[-2:]] == ["127.0.0.1:1", ""]
+    assert list(stream.heard[-2].drain.devices) == ["a"]
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)

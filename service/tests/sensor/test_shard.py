@@ -191,6 +191,35 @@ async def test_a_device_that_dials_the_wrong_shard_is_relayed_to_its_owner(start
     writer.close()
 
 
+@pytest.mark.parametrize("newer_is_relayed", [True, False])
+async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shard_they_reach(
+    start: Start, newer_is_relayed: bool
+) -> None:
+    owner, stranger = await start(), await start()
+    owner.own("s-01")
+    peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", grpc="")
+    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
+    line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
+    _, older = await connect(stranger)
+    await asyncio.sleep(0.01)
+    _, newer = await connect(stranger if newer_is_relayed else owner)
+    newer.write(line)
+    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    older.write(line)  # its relay is the newer connection of the owner
+    await until(lambda: owner.status("s-01").ledger.rejected["a newer connection speaks for it"] == 1)
+    assert owner.status("s-01").ledger.takeovers == 0
+    newer.close()
+    device = owner.shard.owned("s-01")
+    await until(lambda: device and device.speaker is None)
+    older.write(line)
+    await until(lambda: owner.status("s-01").ledger.analysed == 2)
+    _, newest = await connect(stranger)
+    newest.write(line)
+    await until(lambda: owner.status("s-01").ledger.takeovers == 1)
+    for writer in (older, newest):
+        writer.close()
+
+
 async def test_the_owner_change_is_followed_without_a_new_connection(start: Start) -> None:
     first, second = await start(), await start()
     peer = Peer(shard="second", tcp=f"127.0.0.1:{second.tcp}", grpc="")
