@@ -159,7 +159,7 @@ class ClipSpool:
             try:
                 self._complete(part)
             except OSError as error:  # a shard that has no room for its clips still has to watch
-                logger.error("%s, a clip that was cut off, waits for the next start: %s", part.name, error.strerror)
+                logger.warning("%s, a clip that was cut off, waits for the next start: %s", part.name, error.strerror)
         for path in list(self._folder.iterdir()):
             if path.with_suffix(".part").exists():
                 continue
