@@ -5,6 +5,7 @@ waiting; what a reorder window decides is only when a picture with gaps is given
 markers, a loss costs its restart intervals and no more.
 """
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -128,6 +129,7 @@ class Depacketizer:
             or not frame.next
             or self._previous is not None
             or frame.held > MAX_PICTURE
+            or len(frame.parts) >= MAX_FRAGMENTS
         ):
             return self._any(packet, now_ns)
         # The next packet of the picture at hand: nearly all are, so this way is short.
@@ -355,8 +357,8 @@ class Depacketizer:
         head = header(geometry, tables, interval)
         if not interval or not runs or geometry.units > MAX_INTERVALS * interval:
             return self._unusable(frame, head, runs, "packets were lost, and the sender uses no restart markers")
-        repaired = repair(runs, geometry, interval)
-        if repaired.lost_units > (1 - USABLE) * geometry.units:
+        repaired = repair(runs, geometry, interval, math.ceil(USABLE * geometry.units))
+        if not repaired.scan:
             share = 100 * repaired.lost_units / geometry.units
             return self._unusable(frame, head, runs, f"{share:.0f} % of a picture was lost")
         return Picture(head + repaired.scan + EOI, frame.timestamp, repaired.lost)

@@ -13,7 +13,7 @@ from embereye.wire.interchange import Geometry, quantization
 from embereye.wire.jpeg import JpegError, read_header
 from embereye.wire.packetize import Packetizer, read_scan
 from embereye.wire.restart import grey, smallest
-from embereye.wire.rtp_jpeg import DEADLINE_NS, TAKEOVER_NS, WINDOW, Depacketizer
+from embereye.wire.rtp_jpeg import DEADLINE_NS, MAX_FRAGMENTS, TAKEOVER_NS, WINDOW, Depacketizer
 
 MS = 1_000_000
 SAMPLING = {0: 0x211111, 1: 0x221111}
@@ -393,6 +393,32 @@ def test_one_sender_cannot_make_us_keep_more_than_a_bound():
     held = sum(len(part) for frame in (receiver._frame, receiver._previous) if frame for part in frame.parts.values())
     assert held < 10 * 1024 * 1024
     assert receiver.counts.malformed > 0
+
+
+def test_a_picture_of_single_bytes_is_refused_before_they_fill_the_memory():
+    receiver = Depacketizer()
+    for number in range(MAX_FRAGMENTS + 100):
+        head = struct.pack(">BBHIIII", 0x80, 26, number & 0xFFFF, 1, 7, number, 0x01321E1E)
+        receiver.feed(memoryview(head + b"x"), number)
+    assert len(receiver._frame.parts) == MAX_FRAGMENTS
+    assert "it contradicts its picture, or makes it larger" in receiver.counts.problem
+
+
+def test_no_picture_is_put_together_of_which_too_little_came(monkeypatch):
+    built = []
+    monkeypatch.setattr("embereye.wire.restart.grey", lambda *what: built.append(what) or b"")
+    head = struct.pack(">BBHIIII", 0x80, 0x80 | 26, 1, 1, 7, 0, 0x4132FFFF) + struct.pack(">HH", 1, 0xFFFF)
+    receiver = Depacketizer()
+    for sequence, offset in ((1, 0), (3, 4000)):
+        packet = bytearray(head + b"\xff\xd0\xff\xd1" * 290)
+        struct.pack_into(">H", packet, 2, sequence)
+        struct.pack_into(">I", packet, 12, offset)
+        packet[1] = 26 | 0x80 * (offset > 0)
+        receiver.feed(memoryview(packet), 0)
+    (picture,) = receiver.poll(DEADLINE_NS)
+    assert not picture.usable
+    assert "100 % of a picture was lost" in receiver.counts.problem
+    assert not built
 
 
 def test_what_rtp_cannot_carry_is_refused_by_the_sending_side():
