@@ -14,6 +14,7 @@ MAX_PART = 8 * 1024 * 1024  # bytes; a larger part is dropped
 MAX_HEADERS = 8 * 1024  # bytes of headers of one part
 MAX_LINE = 2 * 1024  # bytes searched for a line's end between parts
 MAX_BOUNDARY = 200  # bytes; RFC 2046 allows 70
+MAX_STEPS = 10_000  # from one part to the next, each about a line; cameras need ten, and bytes in short lines cost most
 MAX_DASHES = 16  # before a boundary; RFC 2046 has two, cameras that repeat them in boundary= send four
 
 
@@ -42,6 +43,7 @@ class MultipartParser:
         self._buffer = bytearray()
         self._state = _State.HUNT
         self._headers = 0  # bytes of the present header block
+        self._steps = 0  # since the last part
         self._reset_body()
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -49,9 +51,16 @@ class MultipartParser:
         self._buffer += data
         parts: list[bytes] = []
         step = {_State.HUNT: self._hunt, _State.HEADERS: self._read_header, _State.BODY: self._read_body}
-        while step[self._state](parts):
-            pass
+        while not self.astray and step[self._state](parts):
+            self._steps += 1
+        if self.astray:
+            self._buffer.clear()
         return parts
+
+    @property
+    def astray(self) -> bool:
+        """Whether there was so much without a part that no more of the stream is looked at."""
+        return self._steps > MAX_STEPS
 
     @property
     def buffered(self) -> int:
@@ -127,6 +136,7 @@ class MultipartParser:
             # Always let go at the same byte, however the bytes were split.
             return self._enter(_State.HUNT, self._max_part)
         if end:
+            self._steps = 0
             parts.append(bytes(buffer[:end]))
         return self._enter(_State.HUNT, resume if body_end >= 0 else end)
 
@@ -147,7 +157,8 @@ class MultipartParser:
         """(end of the body, offset of the boundary) for the first boundary before `limit`, or (-1, -1)."""
         buffer = self._buffer
         position = self._delimiter_at
-        while True:
+        while not self.astray:
+            self._steps += 1
             # A body may be empty: then its boundary is its first line.
             start = 0 if position == 0 and buffer[:2] == b"--" else buffer.find(b"\n--", position, limit)
             if start < 0:
@@ -167,3 +178,4 @@ class MultipartParser:
                 self._delimiter_at = start
                 return -1, -1
             position = start + 1
+        return -1, -1

@@ -71,6 +71,7 @@ async def test_pictures_of_a_camera_come_through_and_its_state_says_streaming():
         (b"", "HTTP: "),
         (b"HTTP/1.1 200 OK\r\n" + b"X-Endless: y\r\n" * 200_000, "HTTP: "),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 2_000_000, "HTTP: "),
+        (OK + b"\n" * 8_000_000, "no picture in 10000 lines of what it sends"),
     ],
 )
 async def test_a_server_that_is_no_camera_is_told_in_one_sentence(answer, text):

@@ -102,6 +102,17 @@ def test_an_endless_header_line_is_given_up():
     assert parser.buffered < 2 * MAX_HEADERS
 
 
+@pytest.mark.parametrize("junk", [b"\n", b"a\n", b"--frame\r\n\r\n", b"X: y\r\n\r\n", b"\n--"])
+def test_a_stream_of_short_lines_is_looked_at_no_further(junk):
+    parser = MultipartParser(TYPE)
+    assert parser.feed(stream([A])) == [A]
+    assert not parser.astray
+    parser.feed(junk * 20_000)
+    assert parser.astray
+    assert parser.feed(stream([A])) == []
+    assert not parser.buffered
+
+
 PIECES = st.sampled_from(
     [b"--frame", b"--", b"-", b"\r\n", b"\n", b"\r", b"\xff\xd8", b"\xff\xd9", b"Content-Type: image/jpeg",
      b"--frame--", b"fra", b"\xff\xda\x00\x02", b"\xff\xe0\x00\x05", b"x" * 90, b" ", A, B, A[:100]]

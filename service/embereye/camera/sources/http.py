@@ -13,7 +13,7 @@ from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import Declared, SourceError
 from embereye.camera.sources.source import Offer, Tell
 from embereye.wire.authorization import Challenge, authorize, strongest
-from embereye.wire.multipart import MultipartParser
+from embereye.wire.multipart import MAX_STEPS, MultipartParser
 
 DIAL_SECONDS = 5.0  # from connecting to the end of the response's headers
 STALL_SECONDS = 5.0  # without one whole picture
@@ -58,6 +58,8 @@ class HttpSource:
             async with asyncio.timeout(self._stall) as patience:
                 async for chunk in response.content.iter_any():
                     parts = parser.feed(chunk)
+                    if parser.astray:
+                        raise SourceError(f"no picture in {MAX_STEPS} lines of what it sends, which is no MJPEG")
                     if not parts:
                         continue
                     patience.reschedule(asyncio.get_running_loop().time() + self._stall)
