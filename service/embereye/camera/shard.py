@@ -19,6 +19,7 @@ from embereye.camera.ring import Budget
 from embereye.camera.schedule import Admission, Demand
 from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.dials import Dials
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
@@ -56,7 +57,7 @@ class CameraShard:
         self._budget = Budget()
         self._evidence: Evidence | None = None  # where there is a folder for it
         self._context: ShardContext | None = None
-        self._dials = asyncio.Semaphore(DIALS)
+        self._dials = Dials(DIALS)
         self._admission = Admission()
         self._delays = Delays()
         self._host = ModelHost()

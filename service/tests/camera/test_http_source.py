@@ -151,6 +151,21 @@ async def test_a_source_is_played_again_after_every_end_and_its_state_tells_why(
     assert "failed: the source ended" in states
 
 
+@pytest.mark.parametrize(("settled", "grows"), [(0.0, False), (60.0, True)])
+async def test_a_source_that_ends_at_once_is_waited_for_longer_and_longer_unless_it_had_streamed(settled, grows):
+    class Flapping:
+        async def play(self, offer, tell):
+            offer(A)
+
+    states, backoff = [], Backoff(0.001, 0.001)
+    player = asyncio.ensure_future(
+        keep_playing("c", Flapping(), lambda *_: None, states.append, backoff, settled=settled)
+    )
+    await eventually(lambda: states.count("failed: the source ended") >= 3)
+    player.cancel()
+    assert (backoff.failures >= 3) == grows
+
+
 async def test_a_source_that_explodes_is_only_its_own_failure():
     class Bomb:
         async def play(self, offer, tell):

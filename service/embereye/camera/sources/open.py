@@ -1,9 +1,8 @@
 """From a declared source to what can be played."""
 
-import asyncio
-
 from embereye.camera.sources.credentials import credentials_of
 from embereye.camera.sources.declared import declared
+from embereye.camera.sources.dials import Dials
 from embereye.camera.sources.http import HttpSource
 from embereye.camera.sources.onvif import OnvifSource
 from embereye.camera.sources.rtp import RtpSource
@@ -12,7 +11,7 @@ from embereye.camera.sources.source import Source
 from embereye.camera.sources.video import FileSource
 
 
-def open_source(source: str, dials: asyncio.Semaphore, *, secret: str = "", frame_rate: float = 0.0) -> Source | None:
+def open_source(source: str, dials: Dials, *, secret: str = "", frame_rate: float = 0.0) -> Source | None:
     """The source that `source` declares, not yet opened; None: its frames are pushed. SourceError: not possible.
 
     `dials` bounds how many sources are being connected at the same time; `secret` names the Secret with the camera's
@@ -26,7 +25,7 @@ def open_source(source: str, dials: asyncio.Semaphore, *, secret: str = "", fram
         case "rtp":
             return RtpSource(what)
         case "file":
-            return FileSource(what.address, dials)
+            return FileSource(what.address, dials.starts)
         case "rtsp":
             return RtspSource(what, credentials, dials)
         case "onvif":

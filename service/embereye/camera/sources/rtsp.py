@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.datagrams import Datagrams, dropped, open_port
 from embereye.camera.sources.declared import Declared, SourceError
+from embereye.camera.sources.dials import Dials
 from embereye.camera.sources.rtp import POLL_SECONDS, PictureStream
 from embereye.camera.sources.source import Offer, Tell
 from embereye.camera.sources.video import VideoSource
@@ -55,7 +56,7 @@ class RtspSource:
     """A camera that is asked by RTSP."""
 
     def __init__(
-        self, what: Declared, credentials: Credentials, dials: asyncio.Semaphore,
+        self, what: Declared, credentials: Credentials, dials: Dials,
         *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
     ) -> None:  # fmt: skip
         self._what = what
@@ -97,7 +98,7 @@ class RtspSource:
                 session.close()
         else:
             raise SourceError(f"redirected more than {REDIRECTS} times")
-        await VideoSource(url, user, password, self._dials).play(offer, tell)
+        await VideoSource(url, user, password, self._dials.starts).play(offer, tell)
 
 
 class _SilentError(Exception):
