@@ -16,7 +16,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=--x\
 
 
 @contextlib.asynccontextmanager
-async def camera(*chunks, hold=False, requests=None):
+async def camera(*chunks, hold=False, requests=None, tls=None):
     """An HTTP server that answers every request with exactly these bytes, and then ends or falls silent."""
 
     async def answer(reader, writer):
@@ -31,7 +31,7 @@ async def camera(*chunks, hold=False, requests=None):
                 await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls)
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
@@ -149,6 +149,38 @@ async def test_a_source_is_played_again_after_every_end_and_its_state_tells_why(
         with contextlib.suppress(asyncio.CancelledError):
             await player
     assert "failed: the source ended" in states
+
+
+async def test_a_certificate_of_the_cameras_own_is_refused_unless_that_is_allowed(certificate):
+    nobody, dials = lambda: ("", ""), asyncio.Semaphore(1)
+    async with camera(OK, b"--x\r\n\r\n" + A, tls=certificate) as address:
+        frames = []
+        with pytest.raises(SourceError, match=r"is not trusted: self.signed.*add tls=unverified to the query"):
+            await HttpSource(declared(f"https://{address}/v"), nobody, dials).play(frames.append, lambda _: None)
+        assert not frames
+        what = declared(f"https://{address}/v?x=1&tls=unverified")
+        await HttpSource(what, nobody, dials).play(frames.append, lambda _: None)
+    assert frames == [A]
+
+
+async def test_credentials_do_not_follow_a_redirect_away_from_tls(certificate):
+    denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    requests = []
+    async with camera(denied, requests=requests) as plain:
+        moved = f"HTTP/1.1 302 Found\r\nLocation: http://{plain}/v\r\nContent-Length: 0\r\n\r\n".encode()
+        async with camera(moved, tls=certificate) as address:
+            what = declared(f"https://{address}/v?tls=unverified")
+            with pytest.raises(SourceError, match="401"):
+                await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1)).play(lambda _: None, lambda _: None)
+    assert len(requests) == 1
+
+
+async def test_a_stream_that_breaks_off_is_told_in_plain_words():
+    ok = OK[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+    async with camera(ok, b"%x\r\n" % (len(A) + 11), b"--x\r\n\r\n" + A) as address:
+        frames, _, reason = await play(address)
+    assert frames == [A]
+    assert reason == "the connection broke in the middle of its answer"
 
 
 @pytest.mark.parametrize(("settled", "grows"), [(0.0, False), (60.0, True)])

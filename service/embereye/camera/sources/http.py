@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from embereye.camera.sources import tls
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import Declared, SourceError
 from embereye.camera.sources.source import Offer, Tell
@@ -40,7 +41,7 @@ class HttpSource:
         with in_sentences(self._dial):
             async with aiohttp.ClientSession(timeout=timeout, read_bufsize=CHUNK) as session:
                 async with self._dials, asyncio.timeout(self._dial):
-                    response = await get(session, self._what.address, *self._credentials())
+                    response = await get(session, self._what.address, *self._credentials(), proven=self._what.proven)
                 try:
                     await self._stream(response, offer, tell)
                 finally:
@@ -72,16 +73,23 @@ class HttpSource:
             raise SourceError(f"no picture for {self._stall:g} s") from error
 
 
-async def get(session: aiohttp.ClientSession, url: str, user: str, password: str) -> aiohttp.ClientResponse:
+async def get(
+    session: aiohttp.ClientSession, url: str, user: str, password: str, *, proven: bool = True
+) -> aiohttp.ClientResponse:
     """The answer to a GET, its body not read; asked who we are, we say so. SourceError unless it is 200."""
-    response = await session.get(url, max_redirects=3)
-    if response.status == 401 and user and response.url.host == urlsplit(url).hostname:  # nobody else learns them
+    response = await session.get(url, max_redirects=3, ssl=proven)
+    asked = urlsplit(url)
+    # Nobody else learns them, and nobody on the way.
+    same = response.url.host == asked.hostname and response.url.scheme in {asked.scheme, "https"}
+    if response.status == 401 and user and same:
         challenge = strongest(response.headers.getall("WWW-Authenticate", ())) or Challenge("basic")
         response.close()
         authorization = authorize(
             challenge, "GET", response.url.raw_path_qs, user, password, client_nonce=secrets.token_hex(8)
         )
-        response = await session.get(response.url, headers={"Authorization": authorization}, allow_redirects=False)
+        response = await session.get(
+            response.url, headers={"Authorization": authorization}, allow_redirects=False, ssl=proven
+        )
     if response.status != 200:
         response.close()
         hint = ": check the credentials" if response.status in {401, 403} else ""
@@ -96,6 +104,10 @@ def in_sentences(dial: float) -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise SourceError(f"no answer within {dial:g} s") from error
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise tls.refusal(error.certificate_error) from error
+    except aiohttp.ClientPayloadError as error:
+        raise SourceError("the connection broke in the middle of its answer") from error
     except aiohttp.ClientConnectorError as error:
         reason = os.strerror(error.errno) if error.errno else str(error.os_error)
         raise SourceError(f"cannot connect: {reason}") from error

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from embereye.camera.sources import tls
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.datagrams import Datagrams, dropped, open_port
-from embereye.camera.sources.declared import Declared, SourceError
+from embereye.camera.sources.declared import UNPROVEN, Declared, SourceError
 from embereye.camera.sources.dials import Dials
 from embereye.camera.sources.rtp import POLL_SECONDS, PictureStream
 from embereye.camera.sources.source import Offer, Tell
@@ -74,10 +75,10 @@ class RtspSource:
         for _ in range(REDIRECTS + 1):
             if urlsplit(url).hostname != host:  # nobody else learns them
                 user = password = ""
-            session = _Session(url, user, password, offer, tell, dial=self._dial, stall=self._stall)
+            proven = self._what.proven
+            session = _Session(url, user, password, offer, tell, dial=self._dial, stall=self._stall, proven=proven)
             try:
                 async with self._dials:
-                    tell("connecting")
                     moved = await session.describe()
                     if not moved and session.track:
                         await session.set_up(udp=self._udp)
@@ -98,6 +99,10 @@ class RtspSource:
                 session.close()
         else:
             raise SourceError(f"redirected more than {REDIRECTS} times")
+        if url.startswith("rtsps:") and self._what.proven:
+            raise SourceError(
+                f"its H.264 or H.265 is fetched by a player, which proves no certificate: add {UNPROVEN} to the query"
+            )
         await VideoSource(url, user, password, self._dials.starts).play(offer, tell)
 
 
@@ -109,11 +114,13 @@ class _Session(asyncio.Protocol):
     """One connection to one camera."""
 
     def __init__(
-        self, url: str, user: str, password: str, offer: Offer, tell: Tell, *, dial: float, stall: float
-    ) -> None:
+        self, url: str, user: str, password: str, offer: Offer, tell: Tell,
+        *, dial: float, stall: float, proven: bool,
+    ) -> None:  # fmt: skip
         self.track: Track | None = None  # None after `describe`: only a player can show what there is
         self._url = url
         self._user, self._password = user, password
+        self._proven = proven
         self._offer, self._tell = offer, tell
         self._dial, self._stall = dial, stall
         self._parser = RtspParser()
@@ -186,9 +193,7 @@ class _Session(asyncio.Protocol):
 
     async def _connect(self) -> None:
         parts = urlsplit(self._url)
-        secure = ssl.create_default_context() if parts.scheme == "rtsps" else None
-        if secure:  # cameras sign their own certificates: the stream is kept from onlookers, the camera is not proven
-            secure.check_hostname, secure.verify_mode = False, ssl.CERT_NONE
+        secure = tls.context(proven=self._proven) if parts.scheme == "rtsps" else None
         port = parts.port or _DEFAULT_PORTS[parts.scheme]
         try:
             async with asyncio.timeout(self._dial):
@@ -196,7 +201,7 @@ class _Session(asyncio.Protocol):
         except TimeoutError as error:
             raise SourceError(f"cannot connect within {self._dial:g} s") from error
         except ssl.SSLError as error:
-            raise SourceError(f"cannot connect: TLS: {error.reason or error}") from error
+            raise tls.refusal(error) from error
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise SourceError(f"cannot connect: {reason}") from error
