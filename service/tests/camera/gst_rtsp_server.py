@@ -15,6 +15,8 @@ LAUNCH = {
     "! jpegenc quality=50 ! rtpjpegpay name=pay0 pt=96 )",
     "/h264": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
     "! openh264enc gop-size=15 ! h264parse ! rtph264pay name=pay0 pt=97 )",
+    "/h265": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
+    "! x265enc speed-preset=ultrafast tune=zerolatency key-int-max=15 ! h265parse ! rtph265pay name=pay0 pt=97 )",
 }
 
 

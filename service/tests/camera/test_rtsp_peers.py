@@ -99,12 +99,12 @@ async def test_a_path_that_is_not_there_is_told():
     assert "404" in reason
 
 
-@pytest.mark.parametrize("guard", [(), ("me", "secret")])
-async def test_h264_is_decoded_by_the_player(guard):
+@pytest.mark.parametrize(("path", "guard"), [("/h264", ()), ("/h264", ("me", "secret")), ("/h265", ())])
+async def test_h264_and_h265_are_decoded_by_the_player(path, guard):
     async with serving(*guard) as address:
-        frames, _, reason = await play(address, "/h264", *guard, pictures=3)
+        frames, _, reason = await play(address, path, *guard, pictures=3)
     if "404" in reason or "503" in reason:
-        pytest.skip("GStreamer has no H.264 encoder")
+        pytest.skip(f"GStreamer has no encoder for {path}")
     assert not reason
     assert is_test_picture(frames[-1][0])
 
