@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
+import uvloop
 
 from embereye.camera.shard import CameraShard
 from embereye.process.lifecycle import Tasks
@@ -45,6 +46,11 @@ async def eventually(condition, seconds=20.0):
         while not (value := condition()):
             await asyncio.sleep(0.002)
         return value
+
+
+def pytest_asyncio_loop_factories(config, item):
+    """Shards run on uvloop, whose transports are not asyncio's."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from typing import cast
 from urllib.parse import urlsplit
 
 from embereye.camera.sources import tls
@@ -145,8 +146,7 @@ class _Session(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Learn the connection."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's derive from none of asyncio's classes
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever waits that there will be no answer."""
