@@ -71,7 +71,7 @@ async def test_a_file_of_another_codec_is_decoded_by_the_player(codec, tmp_path)
         "ffmpeg", "-v", "error", "-nostdin", "-f", "lavfi", "-i", "color=red:size=160x120:rate=30", "-frames:v", "5",
         "-c:v", codec, "-preset", "ultrafast", str(path),
     ]  # fmt: skip
-    if subprocess.run(command, capture_output=True, check=False).returncode:
+    if (await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False)).returncode:
         pytest.skip(f"ffmpeg has no {codec}")
     frames, states = [], []
     player = asyncio.ensure_future(FileSource(str(path), asyncio.Semaphore(1)).play(frames.append, states.append))
