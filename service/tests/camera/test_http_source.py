@@ -6,7 +6,7 @@ import pytest
 
 from embereye.camera.sources.declared import SourceError, declared
 from embereye.camera.sources.http import HttpSource
-from embereye.camera.sources.source import keep_playing
+from embereye.camera.sources.source import keep_playing, rest
 from embereye.process.backoff import Backoff
 
 from .conftest import eventually, noisy_jpeg
@@ -196,6 +196,19 @@ async def test_a_source_that_ends_at_once_is_waited_for_longer_and_longer_unless
     await eventually(lambda: states.count("failed: the source ended") >= 3)
     player.cancel()
     assert (backoff.failures >= 3) == grows
+
+
+def test_whoever_keeps_the_event_loop_busy_has_a_fifth_of_it_and_a_camera_all_it_needs():
+    assert rest(0.0002) == 0.0
+    assert rest(0.1) == pytest.approx(0.4)
+
+
+async def test_a_camera_that_floods_is_left_unread_and_loses_nothing_by_it(monkeypatch):
+    monkeypatch.setattr("embereye.camera.sources.source.BURST_SECONDS", 0.0)
+    body = b"".join(b"--x\r\n\r\n" + jpeg + b"\r\n" for jpeg in (A, B) * 50)
+    async with camera(OK, body) as address:
+        frames, _, _ = await play(address)
+    assert frames == [A, B] * 50
 
 
 async def test_a_source_that_explodes_is_only_its_own_failure():

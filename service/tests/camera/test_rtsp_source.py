@@ -184,6 +184,16 @@ async def test_a_stream_that_stops_is_given_up(options, text):
     assert reason == text
 
 
+async def test_a_camera_that_floods_is_left_unread_and_goes_on_afterwards(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(rtsp, "rest", lambda spent: pauses.append(spent) or 0.001)
+    async with RtspCamera(pictures=20).serving() as camera:
+        frames, _, reason = await play(source(camera), pictures=20)
+    assert len(frames) == 20
+    assert not reason
+    assert len(pauses) > 5
+
+
 async def test_a_session_that_the_camera_has_forgotten_is_given_up():
     answers = {"GET_PARAMETER": b"RTSP/1.0 454 Session Not Found\r\nCSeq: {CSEQ}\r\n\r\n"}
     async with RtspCamera(answers=answers, timeout=1).serving() as camera:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -12,7 +13,7 @@ import aiohttp
 from embereye.camera.sources import tls
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import Declared, SourceError
-from embereye.camera.sources.source import Offer, Tell
+from embereye.camera.sources.source import Offer, Tell, rest
 from embereye.wire.authorization import Challenge, authorize, strongest
 from embereye.wire.multipart import MAX_STEPS, MultipartParser
 
@@ -58,17 +59,19 @@ class HttpSource:
             # A server that dribbles bytes without ever ending a picture is as silent as one that sends nothing.
             async with asyncio.timeout(self._stall) as patience:
                 async for chunk in response.content.iter_any():
+                    began = time.thread_time()
                     parts = parser.feed(chunk)
                     if parser.astray:
                         raise SourceError(f"no picture in {MAX_STEPS} lines of what it sends, which is no MJPEG")
-                    if not parts:
-                        continue
-                    patience.reschedule(asyncio.get_running_loop().time() + self._stall)
-                    if not streaming:
+                    if parts:
+                        patience.reschedule(asyncio.get_running_loop().time() + self._stall)
+                    if parts and not streaming:
                         streaming = True
                         tell("streaming")
                     for part in parts:
                         offer(part)
+                    if pause := rest(time.thread_time() - began):
+                        await asyncio.sleep(pause)
         except TimeoutError as error:
             raise SourceError(f"no picture for {self._stall:g} s") from error
 

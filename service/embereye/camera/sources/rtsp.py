@@ -18,7 +18,7 @@ from embereye.camera.sources.datagrams import Datagrams, dropped, open_port
 from embereye.camera.sources.declared import UNPROVEN, Declared, SourceError
 from embereye.camera.sources.dials import Dials
 from embereye.camera.sources.rtp import POLL_SECONDS, PictureStream
-from embereye.camera.sources.source import Offer, Tell
+from embereye.camera.sources.source import Offer, Tell, rest
 from embereye.camera.sources.video import VideoSource
 from embereye.wire.authorization import Challenge, authorize, strongest
 from embereye.wire.rtp import parse_rtcp, receiver_report
@@ -156,6 +156,7 @@ class _Session(asyncio.Protocol):
         """Take answers and packets."""
         if self._failure:
             return
+        began = time.thread_time()
         try:
             found = self._parser.feed(data)
         except RtspError as error:
@@ -169,6 +170,13 @@ class _Session(asyncio.Protocol):
                 self._write(f"RTSP/1.0 501 Not Implemented\r\nCSeq: {max(0, item.sequence)}\r\n\r\n".encode())
             elif (waiting := self._answers.pop(item.sequence, None)) and not waiting.done():
                 waiting.set_result(item)
+        if (pause := rest(time.thread_time() - began)) and self._transport and not self._failure:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(pause, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _packet(self, item: Interleaved, now: int) -> None:
         if not self._stream or not self._channels:

@@ -13,6 +13,8 @@ from embereye.vision.observation import Box
 logger = logging.getLogger(__name__)
 Tell = Callable[[str], None]  # the source's state, for people
 SETTLED_SECONDS = 5.0  # a source that streamed for less counts as one that could not be opened
+BURST_SECONDS = 0.005  # of the event loop; a picture takes a fiftieth of that
+RESTS = 4.0  # times what it took: who floods has a fifth of the event loop at most
 
 
 class Offer(Protocol):
@@ -21,6 +23,14 @@ class Offer(Protocol):
     def __call__(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take `data`, captured at `time_ns` (Unix epoch; 0: now); the boxes `lost` of it did not arrive."""
         ...
+
+
+def rest(spent: float) -> float:
+    """Seconds that a source is left unread after it has kept the event loop busy for `spent` seconds.
+
+    A camera that sends more than a camera can would otherwise have the whole loop, and others none of it.
+    """
+    return RESTS * spent if spent > BURST_SECONDS else 0.0
 
 
 class Source(Protocol):
