@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from embereye.camera.sources import rtsp
 from embereye.camera.sources.declared import SourceError, declared
 from embereye.camera.sources.dials import Dials
 from embereye.camera.sources.rtsp import RtspSource
@@ -32,13 +33,25 @@ def missing():
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 
 
+class Address(str):
+    """Where a server listens; `said` is what it prints."""
+
+    __slots__ = ("said",)
+
+    def __new__(cls, text, said):
+        address = super().__new__(cls, text)
+        address.said = said
+        return address
+
+
 @contextlib.asynccontextmanager
 async def serving(*arguments):
     server = await asyncio.create_subprocess_exec(
         PYTHON, str(SERVER), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        yield f"127.0.0.1:{(await asyncio.wait_for(server.stdout.readline(), 20)).decode().strip()}"
+        address = f"127.0.0.1:{(await asyncio.wait_for(server.stdout.readline(), 20)).decode().strip()}"
+        yield Address(address, server.stdout)
     finally:
         server.kill()
         await server.wait()
@@ -78,6 +91,26 @@ async def test_jpeg_comes_over_tcp_and_udp_with_static_and_dynamic_payload_types
     assert is_test_picture(frames[-1][0])
     steps = np.diff([time_ns for _, time_ns, _ in frames]) / 1e6
     assert (steps > 0).all()
+
+
+@pytest.mark.parametrize("query", ["", "?transport=udp"])
+async def test_the_camera_hears_our_receiver_reports(query, monkeypatch):
+    monkeypatch.setattr(rtsp, "REPORT_SECONDS", 0.2)
+    async with serving() as address:
+        source = RtspSource(declared(f"rtsp://{address}/jpeg{query}"), lambda: ("", ""), Dials(1))
+        player = asyncio.ensure_future(source.play(lambda *_: None, lambda _: None))
+        said = [await asyncio.wait_for(address.said.readline(), 20) for _ in range(3)]
+        player.cancel()
+        await asyncio.gather(player, return_exceptions=True)
+    assert all(line.startswith(b"report from ") for line in said)
+
+
+async def test_a_session_that_would_soon_end_is_kept_alive(monkeypatch):
+    monkeypatch.setattr(rtsp, "REPORT_SECONDS", 1e9)  # reports are signs of life, too
+    async with serving("timeout=1") as address:
+        frames, _, reason = await play(address, "/jpeg?transport=udp", pictures=100)
+    assert not reason
+    assert len(frames) >= 100
 
 
 @pytest.mark.parametrize("method", ["basic", "digest"])
