@@ -69,8 +69,11 @@ class ClipSpool:
         self._folder = folder
         self._capacity = capacity
         self.dropped = 0  # clips given up because there were too many
-        folder.mkdir(parents=True, exist_ok=True)
-        self._recover()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._recover()
+        except OSError as error:  # every clip fails then and says why, but the shard watches
+            logger.warning("clips that were left in %s cannot be read: %s", folder, error.strerror)
 
     def begin(self, about: Clip, first: Kept) -> Recording:
         """Begin a clip with `first`."""

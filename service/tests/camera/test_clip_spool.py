@@ -62,6 +62,15 @@ def test_a_clip_that_a_full_disk_keeps_from_being_recovered_waits_for_the_next_s
     assert (clip.frames, clip.note) == (2, CUT)
 
 
+def test_a_folder_that_cannot_be_made_fails_every_clip_but_not_the_shard(tmp_path, caplog):
+    (tmp_path / "clips").write_text("a file")
+    spool = ClipSpool(tmp_path / "clips")
+    assert "cannot be read: File exists" in caplog.text
+    assert spool.waiting() == []
+    with pytest.raises(OSError, match="Not a directory"):
+        make_clip(spool)
+
+
 def test_a_file_system_that_ends_in_the_middle_of_a_frame_costs_that_clip_alone(tmp_path):
     code = """
 import resource, sys
