@@ -71,6 +71,8 @@ async def test_pictures_of_a_camera_come_through_and_its_state_says_streaming():
         (b"", "HTTP: "),
         (b"HTTP/1.1 200 OK\r\n" + b"X-Endless: y\r\n" * 200_000, "HTTP: "),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 2_000_000, "HTTP: "),
+        (OK[:-2] + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + A, "HTTP: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n" + A, "HTTP: "),
         (OK + b"\n" * 8_000_000, "no picture in 10000 lines of what it sends"),
     ],
 )

@@ -12,6 +12,7 @@ from embereye.wire.jpeg import read_header
 from .conftest import eventually
 from .rtsp_camera import SDP, RtspCamera
 
+PLAYING = b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\n\r\n"
 UNAUTHORIZED = b"RTSP/1.0 401 Unauthorized\r\nCSeq: {CSEQ}\r\n"
 
 
@@ -119,6 +120,9 @@ async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_whil
         ({"DESCRIBE": b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\nContent-Length: 999999999\r\n\r\n"}, "Content-Length"),
         ({"DESCRIBE": b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\nContent-Length: 500\r\n\r\nv=0"}, "no answer to DESCRIBE"),
         ({"SETUP": b""}, "no answer to SETUP within 0.3 s"),
+        ({"PLAY": PLAYING + b"$\x00\xff\xffhalf a packet"}, "it plays, but no packet came within 0.3 s; trying UDP"),
+        ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"\x01" * 70_000}, "RTSP: no RTSP in 65536 bytes"),
+        ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"A" * 70_000}, "RTSP: its headers do not end within 16384 bytes"),
         ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: http://else/\r\n\r\n"},
          'redirected to "http://else/", which cannot be followed'),
         ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: rtsp://a:b@[\r\n\r\n"}, 'redirected to "["'),
@@ -126,7 +130,7 @@ async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_whil
 )  # fmt: skip
 async def test_what_a_camera_does_wrong_is_told_in_a_sentence(answers, text):
     async with RtspCamera(answers=answers).serving() as camera:
-        frames, _, reason = await play(source(camera, user="me", password="secret", dial=0.3))
+        frames, _, reason = await play(source(camera, user="me", password="secret", dial=0.3, stall=0.3))
     assert text in reason
     assert "secret" not in reason
     assert not frames
