@@ -18,6 +18,7 @@ from embereye.camera.model import ModelHost
 from embereye.camera.ring import Budget
 from embereye.camera.schedule import Admission, Demand
 from embereye.camera.signs import signs
+from embereye.camera.sources.datagrams import Intake
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import PushService, Verdict
@@ -57,6 +58,7 @@ class CameraShard:
         self._evidence: Evidence | None = None  # where there is a folder for it
         self._context: ShardContext | None = None
         self._dials = asyncio.Semaphore(DIALS)
+        self._intake = Intake()
         self._admission = Admission()
         self._delays = Delays()
         self._host = ModelHost()
@@ -121,7 +123,9 @@ class CameraShard:
         camera = self._cameras[device.id]
         camera.pushed, camera.unopened, camera.state = False, "", "connecting"
         try:
-            source = open_source(device.source, self._dials, secret=device.credentials, frame_rate=device.fps_target)
+            source = open_source(
+                device.source, self._dials, self._intake, secret=device.credentials, frame_rate=device.fps_target
+            )
         except SourceError as error:
             camera.unopened = str(error)
             camera.state = f"failed: {error}"

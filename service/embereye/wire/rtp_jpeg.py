@@ -8,6 +8,10 @@ markers, a loss costs its restart intervals and no more.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
 
 from embereye.wire.interchange import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
 from embereye.wire.jpeg import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
@@ -24,7 +28,9 @@ MAX_PICTURE = 8 * 1024 * 1024  # bytes of one picture
 MAX_FRAGMENTS = 16_384  # of one picture
 MAX_INTERVALS = 16_384  # of one picture that are put in place one by one
 SEARCHED_PICTURES = 8  # of a sender, for restart markers that it does not mention
-SEARCHED_PARTS = 12  # of every later picture: the first row of one with 4,000 columns has fewer
+SEARCHED_ROWS = 2  # of every later picture, in rows of MCUs of mean size
+RUN = 6  # packets joined, from which on they are compared all at once
+RUNS = 64  # packets compared at once; the kernel joins no more
 USABLE = 0.5  # of a picture: with less there is nothing to be sure of
 WHOLE_FRAME = 0x3FFF  # restart count that says nothing about the place of an interval
 FIRST, LAST = 0x8000, 0x4000  # in the restart count: this packet begins, ends a chunk of whole intervals
@@ -128,6 +134,7 @@ class Depacketizer:
             or not frame.next
             or self._previous is not None
             or frame.held > MAX_PICTURE
+            or len(frame.parts) >= MAX_FRAGMENTS
         ):
             return self._any(packet, now_ns)
         # The next packet of the picture at hand: nearly all are, so this way is short.
@@ -148,6 +155,54 @@ class Depacketizer:
             if frame.held == frame.end:
                 return self._finish(frame)
         return _NOTHING
+
+    def feed_joined(self, packets: memoryview, size: int, now_ns: int) -> Sequence[Picture]:
+        """Take packets of `size` bytes, the last may have less, one behind the other; otherwise as `feed`."""
+        pictures: list[Picture] = []
+        start, end = 0, len(packets)
+        while start < end:
+            taken = self._run(packets, start, size, now_ns) if end - start >= RUN * size else 0
+            if not taken:
+                taken = size
+                pictures += self.feed(packets[start : start + size], now_ns)
+            start += taken
+        return pictures
+
+    def _run(self, packets: memoryview, start: int, size: int, now_ns: int) -> int:
+        """Take as many packets as just go on with the picture at hand; returns their bytes."""
+        frame, reception = self._frame, self.reception
+        if frame is None or size <= frame.skip or self._previous is not None or not frame.next:
+            return 0
+        lead, sequence, timestamp, ssrc, place, key = _FAST.unpack_from(packets, start)
+        if (
+            lead != self._plain
+            or sequence != (reception.extended + 1) & 0xFFFF
+            or (timestamp, ssrc, key) != (frame.timestamp, self.ssrc, frame.key)
+            or place & _OFFSET != frame.next
+            or frame.held > MAX_PICTURE
+            or len(frame.parts) >= MAX_FRAGMENTS
+        ):
+            return 0
+        step = size - frame.skip
+        count = min((len(packets) - start) // size, RUNS)
+        heads: npt.NDArray[np.uint32] = np.ndarray((count, 5), ">u4", packets, start, (size, 4))
+        same = heads == heads[0] + _ramp(step)[:count]
+        if not same.all():
+            count = int(same.all(axis=1).argmin())
+        if frame.skip > 20:
+            marks: npt.NDArray[np.uint16] = np.ndarray((count,), ">u2", packets, start + 22, (size,))
+            for row in np.flatnonzero((marks & FIRST > 0) & (marks & WHOLE_FRAME != WHOLE_FRAME)).tolist():
+                frame.chunks[frame.next + row * step] = int(marks[row]) & WHOLE_FRAME
+        reception.extended += count
+        reception.received += count
+        self._heard_ns = frame.touched_ns = now_ns
+        end = start + count * size
+        payloads = [bytes(packets[at : at + step]) for at in range(start + frame.skip, end, size)]
+        taken = count * step
+        frame.parts.update(zip(range(frame.next, frame.next + taken, step), payloads, strict=True))
+        frame.next += taken
+        frame.held += taken
+        return end - start
 
     def poll(self, now_ns: int) -> Sequence[Picture]:
         """The pictures whose missing packets are waited for no longer at `now_ns`."""
@@ -367,29 +422,20 @@ class Depacketizer:
         return Picture(head + beginning, frame.timestamp, usable=False)
 
     def _geometry(self, frame: _Frame) -> Geometry:
-        kind = frame.key >> 24 & ~EXTRA_FIELD
-        width, height = (frame.key >> 8 & 0xFF) * 8, (frame.key & 0xFF) * 8
         described = frame.described or self._described
-        given = (described.width, described.height) if described else self._size
-        for size, known in zip(given, (width, height), strict=True):
-            if not size and not known:
-                raise JpegError(
-                    "unsupported JPEG", "it is larger than 2040 pixels and nothing says how large: give its size"
-                )
-            # The header counts in units of 8 pixels, what is known exactly is better; FFmpeg's count wraps at 256.
-            if known and (size + 7) // 8 % 256 * 8 != known:
-                given = (0, 0)
-        geometry = Geometry(given[0] or width, given[1] or height, kind)
-        if max(geometry.width, geometry.height) > MAX_SIDE or geometry.width * geometry.height > MAX_PIXELS:
-            raise JpegError("too large", f"{geometry.width}x{geometry.height} pixels")
-        return geometry
+        return _geometry(frame.key, (described.width, described.height) if described else self._size)
 
     def _untold_interval(self, parts: Sequence[bytes], geometry: Geometry) -> int:
         """The restart interval of a whole scan whose sender does not mention that it has any: FFmpeg is one.
 
-        A sender has them or not, so only its first pictures are searched to their end.
+        A sender has them or not, so only its first pictures are searched to their end; of later ones the beginning and
+        one more part, another one each time.
         """
-        searched = parts if self.counts.pictures <= SEARCHED_PICTURES else parts[:SEARCHED_PARTS]
+        searched = parts
+        if self.counts.pictures > SEARCHED_PICTURES:
+            rows = geometry.units // geometry.columns
+            in_turn = parts[self.counts.pictures % len(parts)]
+            searched = [*parts[: 1 + SEARCHED_ROWS * len(parts) // rows], in_turn]
         if not any(RESTART_0 in part for part in searched):
             return 0
         interval = infer_interval(b"".join(parts), geometry)
@@ -407,6 +453,32 @@ class Depacketizer:
         if not tables:
             raise JpegError("unsupported JPEG", f"the quantization tables of Q {quality} have not come")
         return tables
+
+
+@lru_cache(maxsize=256)
+def _geometry(key: int, size: tuple[int, int]) -> Geometry:
+    """How a picture is cut whose packets say `key`, where `size` is known from elsewhere, 0: it is not."""
+    kind = key >> 24 & ~EXTRA_FIELD
+    width, height = (key >> 8 & 0xFF) * 8, (key & 0xFF) * 8
+    for given, known in zip(size, (width, height), strict=True):
+        if not given and not known:
+            raise JpegError(
+                "unsupported JPEG", "it is larger than 2040 pixels and nothing says how large: give its size"
+            )
+        # The header counts in units of 8 pixels, what is known exactly is better; FFmpeg's count wraps at 256.
+        if known and (given + 7) // 8 % 256 * 8 != known:
+            size = (0, 0)
+    geometry = Geometry(size[0] or width, size[1] or height, kind)
+    if max(geometry.width, geometry.height) > MAX_SIDE or geometry.width * geometry.height > MAX_PIXELS:
+        raise JpegError("too large", f"{geometry.width}x{geometry.height} pixels")
+    return geometry
+
+
+@lru_cache(maxsize=64)
+def _ramp(step: int) -> npt.NDArray[np.uint32]:
+    """By how much the first 20 bytes of RUNS packets with `step` bytes each differ from the first one's."""
+    growth = np.array([1, 0, 0, step, 0], np.uint32)  # the sequence number, and the offset
+    return np.arange(RUNS, dtype=np.uint32)[:, None] * growth
 
 
 def _read_tables(payload: memoryview, start: int) -> tuple[int, bytes]:

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera.sources.datagrams import granted_buffer, open_port
+from embereye.camera.sources.datagrams import Intake, granted_buffer, open_port
 from embereye.camera.sources.declared import SourceError, declared
 from embereye.camera.sources.rtp import RtpSource
 from embereye.camera.sources.source import keep_playing
@@ -36,7 +36,7 @@ async def listening(query="", address="", port=None):
     """A source that listens, what it offered and told, and a socket that sends to it."""
     port = port or free_port()
     frames, states = [], []
-    source = RtpSource(declared(f"rtp://{address}:{port}{query}"))
+    source = RtpSource(declared(f"rtp://{address}:{port}{query}"), Intake())
     player = asyncio.ensure_future(
         keep_playing("c", source, lambda *frame: frames.append(frame), states.append, Backoff(0.01, 0.02))
     )

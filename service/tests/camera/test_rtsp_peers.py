@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from embereye.camera.sources.datagrams import Intake
 from embereye.camera.sources.declared import SourceError, declared
 from embereye.camera.sources.rtsp import RtspSource
 from embereye.wire.jpeg import read_header
@@ -45,7 +46,7 @@ async def serving(*arguments):
 
 async def play(address, path, user="", password="", pictures=5):
     frames, states = [], []
-    source = RtspSource(declared(f"rtsp://{address}{path}"), lambda: (user, password), asyncio.Semaphore(1))
+    source = RtspSource(declared(f"rtsp://{address}{path}"), lambda: (user, password), asyncio.Semaphore(1), Intake())
     player = asyncio.ensure_future(source.play(lambda *frame: frames.append(frame), states.append))
     await eventually(lambda: len(frames) >= pictures or player.done(), 40)
     player.cancel()
@@ -111,7 +112,9 @@ async def test_h264_is_decoded_by_the_player(guard):
 async def test_a_camera_that_is_killed_is_told(tmp_path):
     async with serving() as address:
         frames, states = [], []
-        source = RtspSource(declared(f"rtsp://{address}/jpeg"), lambda: ("", ""), asyncio.Semaphore(1), stall=1.0)
+        source = RtspSource(
+            declared(f"rtsp://{address}/jpeg"), lambda: ("", ""), asyncio.Semaphore(1), Intake(), stall=1.0
+        )
         player = asyncio.ensure_future(source.play(lambda *frame: frames.append(frame), states.append))
         await eventually(lambda: frames)
     with pytest.raises(SourceError):
