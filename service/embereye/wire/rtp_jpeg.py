@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
-
 from embereye.wire.interchange import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
 from embereye.wire.jpeg import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
 from embereye.wire.onvif import EXTENSION, Described, describe
@@ -34,7 +31,7 @@ RUNS = 64  # packets compared at once; the kernel joins no more
 USABLE = 0.5  # of a picture: with less there is nothing to be sure of
 WHOLE_FRAME = 0x3FFF  # restart count that says nothing about the place of an interval
 FIRST, LAST = 0x8000, 0x4000  # in the restart count: this packet begins, ends a chunk of whole intervals
-_FAST = struct.Struct(">HHIIII")  # RTP's fixed header, type-specific and offset, then type, Q, width, height
+FAST = struct.Struct(">HHIIII")  # RTP's fixed header, type-specific and offset, then type, Q, width, height
 MAIN = struct.Struct(">II")
 RESTART = struct.Struct(">HH")
 TABLES = struct.Struct(">BBH")
@@ -90,6 +87,11 @@ class _Frame:
     touched_ns: int = 0
     newer: int = 0  # packets of newer pictures since
 
+    def mark(self, offset: int, count: int) -> None:
+        """Take the restart count of the packet at `offset`."""
+        if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
+            self.chunks[offset] = count & WHOLE_FRAME
+
 
 class Depacketizer:
     """Takes the packets of one sender, returns pictures in order. Raises on no input.
@@ -122,7 +124,7 @@ class Depacketizer:
         frame = self._frame
         if frame is None or len(packet) <= frame.skip:
             return self._any(packet, now_ns)
-        lead, sequence, timestamp, ssrc, place, key = _FAST.unpack_from(packet)
+        lead, sequence, timestamp, ssrc, place, key = FAST.unpack_from(packet)
         reception = self.reception
         if (
             lead & ~MARKER != self._plain
@@ -142,10 +144,8 @@ class Depacketizer:
         reception.received += 1
         self._heard_ns = frame.touched_ns = now_ns
         skip = frame.skip
-        if skip > 20:
-            count = RESTART.unpack_from(packet, 20)[1]
-            if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
-                frame.chunks[frame.next] = count & WHOLE_FRAME
+        if skip > FAST.size:
+            frame.mark(frame.next, RESTART.unpack_from(packet, FAST.size)[1])
         payload = bytes(packet[skip:])
         frame.parts[frame.next] = payload
         frame.next += len(payload)
@@ -173,7 +173,7 @@ class Depacketizer:
         frame, reception = self._frame, self.reception
         if frame is None or size <= frame.skip or self._previous is not None or not frame.next:
             return 0
-        lead, sequence, timestamp, ssrc, place, key = _FAST.unpack_from(packets, start)
+        lead, sequence, timestamp, ssrc, place, key = FAST.unpack_from(packets, start)
         if (
             lead != self._plain
             or sequence != (reception.extended + 1) & 0xFFFF
@@ -185,24 +185,36 @@ class Depacketizer:
             return 0
         step = size - frame.skip
         count = min((len(packets) - start) // size, RUNS)
-        heads: npt.NDArray[np.uint32] = np.ndarray((count, 5), ">u4", packets, start, (size, 4))
-        same = heads == heads[0] + _ramp(step)[:count]
-        if not same.all():
-            count = int(same.all(axis=1).argmin())
-        if frame.skip > 20:
-            marks: npt.NDArray[np.uint16] = np.ndarray((count,), ">u2", packets, start + 22, (size,))
-            for row in np.flatnonzero((marks & FIRST > 0) & (marks & WHOLE_FRAME != WHOLE_FRAME)).tolist():
-                frame.chunks[frame.next + row * step] = int(marks[row]) & WHOLE_FRAME
+        fields = _run_of(count, frame.skip - FAST.size, step).unpack_from(packets, start)
+        if (
+            fields[0::8] != (lead,) * count
+            or fields[1::8] != tuple(range(sequence, sequence + count))
+            or fields[2::8] != (timestamp,) * count
+            or fields[3::8] != (ssrc,) * count
+            or fields[4::8] != tuple(range(place, place + count * step, step))
+            or fields[5::8] != (key,) * count
+        ):
+            count = 1
+            while fields[8 * count : 8 * count + 6] == (
+                lead,
+                sequence + count,
+                timestamp,
+                ssrc,
+                place + count * step,
+                key,
+            ):
+                count += 1
+        if frame.skip > FAST.size:
+            for row, mark in enumerate(fields[6 : 8 * count : 8]):
+                frame.mark(frame.next + row * step, RESTART.unpack(mark)[1])
         reception.extended += count
         reception.received += count
         self._heard_ns = frame.touched_ns = now_ns
-        end = start + count * size
-        payloads = [bytes(packets[at : at + step]) for at in range(start + frame.skip, end, size)]
         taken = count * step
-        frame.parts.update(zip(range(frame.next, frame.next + taken, step), payloads, strict=True))
+        frame.parts.update(zip(range(frame.next, frame.next + taken, step), fields[7 : 8 * count : 8], strict=True))
         frame.next += taken
         frame.held += taken
-        return end - start
+        return count * size
 
     def poll(self, now_ns: int) -> Sequence[Picture]:
         """The pictures whose missing packets are waited for no longer at `now_ns`."""
@@ -314,8 +326,7 @@ class Depacketizer:
         if offset in frame.parts:
             self.counts.duplicates += 1
             return pictures
-        if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
-            frame.chunks[offset] = count & WHOLE_FRAME
+        frame.mark(offset, count)
         part = bytes(payload[start:])
         frame.ordered = frame.ordered and offset == frame.next
         frame.parts[offset] = part
@@ -474,11 +485,10 @@ def _geometry(key: int, size: tuple[int, int]) -> Geometry:
     return geometry
 
 
-@lru_cache(maxsize=64)
-def _ramp(step: int) -> npt.NDArray[np.uint32]:
-    """By how much the first 20 bytes of RUNS packets with `step` bytes each differ from the first one's."""
-    growth = np.array([1, 0, 0, step, 0], np.uint32)  # the sequence number, and the offset
-    return np.arange(RUNS, dtype=np.uint32)[:, None] * growth
+@lru_cache(maxsize=256)
+def _run_of(count: int, restart: int, step: int) -> struct.Struct:
+    """`count` packets one behind the other: FAST's fields, `restart` bytes of restart header, `step` of payload."""
+    return struct.Struct(">" + f"{FAST.format[1:]}{restart}s{step}s" * count)
 
 
 def _read_tables(payload: memoryview, start: int) -> tuple[int, bytes]:
