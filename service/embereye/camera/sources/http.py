@@ -36,7 +36,7 @@ class HttpSource:
 
     async def play(self, offer: Offer, tell: Tell) -> None:
         """Read pictures until the server ends the stream."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._dial, sock_read=self._stall)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._dial)
         with in_sentences(self._dial):
             async with aiohttp.ClientSession(timeout=timeout, read_bufsize=CHUNK) as session:
                 async with self._dials, asyncio.timeout(self._dial):
@@ -50,24 +50,79 @@ class HttpSource:
         content_type = response.headers.get("Content-Type", "")
         if content_type.lower().startswith(_REFUSED_TYPES):
             raise SourceError(f'the server sends "{content_type}", not multipart/x-mixed-replace')
-        parser = MultipartParser(content_type)
+        loop = asyncio.get_running_loop()
+        pictures = _Pictures(MultipartParser(content_type), offer, tell)
         tell("connected, no picture yet")
-        streaming = False
+        if (transport := _bare(response)) is not None:
+            pictures.attach(transport, response)
+            ended: asyncio.Future[None] = pictures.ended
+        else:
+            ended = asyncio.ensure_future(_read(response, pictures))
         try:
             # A server that dribbles bytes without ever ending a picture is as silent as one that sends nothing.
-            async with asyncio.timeout(self._stall) as patience:
-                async for chunk in response.content.iter_any():
-                    parts = parser.feed(chunk)
-                    if not parts:
-                        continue
-                    patience.reschedule(asyncio.get_running_loop().time() + self._stall)
-                    if not streaming:
-                        streaming = True
-                        tell("streaming")
-                    for part in parts:
-                        offer(part)
-        except TimeoutError as error:
-            raise SourceError(f"no picture for {self._stall:g} s") from error
+            while (wait := pictures.latest + self._stall - loop.time()) > 0 and not ended.done():
+                await asyncio.wait([ended], timeout=wait)
+            if not ended.done():
+                raise SourceError(f"no picture for {self._stall:g} s")
+            await ended
+        finally:
+            ended.cancel()
+
+
+class _Pictures(asyncio.Protocol):
+    """Takes the body of a response and offers the pictures in it."""
+
+    def __init__(self, parser: MultipartParser, offer: Offer, tell: Tell) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._parser = parser
+        self._offer = offer
+        self._tell = tell
+        self._streaming = False
+        self._former: asyncio.BaseProtocol | None = None
+        self.latest = self._loop.time()  # when a picture came
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+
+    def attach(self, transport: asyncio.Transport, response: aiohttp.ClientResponse) -> None:
+        """Take what `transport` brings in place of aiohttp, which would spend as long on it as all the rest."""
+        while data := response.content.read_nowait():
+            self.data_received(data)
+        self._former = transport.get_protocol()
+        transport.set_protocol(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take a piece of the body."""
+        parts = self._parser.feed(data)
+        if not parts:
+            return
+        self.latest = self._loop.time()
+        if not self._streaming:
+            self._streaming = True
+            self._tell("streaming")
+        for part in parts:
+            self._offer(part)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End; aiohttp, which waits for its connections when it is closed, learns it, too."""
+        if self._former:
+            self._former.connection_lost(exc)
+        if self.ended.done():
+            return
+        if exc is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(SourceError(f"the connection broke: {exc}"))
+
+
+def _bare(response: aiohttp.ClientResponse) -> asyncio.Transport | None:
+    """The transport that brings nothing but the body of `response`, until it is closed; None: it is coded somehow."""
+    if any(name in response.headers for name in ("Transfer-Encoding", "Content-Encoding", "Content-Length")):
+        return None
+    return response.connection.transport if response.connection else None
+
+
+async def _read(response: aiohttp.ClientResponse, pictures: _Pictures) -> None:
+    async for chunk in response.content.iter_any():
+        pictures.data_received(chunk)
 
 
 async def get(session: aiohttp.ClientSession, url: str, user: str, password: str) -> aiohttp.ClientResponse:
