@@ -2,11 +2,11 @@
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from embereye.process import environment
 from embereye.process.lifecycle import UserError
 
 # command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
@@ -74,11 +74,7 @@ def _overview() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (default: the process's) name; returns the exit code."""
-    # grpc would otherwise write a line to the terminal for every process that is started beside it.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    # Its newer listener hands each read from thread to thread: a message costs 70 µs then instead of 47. This is read
-    # when grpc is imported, which only the command's module does.
-    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
+    environment.prepare()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] == ["--version"]:
         from importlib.metadata import version

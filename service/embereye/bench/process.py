@@ -25,8 +25,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 20.0
 # The command `embereye shard camera` without the operator's package around it.
 SHARD = """
-import argparse, os, sys
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+import argparse, sys
+from embereye.process import environment
+environment.prepare()
 from embereye.camera import main
 parser = argparse.ArgumentParser()
 main.add_arguments(parser)

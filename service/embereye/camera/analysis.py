@@ -1,4 +1,4 @@
-"""What a worker thread does with one frame: decode it reduced, look at it, now and then make a still of it."""
+"""What is done with one frame: decode it reduced, look at it, now and then make a still of it."""
 
 import time
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ Picture = npt.NDArray[np.uint8]
 STILL_SIDE = 320  # pixels of the long side of a still
 STILL_BYTES = 20_000  # at most
 STILL_EVERY_NS = 2_000_000_000
+STILL_SUSPECTED_NS = 700_000_000  # where fire is suspected: an alarm shows the latest one
 STILL_STALE_NS = 10_000_000_000  # a still of a scene where nothing moves is renewed this often
 STILL_MOTION = 0.005  # share of the picture that makes a new still worth sending
 _REDUCED = {
@@ -44,33 +45,58 @@ class Analysis:
     kept: Kept | None = None  # what to keep as evidence where the frame itself is no JPEG
 
 
+@dataclass(frozen=True)
+class Decoded:
+    """One frame, decoded."""
+
+    picture: Picture  # BGR, of the working size or a little more
+    still: bytes  # JPEG; empty: no new one
+    cpu_seconds: float
+
+
 @dataclass
 class Analyst:
-    """One camera's detector and what it needs between frames. One thread at a time."""
+    """One camera's detector and what it needs between frames.
+
+    `decode` is for a worker thread, one frame at a time: next to all of it is spent inside the decoder, without the
+    interpreter. `look` is many small steps, and for the event loop.
+    """
 
     detector: Detector
     health: PictureHealth = field(default_factory=PictureHealth)
-    still_ns: int = field(default=0, init=False)
-    still_level: Level.ValueType = field(default=Level.LEVEL_CLEAR, init=False)
+    _still_ns: int = field(default=0, init=False)  # when a still was asked for last
+    _still_level: Level.ValueType = field(default=Level.LEVEL_CLEAR, init=False)
+    _wanted: Observation | None = field(default=None, init=False)  # what the next frame's still is to show
 
-    def analyse(self, frame: Frame) -> Analysis:
-        """Decode and look at `frame`; UndecodableError where it cannot be decoded."""
+    def decode(self, frame: Frame) -> Decoded:
+        """Decode `frame`, and make a still of it where one is due; UndecodableError where it cannot be decoded."""
         began = time.thread_time()
         picture = decode(frame.data, working_scale(frame.header.width, frame.header.height))
-        observation = self.detector.detect(picture, frame.time_ns, frame.lost)
-        if self.health.due(frame.received_ns) and not frame.lost:
-            self.health.observe(to_working_size(picture), frame.received_ns, suspected=observation.suspected)
         still = b""
+        if (shown := self._wanted) is not None:
+            self._wanted = None
+            still = make_still(frame, shown)
+        return Decoded(picture, still, time.thread_time() - began)
+
+    def look(self, frame: Frame, decoded: Decoded) -> Analysis:
+        """What `frame` shows, given all frames before it."""
+        began = time.thread_time()
+        observation = self.detector.detect(decoded.picture, frame.time_ns, frame.lost)
+        if self.health.due(frame.received_ns) and not frame.lost:
+            picture = to_working_size(decoded.picture)
+            self.health.observe(picture, frame.received_ns, suspected=observation.suspected)
         if self._still_due(observation, frame):
-            self.still_ns, self.still_level = frame.received_ns, observation.level
-            still = make_still(frame, observation)
-        return Analysis(observation, still, time.thread_time() - began, self.health.fault)
+            self._still_ns, self._still_level, self._wanted = frame.received_ns, observation.level, observation
+        cpu_seconds = decoded.cpu_seconds + time.thread_time() - began
+        return Analysis(observation, decoded.still, cpu_seconds, self.health.fault)
 
     def _still_due(self, observation: Observation, frame: Frame) -> bool:
-        if observation.level > self.still_level:
+        if observation.level > self._still_level:
             return True
-        age = frame.received_ns - self.still_ns
-        changed = observation.motion > STILL_MOTION or observation.level != self.still_level
+        age = frame.received_ns - self._still_ns
+        if observation.level > Level.LEVEL_CLEAR:
+            return age > STILL_SUSPECTED_NS
+        changed = observation.motion > STILL_MOTION or observation.level != self._still_level
         return age > STILL_STALE_NS or (age > STILL_EVERY_NS and changed)
 
 
@@ -83,7 +109,7 @@ def decode(data: bytes, scale: int) -> Picture:
 
 
 def make_still(frame: Frame, observation: Observation) -> bytes:
-    """A small JPEG of `frame` for people, with a frame around what is suspected."""
+    """A small JPEG of `frame` for people, with a frame around what `observation` suspects."""
     side = max(frame.header.width, frame.header.height)
     picture = decode(frame.data, next((scale for scale in (8, 4, 2) if side >= scale * STILL_SIDE), 1))
     height, width = picture.shape[:2]

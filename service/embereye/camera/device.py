@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from embereye.camera.analysis import Analysis, Analyst, UndecodableError
+from embereye.camera.analysis import Analysis, Analyst, Decoded, UndecodableError
 from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
 from embereye.camera.model import CameraModel, ModelHost
@@ -63,7 +63,10 @@ class Setup:
 
 
 class CameraDevice:
-    """Runs on the event loop, but for `work`, which runs on a worker thread, one frame at a time."""
+    """Runs on the event loop, but for `work`, which runs on a worker thread, one frame at a time.
+
+    No frame is taken to work before `done` is through with the one before.
+    """
 
     def __init__(
         self,
@@ -203,8 +206,14 @@ class CameraDevice:
         return self.mailbox.take()
 
     def work(self, frame: Frame) -> object:
-        """Analyse `frame`; on a worker thread."""
-        return self._thermal.analyse(frame) if frame.radiometric else self._analyst.analyse(frame)
+        """Decode `frame`, or analyse one that needs no decoding; on a worker thread."""
+        return self._thermal.analyse(frame) if frame.radiometric else self._analyst.decode(frame)
+
+    def _look(self, frame: Frame, decoded: Decoded) -> Analysis | Exception:
+        try:
+            return self._analyst.look(frame, decoded)
+        except Exception as error:  # whatever it is, it is this camera's alone
+            return error
 
     @property
     def pause(self) -> float:
@@ -218,8 +227,10 @@ class CameraDevice:
 
     def done(self, work: Work) -> None:
         """Take what became of a frame."""
-        now = self._clock()
         frame, result = work.frame, work.result
+        if isinstance(result, Decoded):
+            result = self._look(frame, result)
+        now = self._clock()
         self._hanging = ""
         if isinstance(result, Analysis):
             # CPU time: what passed on the clock grows with the load itself, and cameras would be refused for that.

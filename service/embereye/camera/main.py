@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import os
 
 from embereye.process import lifecycle
 from embereye.shard.service import ShardOptions, ShardProcess
@@ -17,9 +16,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one camera shard until it is told to stop; returns the exit code."""
     lifecycle.configure_logging()
     options = ShardOptions.parse(arguments)
-    # Our worker threads are the parallelism: BLAS' own would spin beside them, a tenth of the CPU time. It reads
-    # this when numpy is imported.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from embereye.camera.shard import CameraShard
 
     async def main(stop: asyncio.Event) -> int:

@@ -13,6 +13,7 @@ from embereye.camera.mailbox import Frame
 from embereye.camera.schedule import Line
 
 HANG_SECONDS = 5.0  # for one frame; the slowest honest one takes a tenth of that
+STRETCH_SECONDS = 0.004  # of the event loop's time for results at once: others want it too
 SPARE_THREADS = 4  # started in place of threads that hang
 
 
@@ -21,10 +22,11 @@ class Work:
     """One turn of a camera. Seconds are monotonic ones; a thread that is kept from running counts as working."""
 
     frame: Frame
-    waited: float  # seconds until the turn came
+    waited: float  # seconds for the turn, and for the event loop to take the result
     began: float  # seconds
-    seconds: float = 0.0  # that it took
+    seconds: float = 0.0  # that it took a thread
     result: object = None  # of `work`, or the exception it raised
+    ended: float = 0.0  # seconds; 0: a thread is still at it
     hung: bool = False
     replaced: bool = False  # a spare thread was started in place of the one that hangs
 
@@ -63,7 +65,9 @@ class Workers:
     """Looks at the frames of all cameras in the order of a `Line`, at most one frame of each at a time.
 
     Threads pick their next camera themselves and hand results over in heaps: a pool that had to ask the event loop for
-    every frame would wait for it, with a core to spare.
+    every frame would wait for it, with a core to spare. What a thread does should be little more than one long call
+    that lets go of the interpreter, as decoding is: threads that share it in steps of microseconds spend half of their
+    time passing it on. Whatever is made of small steps belongs into `done`, and its time is the camera's all the same.
     """
 
     def __init__(self, threads: int) -> None:
@@ -88,7 +92,7 @@ class Workers:
     @property
     def busy(self) -> bool:
         """Whether a frame is being looked at, or waits for a thread."""
-        return bool(self._running or self._results or len(self._line))
+        return bool(self._running or len(self._line))
 
     def start(self) -> None:
         """Start the threads; call it on the event loop that results shall come back to."""
@@ -120,7 +124,7 @@ class Workers:
         """Look for frames that take too long; call it every second or so."""
         now = time.monotonic()
         with self._lock:
-            late = [(customer, work) for customer, work in self._running.items() if now - work.began > HANG_SECONDS]
+            late = [of for of in self._running.items() if not of[1].ended and now - of[1].began > HANG_SECONDS]
         for customer, work in late:
             customer.hangs(now - work.began)
             with self._lock:
@@ -167,16 +171,11 @@ class Workers:
             work.result = customer.work(work.frame)
         except BaseException as error:  # whatever it is, it is this camera's alone
             work.result = error
-        now = time.monotonic()
-        work.seconds = now - work.began
         with self._lock:
-            del self._running[customer]
+            work.ended = time.monotonic()
+            work.seconds = work.ended - work.began
             self._hung -= work.hung
             self._spares -= work.replaced
-            self._line.charge(customer, work.seconds)
-            since = self._again.pop(customer, None)
-            if since is not None and self._line.enter(customer, since, pause=customer.pause, urgent=customer.urgent):
-                self._turns.put(True)
         self._results.append((customer, work))
         if not self._told:
             self._told = True
@@ -187,9 +186,28 @@ class Workers:
 
     def _finish(self) -> None:
         self._told = False
+        began = now = time.monotonic()
         while self._results:
+            if now - began > STRETCH_SECONDS and self._loop:
+                self._told = True
+                self._loop.call_soon(self._finish)
+                return
             customer, work = self._results.popleft()
-            customer.done(work)
+            work.waited += now - work.ended
+            try:
+                customer.done(work)
+            finally:
+                began_with, now = now, time.monotonic()
+                self._leave(customer, work.seconds + now - began_with)
+
+    def _leave(self, customer: Customer, seconds: float) -> None:
+        """`customer` is done with a frame that took `seconds`: its next one may have its turn."""
+        with self._lock:
+            del self._running[customer]
+            self._line.charge(customer, seconds)
+            since = self._again.pop(customer, None)
+            if since is not None and self._line.enter(customer, since, pause=customer.pause, urgent=customer.urgent):
+                self._turns.put(True)
 
 
 def thread_count(cores: int | None, largest: int = 4) -> int:

@@ -11,6 +11,7 @@ from embereye.v1.types_pb2 import Kind, Level, Mask
 from embereye.vision.flame import Flame, FlameDetector
 from embereye.vision.motion import MotionGate
 from embereye.vision.observation import Box, Finding, Observation
+from embereye.vision.pixels import Planes
 from embereye.vision.smoke import Smoke, SmokeDetector
 from embereye.vision.thresholds import FlameThresholds, SmokeThresholds
 
@@ -56,15 +57,15 @@ class Detector:
             self._shape = (height, width)
             self._ignored = rasterize(self._masks, width, height)
         ignored = without(self._ignored, lost, width, height)
-        grey: npt.NDArray[np.uint8] = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)  # type: ignore[assignment]
+        picture = Planes.of(frame)
         burning = self._flame.suspect_mask if self._flame else None
-        motion = self._motion.observe(grey, time_ns, frozen=burning)
+        motion = self._motion.observe(picture.green, time_ns, frozen=burning)
         findings = []
         if self._flame:
-            flame = self._flame.observe(frame, time_ns, ignored)
+            flame = self._flame.observe(picture, time_ns, ignored)
             findings.append(self._finding(Kind.KIND_FLAME, flame, self._flame.limits))
         if self._smoke:
-            smoke = self._smoke.observe(frame, grey, time_ns, ignored, burning)
+            smoke = self._smoke.observe(frame, time_ns, ignored, burning)
             findings.append(self._finding(Kind.KIND_SMOKE, smoke, self._smoke.limits))
         return Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
 

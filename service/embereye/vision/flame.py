@@ -18,7 +18,19 @@ import numpy.typing as npt
 from embereye.v1.types_pb2 import Term
 from embereye.vision.character import History, travel
 from embereye.vision.periodicity import Periodicity
-from embereye.vision.pixels import Picture, at_least, both, less, planes
+from embereye.vision.pixels import (
+    Picture,
+    Planes,
+    Window,
+    at_least,
+    at_most,
+    both,
+    either,
+    less,
+    median,
+    together,
+    window_of,
+)
 from embereye.vision.thresholds import SECOND, FlameThresholds
 
 TRAITS = ("travel", "rest", "unity", "repetition")  # what is measured anew at each judgement
@@ -46,9 +58,9 @@ class Flame:
 @dataclass(frozen=True)
 class _Step:
     time_ns: int
-    red: Picture
     green: Picture
     colour: Picture  # 255 where flame-coloured
+    window: Window  # that holds all of `colour`
 
 
 @dataclass(frozen=True)
@@ -64,20 +76,37 @@ class _Site:
         return 1.0 / (1.0 + math.exp(-self.odds))
 
 
+class _Memory:
+    """What is remembered of each pixel while anything of a flame's colour swings; nothing is, of most cameras."""
+
+    def __init__(self, step: _Step, limits: FlameThresholds) -> None:
+        shape = step.colour.shape
+        # What stood there before is not known: as if it always had.
+        self.occupancy = (step.colour > 0).astype(np.float32)  # share of the time that it has a flame's colour
+        self.flicker = np.zeros(shape, np.float32)  # share of the time that it swings as well
+        self.core = np.zeros(shape, np.float32)  # share of the time that it is as bright as a flame's core
+        self.traits = np.empty((*shape, len(TRAITS)), np.float32)
+        self.traits[:] = [limits.weights[name].neutral for name in TRAITS]
+        self.held = np.zeros(shape, np.float32)  # seconds
+
+
 def flame_coloured(blue: Picture, green: Picture, red: Picture, limits: FlameThresholds, scale: float) -> Picture:
     """255 where a picture has the colour of a flame, 0 elsewhere; `scale` shrinks the limits."""
     # Most pictures have next to no pixel whose red is clearly over blue, and end here.
     over_blue = less(red, blue)
-    warm = at_least(over_blue, limits.red_over_blue_min * scale)
-    if cv2.countNonZero(warm) <= FEW:
-        return np.zeros_like(red)
+    coloured = at_least(over_blue, limits.red_over_blue_min * scale)
+    if cv2.countNonZero(coloured) <= FEW:
+        coloured.fill(0)
+        return coloured
+    window = window_of(coloured)
+    blue, green, red, warm = blue[window], green[window], red[window], coloured[window]
     # BT.601: Cr - Cb = 0.581 (R - B) + 0.087 (R - G) where red is not below green.
-    chroma: Picture = cv2.addWeighted(over_blue, 0.581, less(red, green), 0.087, 0.0)  # type: ignore[assignment]
+    chroma: Picture = cv2.addWeighted(over_blue[window], 0.581, less(red, green), 0.087, 0.0)  # type: ignore[assignment]
     warm = both(warm, at_least(chroma, limits.chroma_min * scale))
     warm = both(warm, at_least(red, limits.red_min * scale))
-    descending = cv2.max(less(green, red), less(blue, green))  # 0 where R >= G >= B
-    warm[descending > 0] = 0
-    return warm
+    descending = at_most(cv2.max(less(green, red), less(blue, green)), 0)  # type: ignore[arg-type]  # R >= G >= B
+    coloured[window] = both(warm, descending)
+    return coloured
 
 
 def core_coloured(blue: Picture, green: Picture, red: Picture, limits: FlameThresholds, scale: float) -> Picture:
@@ -86,7 +115,7 @@ def core_coloured(blue: Picture, green: Picture, red: Picture, limits: FlameThre
     if cv2.countNonZero(hot):
         hot = both(hot, at_least(green, limits.core_green_min * scale))
         hot = both(hot, at_least(less(green, blue), limits.core_green_over_blue_min * scale))
-        hot[less(green, red) > 0] = 0
+        hot = both(hot, at_most(less(green, red), 0))
     return hot
 
 
@@ -94,6 +123,24 @@ def disturbed(swinging: Picture, flickering: Picture, limits: FlameThresholds) -
     """Whether a picture swings as a whole: the camera moves, or the scene is another one."""
     others = cv2.countNonZero(swinging) - cv2.countNonZero(flickering)
     return others > limits.disturbed_share * swinging.size
+
+
+def _second_difference(last: Picture, middle: Picture, first: Picture) -> Picture:
+    """Half of it, in eight bits: |(last + first) / 2 - middle|."""
+    return cv2.absdiff(cv2.addWeighted(last, 0.5, first, 0.5, 0.0), middle)  # type: ignore[return-value]
+
+
+def _stirs(last: _Step, middle: _Step, first: _Step, least: float) -> bool:
+    """Whether anything of a flame's colour swings by `least` counts: looked for only where there is such colour."""
+    window = together(together(last.window, middle.window), first.window)
+    if window[0].start == window[0].stop:
+        return False
+    swing = _second_difference(last.green[window], middle.green[window], first.green[window])
+    swinging = at_least(swing, 0.5 * least + 1)
+    if cv2.countNonZero(swinging) <= FEW:
+        return False
+    coloured = either(either(last.colour[window], middle.colour[window]), first.colour[window])
+    return cv2.countNonZero(both(swinging, coloured)) > FEW
 
 
 class FlameDetector:
@@ -107,18 +154,15 @@ class FlameDetector:
     @property
     def suspect_mask(self) -> npt.NDArray[np.bool_] | None:
         """Where something is suspected now: the background must not learn there. None: nowhere."""
-        return self._held > 0 if self._holding else None
+        return self._memory.held > 0 if self._memory and self._holding else None
 
     def _reset(self, shape: tuple[int, int]) -> None:
         self._shape = shape
         self._steps: deque[_Step] = deque(maxlen=_STEPS)
-        self._occupancy = np.zeros(shape, np.float32)
-        self._flicker = np.zeros(shape, np.float32)
-        self._core = np.zeros(shape, np.float32)
-        self._traits = np.empty((*shape, len(TRAITS)), np.float32)
-        self._held = np.zeros(shape, np.float32)  # seconds
-        self._holding = False  # whether any of them is above 0
-        self._awake_ns = 0  # when anything of a flame's colour swung last; 0: the memories are empty
+        self._red: Picture = np.zeros(shape, np.uint8)  # of the latest picture
+        self._memory: _Memory | None = None  # None: nothing of a flame's colour swings
+        self._holding = False  # whether any pixel is held
+        self._swung_ns = 0  # when anything of a flame's colour swung last
         self._periodicity = Periodicity(self.limits)
         self._history = History()
         self._white = 255.0  # counts: how bright the brightest pixels of this camera get
@@ -126,40 +170,40 @@ class FlameDetector:
         self._since_ns = 0  # for how much time the latest look counts
         self._result = Flame()
 
-    def observe(self, frame: Picture, time_ns: int, ignored: npt.NDArray[np.bool_] | None = None) -> Flame:
-        """What `frame` (BGR) at `time_ns` adds; nothing is looked for where `ignored` is set."""
-        limits = self.limits
-        if frame.shape[:2] != self._shape:
-            self._reset((frame.shape[0], frame.shape[1]))
+    def observe(self, picture: Planes, time_ns: int, ignored: npt.NDArray[np.bool_] | None = None) -> Flame:
+        """What `picture` at `time_ns` adds; nothing is looked for where `ignored` is set."""
+        limits, (blue, green, red) = self.limits, picture
+        if green.shape != self._shape:
+            self._reset((green.shape[0], green.shape[1]))
         elapsed = time_ns - self._steps[-1].time_ns if self._steps else 0
         if elapsed < 0 or elapsed > limits.step_max_ns:
             self._steps.clear()
             self._periodicity.clear()
             self._history.clear()
             self._judged_ns = elapsed = 0
-        blue, green, red = planes(frame)
-        self._adapt(red, elapsed)
+        self._red = red
+        self._adapt(elapsed)
         colour = flame_coloured(blue, green, red, limits, self._white / 255.0)
         if ignored is not None:
             colour[ignored] = 0
-        self._steps.append(_Step(time_ns, red, green, colour))
+        self._steps.append(_Step(time_ns, green, colour, window_of(colour)))
         swinging, flickering = self._swing(time_ns)
         if swinging is not None and flickering is not None:
             if disturbed(swinging, flickering, limits):
                 return self._result  # nothing is learnt from such a frame, and nothing is held by it
             self._remember(swinging, flickering, blue, time_ns, elapsed)
-        if not self._awake_ns:
+        if self._memory is None:
             return self._result
-        if time_ns - self._awake_ns > limits.forget_ns:
+        if time_ns - self._swung_ns > limits.forget_ns:
             self._forget()
         elif time_ns - self._judged_ns >= (limits.judge_ns if self._holding else limits.glance_ns):
-            self._judge(time_ns)
+            self._judge(self._memory, time_ns)
         return self._result
 
-    def _adapt(self, red: Picture, elapsed_ns: int) -> None:
+    def _adapt(self, elapsed_ns: int) -> None:
         """Follow how bright this camera's pictures get: one that clips at 180 is judged as if it clipped at 255."""
         fading = self._white - 255.0 * elapsed_ns / self.limits.white_memory_ns
-        self._white = max(cv2.minMaxLoc(red)[1], fading, 255.0 * self.limits.white_least)
+        self._white = max(cv2.minMaxLoc(self._red)[1], fading, 255.0 * self.limits.white_least)
 
     def _swing(self, time_ns: int) -> tuple[Picture | None, Picture | None]:
         """(where the picture swings, where something of a flame's colour does), 255 or 0; None where it is unknown."""
@@ -168,39 +212,34 @@ class FlameDetector:
         if before is None:
             return None, None
         (middle, first), last = before, self._steps[-1]
-        coloured = cv2.bitwise_or(cv2.bitwise_or(last.colour, middle.colour), first.colour)
-        if not self._awake_ns and cv2.countNonZero(coloured) <= FEW:
+        least = min(limits.swing_min * self._white / 255.0, limits.swing_most)
+        if self._memory is None and not _stirs(last, middle, first, least):
             return None, None
-        # Half the second difference, in eight bits: |(newest + first) / 2 - middle|.
-        swing = cv2.absdiff(cv2.addWeighted(last.green, 0.5, first.green, 0.5, 0.0), middle.green)
+        coloured = either(either(last.colour, middle.colour), first.colour)
+        swing = _second_difference(last.green, middle.green, first.green)
         # Noise swings too: half of the picture, whatever moves in the rest, tells how much there is.
-        noise = float(np.median(swing[4::8, 4::8])) if swing.size > 256 else 0.0
-        limit = min(max(limits.swing_min * self._white / 255.0, limits.swing_over_noise * noise), limits.swing_most)
-        swinging = at_least(swing, 0.5 * limit + 1)  # type: ignore[arg-type]
-        return swinging, both(swinging, coloured)  # type: ignore[arg-type]
+        noise = median(swing[4::8, 4::8]) if swing.size > 256 else 0.0
+        limit = min(max(least, limits.swing_over_noise * noise), limits.swing_most)
+        swinging = at_least(swing, 0.5 * limit + 1)
+        return swinging, both(swinging, coloured)
 
     def _remember(self, swinging: Picture, flickering: Picture, blue: Picture, time_ns: int, elapsed_ns: int) -> None:
         limits, last = self.limits, self._steps[-1]
         if cv2.countNonZero(flickering) > FEW:
-            if not self._awake_ns:
-                self._occupancy[:] = last.colour > 0  # what stood there before is not known: as if it always had
-                self._traits[:] = [limits.weights[name].neutral for name in TRAITS]
-            self._awake_ns = time_ns
-        if not self._awake_ns:
+            self._memory = self._memory or _Memory(last, limits)
+            self._swung_ns = time_ns
+        if (memory := self._memory) is None:
             return
         self._history.see(last.green, time_ns)
         self._periodicity.see(last.green, time_ns)
         self._periodicity.swing(swinging, time_ns)
         rate = (1.0 - math.exp(-min(elapsed_ns, limits.frame_max_ns) / limits.memory_ns)) / 255.0
-        core = core_coloured(blue, last.green, last.red, limits, self._white / 255.0)
-        for memory, mask in ((self._occupancy, last.colour), (self._flicker, flickering), (self._core, core)):
-            cv2.addWeighted(mask, rate, memory, 1.0 - 255.0 * rate, 0.0, memory, cv2.CV_32F)
+        core = core_coloured(blue, last.green, self._red, limits, self._white / 255.0)
+        for share, mask in ((memory.occupancy, last.colour), (memory.flicker, flickering), (memory.core, core)):
+            cv2.addWeighted(mask, rate, share, 1.0 - 255.0 * rate, 0.0, share, cv2.CV_32F)
 
     def _forget(self) -> None:
-        self._awake_ns = self._judged_ns = 0
-        for memory in (self._occupancy, self._flicker, self._core, self._held):
-            memory.fill(0)
-        self._holding = False
+        self._memory, self._holding, self._judged_ns = None, False, 0
         self._periodicity.clear()
         self._history.clear()
         self._result = Flame()
@@ -222,15 +261,15 @@ class FlameDetector:
                     return found[0], found[1]
         return None
 
-    def _judge(self, time_ns: int) -> None:
+    def _judge(self, memory: _Memory, time_ns: int) -> None:
         """Look at all sites, hold what is evident, and put it into the result."""
         elapsed = time_ns - self._judged_ns if self._judged_ns else 0
         self._judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
-        sites = self._sites(time_ns)
+        sites = self._sites(memory, time_ns)
         if self._holding or any(site.score >= self.limits.score_min for site in sites):
-            self._hold(sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
-        best = max(sites, key=lambda site: (self._held_at(site), site.score), default=None)
-        held = float(self._held.max(initial=0.0)) if self._holding else 0.0
+            self._hold(memory, sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
+        best = max(sites, key=lambda site: (self._held_at(memory, site), site.score), default=None)
+        held = float(memory.held.max(initial=0.0)) if self._holding else 0.0
         if best is None:
             self._result = Flame(held_ns=int(held * SECOND))
             return
@@ -243,16 +282,16 @@ class FlameDetector:
         large = np.count_nonzero(site.mask) >= limits.large_share * mask_size(self._shape)
         return limits.alarm_large_ns if large and site.score >= limits.large_score else limits.alarm_ns
 
-    def _held_at(self, site: _Site) -> float:
+    def _held_at(self, memory: _Memory, site: _Site) -> float:
         x, y, width, height = site.box
-        return float(self._held[y : y + height, x : x + width][site.mask].max()) if self._holding else 0.0
+        return float(memory.held[y : y + height, x : x + width][site.mask].max()) if self._holding else 0.0
 
-    def _sites(self, time_ns: int) -> list[_Site]:
+    def _sites(self, memory: _Memory, time_ns: int) -> list[_Site]:
         limits = self.limits
-        seeds = self._flicker > limits.flicker_min
+        seeds = memory.flicker > limits.flicker_min
         if not seeds.any():
             return []
-        seeds &= self._occupancy > limits.occupancy_min
+        seeds &= memory.occupancy > limits.occupancy_min
         grown = cv2.dilate(seeds.view(np.uint8), _SQUARE)
         count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
         order = sorted(range(1, count), key=lambda label: -int(stats[label, cv2.CC_STAT_AREA]))[:_SITES]
@@ -261,35 +300,39 @@ class FlameDetector:
             x, y, width, height, area = (int(value) for value in stats[label])
             if area >= limits.area_min:
                 window = (slice(y, y + height), slice(x, x + width))
-                sites.append(self._site((x, y, width, height), labels[window] == label, seeds[window], time_ns))
+                box, mask = (x, y, width, height), labels[window] == label
+                sites.append(self._site(memory, box, mask, seeds[window], time_ns))
         return sites
 
-    def _site(self, box: Pixels, mask: npt.NDArray[np.bool_], seeds: npt.NDArray[np.bool_], time_ns: int) -> _Site:
+    def _site(
+        self, memory: _Memory, box: Pixels, mask: npt.NDArray[np.bool_], seeds: npt.NDArray[np.bool_], time_ns: int
+    ) -> _Site:
         limits = self.limits
         x, y, width, height = box
         window = (slice(y, y + height), slice(x, x + width))
         seeds = seeds & mask
-        occupied = float(self._occupancy[window][mask].sum())
+        occupied = float(memory.occupancy[window][mask].sum())
         rest, unity = self._history.of(box, seeds, time_ns) or (None, None)
         values = {
-            "flicker": float(self._flicker[window][seeds].mean()),
-            "core": float(self._core[window][mask].sum()) / max(1e-6, occupied),
+            "flicker": float(memory.flicker[window][seeds].mean()),
+            "core": float(memory.core[window][mask].sum()) / max(1e-6, occupied),
             "contrast": self._contrast(box, mask) * 255.0 / self._white,
             "area": np.count_nonzero(mask) / mask_size(self._shape),
         }
         repetition = max(0.0, self._periodicity.of(box, time_ns))
-        values.update(self._lately(box, mask, [self._travelled(box, mask, time_ns), rest, unity, repetition]))
+        traits = memory.traits[window]
+        values.update(self._lately(traits, mask, [self._travelled(box, mask, time_ns), rest, unity, repetition]))
         odds = limits.prior + sum(weight.of(values[name]) for name, weight in limits.weights.items())
         return _Site(box, mask, values, odds)
 
-    def _lately(self, box: Pixels, mask: npt.NDArray[np.bool_], latest: list[float | None]) -> dict[str, float]:
-        """The means of the traits over the site's pixels and the last judgements, with the `latest` (None: unknown)."""
-        x, y, width, height = box
-        memory = self._traits[y : y + height, x : x + width]
+    def _lately(
+        self, traits: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], latest: list[float | None]
+    ) -> dict[str, float]:
+        """The means of a site's `traits` over its pixels and the last judgements, with the `latest` (None: unknown)."""
         rate = 1.0 - math.exp(-self._since_ns / self.limits.judge_memory_ns)
         rates = np.array([0.0 if value is None else rate for value in latest], np.float32)
-        memory += rates * (np.array([value or 0.0 for value in latest], np.float32) - memory)
-        return dict(zip(TRAITS, memory[mask].mean(axis=0).tolist(), strict=True))
+        traits += rates * (np.array([value or 0.0 for value in latest], np.float32) - traits)
+        return dict(zip(TRAITS, traits[mask].mean(axis=0).tolist(), strict=True))
 
     def _travelled(self, box: Pixels, mask: npt.NDArray[np.bool_], time_ns: int) -> float | None:
         """How well a shift explains what changes at the site; None where that cannot be said."""
@@ -305,7 +348,7 @@ class FlameDetector:
         """Red of the site's brighter tenth above the mean red around it, in counts, 0 or more."""
         x, y, width, height = box
         top, left = max(0, y - _RING), max(0, x - _RING)
-        red = self._steps[-1].red[top : y + height + _RING, left : x + width + _RING]
+        red = self._red[top : y + height + _RING, left : x + width + _RING]
         inside = np.zeros(red.shape, bool)
         inside[y - top : y - top + height, x - left : x - left + width] = mask
         around = red[~inside]
@@ -315,7 +358,7 @@ class FlameDetector:
         brightest = np.partition(within, len(within) * 9 // 10)[len(within) * 9 // 10]
         return max(0.0, float(brightest) - float(around.mean()))
 
-    def _hold(self, sites: list[_Site], time_ns: int, seconds: float) -> None:
+    def _hold(self, memory: _Memory, sites: list[_Site], time_ns: int, seconds: float) -> None:
         """Add up to `seconds` where there is evidence, by its odds; take some off elsewhere."""
         limits = self.limits
         even = math.log(limits.score_min / (1.0 - limits.score_min)) if 0 < limits.score_min < 1 else 0.0
@@ -330,12 +373,12 @@ class FlameDetector:
             reached = reach[top - y + 2 :, left - x + 2 :]
             window = rates[top : y + height + 2, left : x + width + 2]
             window[reached[: window.shape[0], : window.shape[1]] > 0] = rate
-        self._held += np.float32(seconds) * rates
+        memory.held += np.float32(seconds) * rates
         longest = limits.held_max_ns
         if not self._periodicity.knows(time_ns):
             longest = limits.alarm_ns - 1_000_000  # only a suspicion until repetition can be ruled out
-        np.clip(self._held, 0.0, longest / SECOND, out=self._held)
-        self._holding = bool(self._held.any())
+        np.clip(memory.held, 0.0, longest / SECOND, out=memory.held)
+        self._holding = bool(memory.held.any())
 
     def _terms(self, site: _Site, held: float, needed_ns: int) -> tuple[Term, ...]:
         limits = self.limits

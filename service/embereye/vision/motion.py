@@ -21,7 +21,7 @@ class Motion:
 
 
 class MotionGate:
-    """Running average of the grey picture; it does not learn where, and while, fire is suspected."""
+    """Running average of one plane of the picture; it does not learn where, and while, fire is suspected."""
 
     def __init__(self, thresholds: MotionThresholds | None = None) -> None:
         self._thresholds = thresholds or MotionThresholds()

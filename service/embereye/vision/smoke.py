@@ -76,23 +76,23 @@ class SmokeDetector:
         self._result = Smoke()
 
     def observe(
-        self, frame: Picture, grey: Picture, time_ns: int, ignored: Mask | None = None, disturbed: Mask | None = None
+        self, frame: Picture, time_ns: int, ignored: Mask | None = None, disturbed: Mask | None = None
     ) -> Smoke:
-        """What `frame` (BGR, `grey` the same) at `time_ns` adds; neither is looked at where `ignored` is set.
+        """What `frame` (BGR) at `time_ns` adds; it is not looked at where `ignored` is set.
 
         Nothing is learnt where `disturbed` is set.
         """
         limits = self.limits
-        if grey.shape != self._shape:
-            self._reset(grey.shape)
+        if frame.shape[:2] != self._shape:
+            self._reset(frame.shape[:2])
         elapsed = time_ns - self._time_ns
-        if self._background is None or elapsed < 0:
-            self._begin(grey, frame)
-            self._time_ns = time_ns
-            return self._result
-        if elapsed < limits.look_ns or not self._held.size:
+        if self._background is not None and (0 <= elapsed < limits.look_ns or not self._held.size):
             return self._result
         self._time_ns = time_ns
+        grey: Picture = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)  # type: ignore[assignment]
+        if self._background is None or elapsed < 0:
+            self._begin(grey, frame)
+            return self._result
         elapsed = min(elapsed, limits.gap_max_ns)
         veil = self._veil(grey)
         candidates = veil.candidates

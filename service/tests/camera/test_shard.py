@@ -137,16 +137,18 @@ async def test_frames_of_which_most_cannot_be_decoded_are_a_fault_although_some_
     assert "; at last: not a JPEG" in reason
 
 
-async def test_a_detector_that_explodes_makes_its_camera_unknown_and_leaves_the_others_alone(running, monkeypatch):
+@pytest.mark.parametrize("step", ["decode", "look"])
+async def test_a_detector_that_explodes_makes_its_camera_unknown_and_leaves_the_others_alone(
+    running, monkeypatch, step
+):
     shard = running.shard
     shard.apply(assignment(1, device("bad"), device("good")))
 
-    class Broken:
-        def analyse(self, frame):
-            raise ZeroDivisionError("boom")
+    def explode(*_):
+        raise ZeroDivisionError("boom")
 
     camera = shard._cameras["bad"]
-    camera._analyst = Broken()
+    monkeypatch.setattr(camera._analyst, step, explode)
     monkeypatch.setattr(camera, "_renew", lambda: None)
     for number in range(3):
         push(shard, "bad", noisy_jpeg(number))

@@ -34,6 +34,13 @@ class Customer:
         self.hanging = seconds
 
 
+def block_until(condition):
+    """Wait without letting the event loop run."""
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
 @pytest.fixture
 async def pool():
     workers = Workers(1)
@@ -111,6 +118,58 @@ async def test_a_thread_that_hangs_is_replaced_and_its_camera_told(pool, monkeyp
     assert pool.hung == 0
     other.give(3)
     await eventually(lambda: other.results == [2, 3])
+
+
+async def test_a_camera_gets_no_turn_before_its_last_result_was_taken(pool):
+    events = []
+
+    class Slow(Customer):
+        def done(self, work):
+            events.append("taken")
+            super().done(work)
+
+    camera = Slow(pool, lambda frame: events.append("worked"))
+    camera.give(1)
+    await asyncio.to_thread(lambda: None)
+    camera.give(2)
+    await eventually(lambda: len(camera.results) == 2)
+    assert events == ["worked", "taken"] * 2
+
+
+async def test_what_a_result_takes_is_charged_and_holds_up_the_event_loop_for_a_few_milliseconds_only(
+    pool, monkeypatch
+):
+    monkeypatch.setattr(module, "STRETCH_SECONDS", 0.0)
+    charged, turns = {}, []
+    monkeypatch.setattr(pool._line, "charge", lambda customer, seconds: charged.update({customer: seconds}))
+    gate = threading.Event()
+
+    class Slow(Customer):
+        def done(self, work):
+            time.sleep(0.02)
+            turns.append("taken")
+            asyncio.get_running_loop().call_soon(turns.append, "others")
+            super().done(work)
+
+    cameras = [Slow(pool, lambda frame: gate.wait(10)) for _ in range(3)]
+    for camera in cameras:
+        camera.give(1)
+    gate.set()
+    await eventually(lambda: len(turns) == 6)
+    assert turns == ["taken", "others"] * 3
+    assert min(charged.values()) >= 0.02
+
+
+async def test_a_result_that_waits_for_the_event_loop_is_no_hang(pool, monkeypatch):
+    monkeypatch.setattr(module, "HANG_SECONDS", 0.0)
+    ended = threading.Event()
+    camera = Customer(pool, lambda frame: ended.set())
+    camera.give(1)
+    ended.wait(10)
+    block_until(lambda: pool._results)
+    pool.watch()
+    assert not camera.hanging
+    await eventually(lambda: camera.results)
 
 
 async def test_a_camera_that_is_withdrawn_is_not_called_again(pool):
