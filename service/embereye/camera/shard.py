@@ -25,6 +25,7 @@ from embereye.camera.sources.push import PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.workers import Workers, thread_count
 from embereye.process.grpc_server import Service
+from embereye.process.lifecycle import settle
 from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
 from embereye.shard.meter import Meter
@@ -74,6 +75,7 @@ class CameraShard:
 
     async def start(self, context: ShardContext) -> None:
         """Start the decode pool and the tick."""
+        settle()
         self._context = context
         self._workers.start()
         if context.options.data:
