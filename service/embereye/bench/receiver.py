@@ -10,8 +10,8 @@ import uvloop
 
 from embereye.bench.load import HOST
 from embereye.bench.process import resident_mb
-from embereye.camera.sources.datagrams import Intake
 from embereye.camera.sources.declared import declared
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import RtpSource
 from embereye.vision.observation import Box
 

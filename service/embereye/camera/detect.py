@@ -17,8 +17,8 @@ from rich.text import Text
 from embereye.camera.annotate import Annotator
 from embereye.camera.device import AVAILABLE
 from embereye.camera.replay import Replay
-from embereye.camera.sources.datagrams import Intake
 from embereye.camera.sources.declared import SourceError, declared, redact
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.player import frames
 from embereye.process.lifecycle import UserError

@@ -18,8 +18,8 @@ from embereye.camera.model import ModelHost
 from embereye.camera.ring import Budget
 from embereye.camera.schedule import Admission, Demand
 from embereye.camera.signs import signs
-from embereye.camera.sources.datagrams import Intake
 from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing

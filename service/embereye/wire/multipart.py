@@ -47,7 +47,7 @@ class MultipartParser:
         self._truthful = False  # the part before was as long as its headers said
         self._reset_body()
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes | memoryview) -> list[bytes]:
         """The parts that `data` completes."""
         self._buffer += data
         parts: list[bytes] = []

@@ -6,6 +6,7 @@ import pytest
 
 from embereye.camera.sources.declared import SourceError, declared
 from embereye.camera.sources.http import HttpSource
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.source import keep_playing
 from embereye.process.backoff import Backoff
 
@@ -39,7 +40,9 @@ async def camera(*chunks, hold=False, requests=None):
 
 
 def source(address, **options):
-    return HttpSource(declared(f"http://{address}/video.mjpg"), lambda: ("", ""), asyncio.Semaphore(1), **options)
+    return HttpSource(
+        declared(f"http://{address}/video.mjpg"), lambda: ("", ""), asyncio.Semaphore(1), Intake(), **options
+    )
 
 
 async def play(address, **options):
@@ -130,7 +133,9 @@ async def test_credentials_are_sent_when_the_camera_asks_for_them_and_never_in_t
     async with camera(denied, requests=requests) as address:
         what = declared(f"http://{address}/v?x=1")
         with pytest.raises(SourceError, match="check the credentials"):
-            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1)).play(lambda _: None, lambda _: None)
+            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1), Intake()).play(
+                lambda _: None, lambda _: None
+            )
     assert len(requests) == 2
     assert "Authorization" not in requests[0]
     assert text in requests[1]

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera.sources.datagrams import Intake
 from embereye.camera.sources.declared import declared
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import RtpSource
 from embereye.wire.jpeg import read_header
 

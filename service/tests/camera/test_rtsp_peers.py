@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera.sources.datagrams import Intake
 from embereye.camera.sources.declared import SourceError, declared
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtsp import RtspSource
 from embereye.wire.jpeg import read_header
 

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from embereye.camera.sources import rtsp
-from embereye.camera.sources.datagrams import Intake
 from embereye.camera.sources.declared import SourceError, declared
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtsp import RtspSource
 from embereye.wire.jpeg import read_header
 

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from embereye.camera.sources.datagrams import Intake
 from embereye.camera.sources.declared import declared
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import RtpSource
 from embereye.camera.sources.rtsp import RtspSource
 from embereye.process.lifecycle import UserError

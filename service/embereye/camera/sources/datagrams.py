@@ -1,4 +1,4 @@
-"""UDP sockets for cameras: opened with room for a burst, emptied in strides, many packets of many cameras at a time."""
+"""UDP sockets for cameras: opened with room for a burst, emptied in strides, many packets at a time."""
 
 import asyncio
 import contextlib
@@ -6,28 +6,22 @@ import errno
 import ipaddress
 import logging
 import os
-import select
 import socket
 import struct
 import time
 from typing import Protocol
 
 from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.intake import DATAGRAM, Intake
 
 logger = logging.getLogger(__name__)
 
 WANTED_BUFFER = 4 * 1024 * 1024  # bytes: half a second of 1080p30; a single picture of it is 300 KB at line rate
-ROOMY_BUFFER = 1024 * 1024  # bytes with which a socket can be left alone for REST_SECONDS
-REST_SECONDS = 0.004  # from one look at all sockets to the next: a picture's packets come close together
+ROOMY_BUFFER = 1024 * 1024  # bytes with which a socket can be left alone for intake.REST_SECONDS
 OVERDUE_SECONDS = 0.05  # between looks at a picture that misses packets
 READS = 256  # from one socket before others have their turn
-SINGLES = 2_048  # reads that give one datagram each after which no joined ones are expected
-DATAGRAM = 65_536  # bytes, the largest, and the largest that the kernel joins
-HELD = 4 * DATAGRAM  # bytes that are read before they are taken
 _UDP_GRO = 104  # linux/udp.h: the kernel hands over packets of one size joined, and says their size
 _SO_MEMINFO, _DROPS = 55, 8  # linux/sock_diag.h: SK_MEMINFO_DROPS
-_ANCILLARY = socket.CMSG_SPACE(4)
-_SEGMENT = struct.Struct("=i")
 
 
 class Taker(Protocol):
@@ -109,139 +103,74 @@ def dropped(receiver: socket.socket) -> int:
         return 0
 
 
-class Intake:
-    """Looks at the sockets of all cameras of one event loop together, every REST_SECONDS while anything comes.
-
-    A wake-up for every packet would cost more than the packets; one for every camera's picture, more than the pictures.
-    """
-
-    def __init__(self) -> None:
-        self.room = memoryview(bytearray(HELD))  # for datagrams that are being taken, by one socket at a time
-        self._members: dict[int, Datagrams] = {}
-        self._epoll: select.epoll | None = None  # while it has members
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, member: "Datagrams") -> None:
-        """Look at `member`'s socket from now on."""
-        if self._epoll is None:
-            self._epoll = select.epoll()
-            asyncio.get_running_loop().add_reader(self._epoll, self._look)
-        self._epoll.register(member.socket, select.EPOLLIN)
-        self._members[member.socket.fileno()] = member
-
-    def remove(self, member: "Datagrams") -> None:
-        """Look at it no more."""
-        assert self._epoll
-        self._epoll.unregister(member.socket)
-        del self._members[member.socket.fileno()]
-        if not self._members:
-            if self._timer:
-                self._timer.cancel()
-                self._timer = None
-            else:
-                asyncio.get_running_loop().remove_reader(self._epoll)
-            self._epoll.close()
-            self._epoll = None
-
-    def _look(self) -> None:
-        assert self._epoll
-        loop = asyncio.get_running_loop()
-        readable = self._epoll.poll(0)
-        for descriptor, _ in readable:
-            try:
-                self._members[descriptor].read()
-            except Exception:  # one camera's, and the others wait behind it
-                logger.exception("port %d: its packets could not be taken", self._members[descriptor].port)
-        if readable:
-            if self._timer is None:
-                loop.remove_reader(self._epoll)
-            self._timer = loop.call_later(REST_SECONDS, self._look)
-        elif self._timer:
-            self._timer = None
-            loop.add_reader(self._epoll, self._look)
-
-
 class Datagrams:
     """Empties `receiver` into `taker` on the event loop while entered, together with the others of `intake`."""
 
     def __init__(self, receiver: socket.socket, taker: Taker, intake: Intake) -> None:
-        self.socket = receiver
-        self.port: int = receiver.getsockname()[1]
+        self._socket = receiver
+        self._descriptor = receiver.fileno()
+        self._port: int = receiver.getsockname()[1]
         self._taker = taker
         self._intake = intake
         self._loop = asyncio.get_running_loop()
-        self._joined = True  # the kernel may hand over several datagrams at once
-        self._singles = 0  # reads in a row that gave one datagram each
         self._rests = granted_buffer(receiver) >= ROOMY_BUFFER
         self._overdue: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> "Datagrams":
         if self._rests:
-            self._intake.add(self)
+            self._intake.add(self._descriptor, self._read)
         else:
-            self._loop.add_reader(self.socket, self.read)
+            self._loop.add_reader(self._descriptor, self._read)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._rests:
-            self._intake.remove(self)
+            self._intake.remove(self._descriptor)
         else:
-            self._loop.remove_reader(self.socket)
+            self._loop.remove_reader(self._descriptor)
         if self._overdue:
             self._overdue.cancel()
-        self.socket.close()
+        self._socket.close()
 
-    def read(self) -> None:
+    def _read(self) -> None:
         """Take what waits."""
-        self._read()
+        try:
+            self._empty()
+        except Exception:  # this camera's own, and others wait behind it
+            logger.exception("port %d: its packets could not be taken", self._port)
         if self._taker.pending and self._overdue is None:
             self._overdue = self._loop.call_later(OVERDUE_SECONDS, self._poll)
 
     def _poll(self) -> None:
         self._overdue = None
-        self.read()  # before anybody concludes that something has not come
+        self._read()  # before anybody concludes that something has not come
         self._taker.poll()
 
-    def _read(self) -> None:
-        room, take = self._intake.room, self._taker.take
+    def _empty(self) -> None:
+        room, take, receive = self._intake.room.view, self._taker.take, self._intake.room.receive
+        most = len(room) - DATAGRAM
         now = time.monotonic_ns()
         held = size = 0  # bytes that were read and not taken, and of each datagram of them
         for _ in range(READS):
             try:
-                more, step = self._receive(room[held:])
+                more, step = receive(self._descriptor, held)
             except BlockingIOError:
                 break
             except OSError:  # an ICMP message about something sent earlier
                 continue
             if not more:
                 continue
-            if held and (step > size or step < size < more):
+            if held and (step > size or (step < size and step < more)):
                 take(room[:held], size, now)
                 take(room[held : held + more], step, now)
                 held = 0
                 continue
             size = size if held else step
             held += more
-            if held % size or held > HELD - DATAGRAM:  # a shorter one is the last
+            if held % size or held > most:  # a shorter one is the last
                 complete = take(room[:held], size, now)
                 held = 0
                 if complete:
                     break
         if held:
             take(room[:held], size, now)
-
-    def _receive(self, room: memoryview) -> tuple[int, int]:
-        """Bytes read, and the size of all datagrams of them but the last."""
-        if not self._joined:
-            size = self.socket.recv_into(room)  # costs half as much
-            return size, size
-        size, ancillary, _, _ = self.socket.recvmsg_into((room,), _ANCILLARY)
-        if ancillary:
-            self._singles = 0
-            return size, max(1, _SEGMENT.unpack(ancillary[0][2])[0])
-        self._singles += 1
-        if self._singles >= SINGLES:
-            self._joined = False
-            with contextlib.suppress(OSError):
-                self.socket.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 0)
-        return size, size

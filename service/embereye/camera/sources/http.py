@@ -11,6 +11,7 @@ import aiohttp
 
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import Declared, SourceError
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.source import Offer, Tell
 from embereye.wire.authorization import Challenge, authorize, strongest
 from embereye.wire.multipart import MultipartParser
@@ -25,12 +26,13 @@ class HttpSource:
     """A camera that answers a GET with MJPEG; Basic and Digest credentials."""
 
     def __init__(
-        self, what: Declared, credentials: Credentials, dials: asyncio.Semaphore,
+        self, what: Declared, credentials: Credentials, dials: asyncio.Semaphore, intake: Intake,
         *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
     ) -> None:  # fmt: skip
         self._what = what
         self._credentials = credentials
         self._dials = dials
+        self._intake = intake
         self._dial = dial
         self._stall = stall
 
@@ -50,79 +52,90 @@ class HttpSource:
         content_type = response.headers.get("Content-Type", "")
         if content_type.lower().startswith(_REFUSED_TYPES):
             raise SourceError(f'the server sends "{content_type}", not multipart/x-mixed-replace')
-        loop = asyncio.get_running_loop()
         pictures = _Pictures(MultipartParser(content_type), offer, tell)
         tell("connected, no picture yet")
-        if (transport := _bare(response)) is not None:
-            pictures.attach(transport, response)
-            ended: asyncio.Future[None] = pictures.ended
-        else:
-            ended = asyncio.ensure_future(_read(response, pictures))
-        try:
-            # A server that dribbles bytes without ever ending a picture is as silent as one that sends nothing.
-            while (wait := pictures.latest + self._stall - loop.time()) > 0 and not ended.done():
-                await asyncio.wait([ended], timeout=wait)
-            if not ended.done():
-                raise SourceError(f"no picture for {self._stall:g} s")
-            await ended
-        finally:
-            ended.cancel()
+        loop = asyncio.get_running_loop()
+        with _bare(response, pictures, self._intake) as bare:
+            ended = bare or asyncio.ensure_future(_read(response, pictures))
+            try:
+                # A server that dribbles bytes without ever ending a picture is as silent as one that sends nothing.
+                while not ended.done() and (wait := pictures.latest + self._stall - loop.time()) > 0:
+                    await asyncio.wait([ended], timeout=wait)
+                if not ended.done():
+                    raise SourceError(f"no picture for {self._stall:g} s")
+                await ended
+            finally:
+                ended.cancel()
 
 
-class _Pictures(asyncio.Protocol):
+class _Pictures:
     """Takes the body of a response and offers the pictures in it."""
 
     def __init__(self, parser: MultipartParser, offer: Offer, tell: Tell) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._time = asyncio.get_running_loop().time
         self._parser = parser
         self._offer = offer
         self._tell = tell
         self._streaming = False
-        self._former: asyncio.BaseProtocol | None = None
-        self.latest = self._loop.time()  # when a picture came
-        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self.latest = self._time()  # when a picture came
 
-    def attach(self, transport: asyncio.Transport, response: aiohttp.ClientResponse) -> None:
-        """Take what `transport` brings in place of aiohttp, which would spend as long on it as all the rest."""
-        while data := response.content.read_nowait():
-            self.data_received(data)
-        self._former = transport.get_protocol()
-        transport.set_protocol(self)
-
-    def data_received(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Take a piece of the body."""
         parts = self._parser.feed(data)
         if not parts:
             return
-        self.latest = self._loop.time()
+        self.latest = self._time()
         if not self._streaming:
             self._streaming = True
             self._tell("streaming")
         for part in parts:
             self._offer(part)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End; aiohttp, which waits for its connections when it is closed, learns it, too."""
-        if self._former:
-            self._former.connection_lost(exc)
-        if self.ended.done():
-            return
-        if exc is None:
-            self.ended.set_result(None)
-        else:
-            self.ended.set_exception(SourceError(f"the connection broke: {exc}"))
-
-
-def _bare(response: aiohttp.ClientResponse) -> asyncio.Transport | None:
-    """The transport that brings nothing but the body of `response`, until it is closed; None: it is coded somehow."""
-    if any(name in response.headers for name in ("Transfer-Encoding", "Content-Encoding", "Content-Length")):
-        return None
-    return response.connection.transport if response.connection else None
-
 
 async def _read(response: aiohttp.ClientResponse, pictures: _Pictures) -> None:
     async for chunk in response.content.iter_any():
-        pictures.data_received(chunk)
+        pictures.feed(chunk)
+
+
+@contextlib.contextmanager
+def _bare(
+    response: aiohttp.ClientResponse, pictures: _Pictures, intake: Intake
+) -> Iterator[asyncio.Future[None] | None]:
+    """Read a body that is all that its connection brings, and not coded, past aiohttp; the future ends with it.
+
+    aiohttp spends more on a picture than all the rest of its way. None: the body has to be read from the response.
+    """
+    transport = response.connection.transport if response.connection else None
+    coded = any(name in response.headers for name in ("Transfer-Encoding", "Content-Encoding", "Content-Length"))
+    if coded or transport is None or transport.is_closing() or transport.get_extra_info("ssl_object"):
+        yield None
+        return
+    while data := response.content.read_nowait():
+        pictures.feed(data)
+    transport.pause_reading()
+    descriptor: int = transport.get_extra_info("socket").fileno()
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def read() -> None:
+        if ended.done():
+            return
+        try:
+            size, _ = intake.room.receive(descriptor)
+            if not size:
+                ended.set_result(None)
+            pictures.feed(intake.room.view[:size])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            ended.set_exception(SourceError(f"the connection broke: {error.strerror}"))
+        except Exception as error:
+            ended.set_exception(error)
+
+    intake.add(descriptor, read)
+    try:
+        yield ended
+    finally:
+        intake.remove(descriptor)
 
 
 async def get(session: aiohttp.ClientSession, url: str, user: str, password: str) -> aiohttp.ClientResponse:

@@ -3,9 +3,9 @@
 import asyncio
 
 from embereye.camera.sources.credentials import credentials_of
-from embereye.camera.sources.datagrams import Intake
 from embereye.camera.sources.declared import declared
 from embereye.camera.sources.http import HttpSource
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.onvif import OnvifSource
 from embereye.camera.sources.rtp import RtpSource
 from embereye.camera.sources.rtsp import RtspSource
@@ -36,4 +36,4 @@ def open_source(
         case "onvif":
             return OnvifSource(what, credentials, dials, frame_rate)
         case _:
-            return HttpSource(what, credentials, dials)
+            return HttpSource(what, credentials, dials, intake)

@@ -5,8 +5,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from embereye.camera.sources.datagrams import WANTED_BUFFER, Datagrams, Intake, dropped, granted_buffer, open_port
+from embereye.camera.sources.datagrams import WANTED_BUFFER, Datagrams, dropped, granted_buffer, open_port
 from embereye.camera.sources.declared import Declared
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.source import Offer, Tell
 from embereye.wire.rtp import CaptureClock
 from embereye.wire.rtp_jpeg import DEADLINE_NS, PAYLOAD_TYPE, Depacketizer, Picture

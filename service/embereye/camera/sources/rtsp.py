@@ -12,8 +12,9 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.datagrams import Datagrams, Intake, dropped, open_port
+from embereye.camera.sources.datagrams import Datagrams, dropped, open_port
 from embereye.camera.sources.declared import Declared, SourceError
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import LOOK_SECONDS, PictureStream
 from embereye.camera.sources.source import Offer, Tell
 from embereye.camera.sources.video import VideoSource
