@@ -6,6 +6,7 @@ import pytest
 
 from embereye.camera.sources.declared import SourceError, declared
 from embereye.camera.sources.http import HttpSource
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.source import keep_playing, rest
 from embereye.process.backoff import Backoff
 
@@ -39,7 +40,9 @@ async def camera(*chunks, hold=False, requests=None, tls=None):
 
 
 def source(address, **options):
-    return HttpSource(declared(f"http://{address}/video.mjpg"), lambda: ("", ""), asyncio.Semaphore(1), **options)
+    return HttpSource(
+        declared(f"http://{address}/video.mjpg"), lambda: ("", ""), asyncio.Semaphore(1), Intake(), **options
+    )
 
 
 async def play(address, **options):
@@ -133,7 +136,9 @@ async def test_credentials_are_sent_when_the_camera_asks_for_them_and_never_in_t
     async with camera(denied, requests=requests) as address:
         what = declared(f"http://{address}/v?x=1")
         with pytest.raises(SourceError, match="check the credentials"):
-            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1)).play(lambda _: None, lambda _: None)
+            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1), Intake()).play(
+                lambda _: None, lambda _: None
+            )
     assert len(requests) == 2
     assert "Authorization" not in requests[0]
     assert text in requests[1]
@@ -158,10 +163,12 @@ async def test_a_certificate_of_the_cameras_own_is_refused_unless_that_is_allowe
     async with camera(OK, b"--x\r\n\r\n" + A, tls=certificate) as address:
         frames = []
         with pytest.raises(SourceError, match=r"is not trusted: self.signed.*add tls=unverified to the query"):
-            await HttpSource(declared(f"https://{address}/v"), nobody, dials).play(frames.append, lambda _: None)
+            await HttpSource(declared(f"https://{address}/v"), nobody, dials, Intake()).play(
+                frames.append, lambda _: None
+            )
         assert not frames
         what = declared(f"https://{address}/v?x=1&tls=unverified")
-        await HttpSource(what, nobody, dials).play(frames.append, lambda _: None)
+        await HttpSource(what, nobody, dials, Intake()).play(frames.append, lambda _: None)
     assert frames == [A]
 
 
@@ -173,7 +180,9 @@ async def test_credentials_do_not_follow_a_redirect_away_from_tls(certificate):
         async with camera(moved, tls=certificate) as address:
             what = declared(f"https://{address}/v?tls=unverified")
             with pytest.raises(SourceError, match="401"):
-                await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1)).play(lambda _: None, lambda _: None)
+                await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1), Intake()).play(
+                    lambda _: None, lambda _: None
+                )
     assert len(requests) == 1
 
 

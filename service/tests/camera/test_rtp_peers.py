@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from embereye.camera.sources.declared import declared
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import RtpSource
 from embereye.wire.jpeg import JpegError, read_header
 
@@ -103,7 +104,7 @@ class Relay(asyncio.DatagramProtocol):
 async def received(command, query, *, expect, loss=0.0, delay=0.0):
     """(JPEG, lost regions) of what arrives from `command(port)` by way of a relay."""
     port, frames = free_port(), []
-    source = RtpSource(declared(f"rtp://127.0.0.1:{port}{query}"))
+    source = RtpSource(declared(f"rtp://127.0.0.1:{port}{query}"), Intake())
     player = asyncio.ensure_future(source.play(lambda data, _, lost: frames.append((data, lost)), lambda _: None))
     await asyncio.sleep(0)
     loop = asyncio.get_running_loop()

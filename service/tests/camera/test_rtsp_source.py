@@ -6,6 +6,7 @@ import pytest
 from embereye.camera.sources import rtsp
 from embereye.camera.sources.declared import SourceError, declared
 from embereye.camera.sources.dials import Dials
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtsp import RtspSource
 from embereye.wire.jpeg import read_header
 
@@ -19,7 +20,7 @@ UNAUTHORIZED = b"RTSP/1.0 401 Unauthorized\r\nCSeq: {CSEQ}\r\n"
 def source(camera, query="", scheme="rtsp", user="", password="", **options):
     what = declared(f"{scheme}://{camera.address}/live{query}")
     options = {"dial": 2.0, "stall": 2.0} | options
-    return RtspSource(what, lambda: (user, password), Dials(1), **options)
+    return RtspSource(what, lambda: (user, password), Dials(1), Intake(), **options)
 
 
 async def play(opened, pictures=3):

@@ -474,3 +474,59 @@ def test_any_bytes_give_no_exception(datagrams):
     for data in datagrams:
         receiver.feed(memoryview(b"\x80\x1a" + data), 0)
     receiver.poll(DEADLINE_NS)
+
+
+def trains(stream):
+    """The packets as a socket reads them that is emptied late: those of one size joined, the last may be shorter."""
+    found = []
+    for packet in stream:
+        if found and len(found[-1][0]) % found[-1][1] == 0 and len(packet) <= found[-1][1]:
+            found[-1][0].extend(packet)
+        else:
+            found.append((bytearray(packet), len(packet)))
+    return found
+
+
+# Three pictures over a wrap of the sequence numbers: plain, with restart markers, with chunks that say their place.
+TRAIN = [
+    *itertools.chain(*packets(encoded(0, quality=95), encoded(1, quality=95, interval=10))),
+    *in_chunks(Packetizer(7, 0, max_payload=60), encoded(2, 640, 480, quality=30, interval=40)),
+]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(TRAIN) - 1), st.sampled_from(["lose", "twice", "late", "spoil"]),
+                  st.integers(0, 30), st.integers(0, 255)),
+        max_size=8,
+    )
+)  # fmt: skip
+def test_packets_that_are_taken_joined_give_what_they_give_one_by_one(damages):
+    stream = list(TRAIN)
+    for place, damage, at, value in damages:
+        packet = stream.pop(place % len(stream))
+        if damage == "twice":
+            stream[place:place] = [packet, packet]
+        elif damage == "late":
+            stream.insert(place + at, packet)
+        elif damage == "spoil":
+            stream.insert(place, packet[:at] + bytes([value]) + packet[at + 1 :])
+    one, joined = Depacketizer(), Depacketizer()
+    expected = [*fed(one, stream), *one.poll(DEADLINE_NS)]
+    found = [picture for train, size in trains(stream) for picture in joined.feed_joined(memoryview(train), size, 0)]
+    assert [*found, *joined.poll(DEADLINE_NS)] == expected
+    assert joined.counts == one.counts
+    assert (joined.reception.extended, joined.reception.lost) == (one.reception.extended, one.reception.lost)
+
+
+def test_tiny_packets_in_order_are_bounded_as_any_others():
+    jpeg = encoded()
+    head, *_ = Packetizer(7, 0, max_payload=9).packets_of(read_scan(jpeg), 1)
+    receiver, payload = Depacketizer(), len(head) - 20
+    for number in range(2 * MAX_FRAGMENTS // 40):
+        train = bytearray()
+        for place in range(40 * number, 40 * number + 40):
+            fields = struct.pack(">HHII", 0x801A, place & 0xFFFF, 1, 7) + (place * payload).to_bytes(4)
+            train += fields + head[16:20] + bytes(payload)
+        receiver.feed_joined(memoryview(train), len(head), 0)
+    assert receiver.counts.malformed >= MAX_FRAGMENTS - 80

@@ -13,6 +13,7 @@ import aiohttp
 from embereye.camera.sources import tls
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import Declared, SourceError
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.source import Offer, Tell, rest
 from embereye.wire.authorization import Challenge, authorize, strongest
 from embereye.wire.multipart import MAX_STEPS, MultipartParser
@@ -27,18 +28,19 @@ class HttpSource:
     """A camera that answers a GET with MJPEG; Basic and Digest credentials."""
 
     def __init__(
-        self, what: Declared, credentials: Credentials, dials: asyncio.Semaphore,
+        self, what: Declared, credentials: Credentials, dials: asyncio.Semaphore, intake: Intake,
         *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
     ) -> None:  # fmt: skip
         self._what = what
         self._credentials = credentials
         self._dials = dials
+        self._intake = intake
         self._dial = dial
         self._stall = stall
 
     async def play(self, offer: Offer, tell: Tell) -> None:
         """Read pictures until the server ends the stream."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._dial, sock_read=self._stall)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._dial)
         with in_sentences(self._dial):
             async with aiohttp.ClientSession(timeout=timeout, read_bufsize=CHUNK) as session:
                 async with self._dials, asyncio.timeout(self._dial):
@@ -52,28 +54,105 @@ class HttpSource:
         content_type = response.headers.get("Content-Type", "")
         if content_type.lower().startswith(_REFUSED_TYPES):
             raise SourceError(f'the server sends "{content_type}", not multipart/x-mixed-replace')
-        parser = MultipartParser(content_type)
+        pictures = _Pictures(MultipartParser(content_type), offer, tell)
         tell("connected, no picture yet")
-        streaming = False
+        loop = asyncio.get_running_loop()
+        with _bare(response, pictures, self._intake) as bare:
+            ended = bare or asyncio.ensure_future(_read(response, pictures))
+            try:
+                # A server that dribbles bytes without ever ending a picture is as silent as one that sends nothing.
+                while not ended.done() and (wait := pictures.latest + self._stall - loop.time()) > 0:
+                    await asyncio.wait([ended], timeout=wait)
+                if not ended.done():
+                    raise SourceError(f"no picture for {self._stall:g} s")
+                await ended
+            finally:
+                ended.cancel()
+
+
+class _Pictures:
+    """Takes the body of a response and offers the pictures in it."""
+
+    def __init__(self, parser: MultipartParser, offer: Offer, tell: Tell) -> None:
+        self._time = asyncio.get_running_loop().time
+        self._parser = parser
+        self._offer = offer
+        self._tell = tell
+        self._streaming = False
+        self.latest = self._time()  # when a picture came
+
+    def feed(self, data: bytes | memoryview) -> float:
+        """Take a piece of the body; returns the seconds to leave the rest of it unread for."""
+        began = time.thread_time()
+        parts = self._parser.feed(data)
+        if self._parser.astray:
+            raise SourceError(f"no picture in {MAX_STEPS} lines of what it sends, which is no MJPEG")
+        if parts:
+            self.latest = self._time()
+        if parts and not self._streaming:
+            self._streaming = True
+            self._tell("streaming")
+        for part in parts:
+            self._offer(part)
+        return rest(time.thread_time() - began)
+
+
+async def _read(response: aiohttp.ClientResponse, pictures: _Pictures) -> None:
+    async for chunk in response.content.iter_any():
+        if pause := pictures.feed(chunk):
+            await asyncio.sleep(pause)
+
+
+@contextlib.contextmanager
+def _bare(
+    response: aiohttp.ClientResponse, pictures: _Pictures, intake: Intake
+) -> Iterator[asyncio.Future[None] | None]:
+    """Read a body that is all that its connection brings, and not coded, past aiohttp; the future ends with it.
+
+    aiohttp spends more on a picture than all the rest of its way. None: the body has to be read from the response.
+    """
+    transport = response.connection.transport if response.connection else None
+    coded = any(name in response.headers for name in ("Transfer-Encoding", "Content-Encoding", "Content-Length"))
+    if coded or transport is None or transport.is_closing() or transport.get_extra_info("ssl_object"):
+        yield None
+        return
+    while data := response.content.read_nowait():
+        pictures.feed(data)
+    transport.pause_reading()
+    descriptor: int = transport.get_extra_info("socket").fileno()
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    resuming: list[asyncio.TimerHandle] = []  # the latest is the one that counts
+
+    def read_on() -> None:
+        resuming.clear()
+        intake.add(descriptor, read)
+
+    def read() -> None:
+        if ended.done():
+            return
         try:
-            # A server that dribbles bytes without ever ending a picture is as silent as one that sends nothing.
-            async with asyncio.timeout(self._stall) as patience:
-                async for chunk in response.content.iter_any():
-                    began = time.thread_time()
-                    parts = parser.feed(chunk)
-                    if parser.astray:
-                        raise SourceError(f"no picture in {MAX_STEPS} lines of what it sends, which is no MJPEG")
-                    if parts:
-                        patience.reschedule(asyncio.get_running_loop().time() + self._stall)
-                    if parts and not streaming:
-                        streaming = True
-                        tell("streaming")
-                    for part in parts:
-                        offer(part)
-                    if pause := rest(time.thread_time() - began):
-                        await asyncio.sleep(pause)
-        except TimeoutError as error:
-            raise SourceError(f"no picture for {self._stall:g} s") from error
+            size, _ = intake.room.receive(descriptor)
+            if not size:
+                ended.set_result(None)
+            if pause := pictures.feed(intake.room.view[:size]):
+                intake.remove(descriptor)
+                resuming.append(loop.call_later(pause, read_on))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            ended.set_exception(SourceError(f"the connection broke: {error.strerror}"))
+        except Exception as error:
+            ended.set_exception(error)
+
+    intake.add(descriptor, read)
+    try:
+        yield ended
+    finally:
+        if resuming:
+            resuming[0].cancel()
+        else:
+            intake.remove(descriptor)
 
 
 async def get(

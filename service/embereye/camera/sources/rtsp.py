@@ -17,7 +17,8 @@ from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.datagrams import Datagrams, dropped, open_port
 from embereye.camera.sources.declared import UNPROVEN, Declared, SourceError
 from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.rtp import POLL_SECONDS, PictureStream
+from embereye.camera.sources.intake import Intake
+from embereye.camera.sources.rtp import LOOK_SECONDS, PictureStream
 from embereye.camera.sources.source import Offer, Tell, rest
 from embereye.camera.sources.video import VideoSource
 from embereye.wire.authorization import Challenge, authorize, strongest
@@ -58,12 +59,13 @@ class RtspSource:
     """A camera that is asked by RTSP."""
 
     def __init__(
-        self, what: Declared, credentials: Credentials, dials: Dials,
+        self, what: Declared, credentials: Credentials, dials: Dials, intake: Intake,
         *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
     ) -> None:  # fmt: skip
         self._what = what
         self._credentials = credentials
         self._dials = dials
+        self._intake = intake
         self._dial = dial
         self._stall = stall
         self._udp = what.transport == "udp"
@@ -76,8 +78,17 @@ class RtspSource:
         for _ in range(REDIRECTS + 1):
             if urlsplit(url).hostname != host:  # nobody else learns them
                 user = password = ""
-            proven = self._what.proven
-            session = _Session(url, user, password, offer, tell, dial=self._dial, stall=self._stall, proven=proven)
+            session = _Session(
+                url,
+                user,
+                password,
+                offer,
+                tell,
+                intake=self._intake,
+                dial=self._dial,
+                stall=self._stall,
+                proven=self._what.proven,
+            )
             try:
                 async with self._dials:
                     moved = await session.describe()
@@ -116,13 +127,13 @@ class _Session(asyncio.Protocol):
 
     def __init__(
         self, url: str, user: str, password: str, offer: Offer, tell: Tell,
-        *, dial: float, stall: float, proven: bool,
+        *, intake: Intake, dial: float, stall: float, proven: bool,
     ) -> None:  # fmt: skip
         self.track: Track | None = None  # None after `describe`: only a player can show what there is
         self._url = url
         self._user, self._password = user, password
         self._proven = proven
-        self._offer, self._tell = offer, tell
+        self._offer, self._tell, self._intake = offer, tell, intake
         self._dial, self._stall = dial, stall
         self._parser = RtspParser()
         self._transport: asyncio.Transport | None = None
@@ -138,7 +149,6 @@ class _Session(asyncio.Protocol):
         self._stream: PictureStream | None = None
         self._channels: tuple[int, int] | None = None
         self._sockets = contextlib.ExitStack()
-        self._datagrams: Datagrams | None = None
         self._receiver: socket.socket | None = None
         self._reports: socket.socket | None = None
         self._own = secrets.randbits(32)
@@ -182,7 +192,7 @@ class _Session(asyncio.Protocol):
         if not self._stream or not self._channels:
             return
         if item.channel == self._channels[0]:
-            self._stream.take(memoryview(item.data), now)
+            self._stream.take(memoryview(item.data), len(item.data), now)
         elif item.channel == self._channels[1]:
             self._report(memoryview(item.data), now)
 
@@ -352,8 +362,8 @@ class _Session(asyncio.Protocol):
                     own.connect((peer, port))
                     # Opens the way back through address translation, and is no packet to anybody.
                     own.send(receiver_report(self._own, b"", AGENT))
-        self._datagrams = self._sockets.enter_context(Datagrams(self._receiver, self._stream.take))
-        self._sockets.enter_context(Datagrams(self._reports, self._report))
+        self._sockets.enter_context(Datagrams(self._receiver, self._stream, self._intake))
+        self._sockets.enter_context(Datagrams(self._reports, _Reports(self._report), self._intake))
 
     def _report(self, data: memoryview, now_ns: int) -> None:
         report, bye = parse_rtcp(data)
@@ -370,9 +380,7 @@ class _Session(asyncio.Protocol):
             self._stream.say("connected, no picture yet")
         duties = _every(REPORT_SECONDS, self._send_report), _every(self._timeout / 2, self._stay_alive)
         while not self._failure:
-            await asyncio.sleep(POLL_SECONDS)
-            if self._datagrams:
-                self._datagrams.drain()
+            await asyncio.sleep(LOOK_SECONDS)
             self._stream.poll()
             now = time.monotonic()
             for duty in duties:
@@ -436,6 +444,24 @@ class _Session(asyncio.Protocol):
                 own.close()
         if self._transport:
             self._transport.close()
+
+
+class _Reports:
+    """Passes on what comes to the port for reports."""
+
+    pending = False
+
+    def __init__(self, report: Callable[[memoryview, int], None]) -> None:
+        self._report = report
+
+    def take(self, packets: memoryview, size: int, now_ns: int) -> bool:
+        """Pass on each of them."""
+        for start in range(0, len(packets), size):
+            self._report(packets[start : start + size], now_ns)
+        return False
+
+    def poll(self) -> None:
+        """Nothing is waited for."""
 
 
 def _every(period: float, act: Callable[[], None]) -> Callable[[float], None]:
