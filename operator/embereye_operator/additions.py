@@ -1,5 +1,6 @@
 """Children that a fleet has only where the cluster knows their kind: autoscalers, monitors, rules, a network policy."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -133,8 +134,13 @@ def build_service_monitor(fleet: Fleet, metadata: Manifest, selector: Mapping[st
     }
 
 
-def build_rules(fleet: Fleet, metadata: Manifest) -> Manifest:
-    """The fleet's own alerts, on what the operator says about it."""
+def _sanitized(label: str) -> str:
+    """`label` as Prometheus Operator spells it."""
+    return re.sub(r"\W", "_", label)
+
+
+def build_rules(fleet: Fleet, metadata: Manifest, shard_label: str) -> Manifest:
+    """The fleet's own alerts, on what the operator says about it, and on what its shards say about themselves."""
     labels = ",".join(f'{name}="{value}"' for name, value in _labels(fleet).items())
     runbooks = fleet.spec.alerts.runbook_url.rstrip("/")
 
@@ -149,28 +155,29 @@ def build_rules(fleet: Fleet, metadata: Manifest) -> Manifest:
         return f'embereye_fleet_condition{{{labels},condition="{name}"}} == {value}'
 
     see = f"kubectl -n {fleet.namespace} describe {fleet.type.short} {fleet.name}"
+    rules = [
+        rule("EmberEyeDevicesDark", condition("Covered", 0), "1m", "critical",
+             f"Devices of {fleet.key} are not watched", f"The fleet's status names them: {see}"),
+        rule("EmberEyeFleetNotReady", condition("Ready", 0), "5m", "warning",
+             f"{fleet.key} lacks shards", f"Its Ready condition says which and why: {see}"),
+        rule("EmberEyeFleetDegraded", condition("Degraded", 1), "5m", "warning",
+             f"{fleet.key} is not as declared", f"Its Degraded condition says why: {see}"),
+        rule("EmberEyeFleetAtMaximum",
+             f"embereye_fleet_utilization_ratio{{{labels}}} > 0.9 and on(namespace, kind, fleet) "
+             f"{REQUIRED}{{{labels}}} >= {fleet.spec.autoscaling.max_shards}", "10m", "warning",
+             f"{fleet.key} can grow no further",
+             "Raise spec.autoscaling.maxShards, or lower frame rates."),
+    ]  # fmt: skip
+    if not isinstance(fleet.spec, SensorFleetSpec):
+        shards = f'namespace="{fleet.namespace}",{_sanitized(shard_label)}=~"{metadata["name"]}-[0-9]+"'
+        rules.append(
+            rule("EmberEyeClipsFailing", f"max by (namespace, pod) (embereye_camera_clips_failing{{{shards}}}) == 1",
+                 "5m", "warning", f"Shards of {fleet.key} cannot write the pictures of their alarms",
+                 "Alarms are not affected. The shards' logs and the console say why, mostly a full disk.")
+        )  # fmt: skip
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": metadata,
-        "spec": {
-            "groups": [
-                {
-                    "name": f"embereye.{fleet.kind}.{fleet.namespace}.{fleet.name}",
-                    "rules": [
-                        rule("EmberEyeDevicesDark", condition("Covered", 0), "1m", "critical",
-                             f"Devices of {fleet.key} are not watched", f"The fleet's status names them: {see}"),
-                        rule("EmberEyeFleetNotReady", condition("Ready", 0), "5m", "warning",
-                             f"{fleet.key} lacks shards", f"Its Ready condition says which and why: {see}"),
-                        rule("EmberEyeFleetDegraded", condition("Degraded", 1), "5m", "warning",
-                             f"{fleet.key} is not as declared", f"Its Degraded condition says why: {see}"),
-                        rule("EmberEyeFleetAtMaximum",
-                             f"embereye_fleet_utilization_ratio{{{labels}}} > 0.9 and on(namespace, kind, fleet) "
-                             f"{REQUIRED}{{{labels}}} >= {fleet.spec.autoscaling.max_shards}", "10m", "warning",
-                             f"{fleet.key} can grow no further",
-                             "Raise spec.autoscaling.maxShards, or lower frame rates."),
-                    ],
-                }
-            ]
-        },
-    }  # fmt: skip
+        "spec": {"groups": [{"name": f"embereye.{fleet.kind}.{fleet.namespace}.{fleet.name}", "rules": rules}]},
+    }

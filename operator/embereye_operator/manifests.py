@@ -175,7 +175,7 @@ def build_additions(
     if offers("ServiceMonitor"):
         built.append(build_service_monitor(fleet, monitored, selector(fleet), LABEL_SHARD))
     if offers("PrometheusRule") and fleet.spec.alerts.enabled:
-        built.append(build_rules(fleet, monitored))
+        built.append(build_rules(fleet, monitored, LABEL_SHARD))
     return built
 
 

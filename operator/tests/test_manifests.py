@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from embereye_operator.assignments import build_assignments, build_device, decod
 from embereye_operator.manifests import (
     PLACEMENT_FOLDER,
     PLAIN_PLACEMENT,
+    build_additions,
     build_children,
     build_deployment,
     build_placement,
@@ -29,7 +31,7 @@ from embereye_operator.record import Record, read_record
 from embereye_operator.schema import Manifest
 
 from .fakes import SETTINGS
-from .test_schema import manifest
+from .test_schema import camera, manifest
 
 
 def fleet(**spec: Any) -> Fleet:
@@ -54,6 +56,23 @@ def built(owner: Fleet) -> list[Manifest]:
 
 def test_the_same_fleet_gives_the_same_manifests() -> None:
     assert built(fleet()) == built(fleet())
+
+
+def rules(owner: Fleet) -> dict[str, Manifest]:
+    (found,) = build_additions(owner, SETTINGS, lambda kind: kind == "PrometheusRule")
+    return {rule["alert"]: rule for rule in found["spec"]["groups"][0]["rules"]}
+
+
+def test_clips_that_cannot_be_written_are_an_alert_of_the_shards_of_that_camera_fleet_alone() -> None:
+    cameras = parse_fleet(manifest("CameraFleet", spec={"cameras": [camera()]}, uid="u"))
+    rule = rules(cameras)["EmberEyeClipsFailing"]
+    ((label, pattern),) = re.findall(r'(\w+)=~"([^"]+)"', rule["expr"])
+    assert label == "embereye_dev_shard"
+    assert re.fullmatch(pattern, shard_name(cameras, 12))
+    assert not re.fullmatch(pattern, "other-" + shard_name(cameras, 0))
+    assert f'embereye_camera_clips_failing{{namespace="{cameras.namespace}"' in rule["expr"]
+    assert (rule["for"], rule["labels"]["severity"]) == ("5m", "warning")
+    assert set(rules(cameras)) - set(rules(fleet())) == {"EmberEyeClipsFailing"}
 
 
 def test_each_device_is_in_one_assignment_and_elsewhere_in_the_others() -> None:

@@ -11,6 +11,7 @@ import uvloop
 from embereye.bench.load import HOST
 from embereye.bench.process import resident_mb
 from embereye.camera.sources.declared import declared
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import RtpSource
 from embereye.vision.observation import Box
 
@@ -27,7 +28,7 @@ async def receive(port: int) -> dict[str, float]:
         if counts["pictures"] == SETTLED:
             counts["memory_mb"] = resident_mb("self")
 
-    playing = asyncio.ensure_future(RtpSource(declared(f"rtp://{HOST}:{port}")).play(offer, lambda _: None))
+    playing = asyncio.ensure_future(RtpSource(declared(f"rtp://{HOST}:{port}"), Intake()).play(offer, lambda _: None))
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await playing

@@ -69,8 +69,11 @@ class ClipSpool:
         self._folder = folder
         self._capacity = capacity
         self.dropped = 0  # clips given up because there were too many
-        folder.mkdir(parents=True, exist_ok=True)
-        self._recover()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._recover()
+        except OSError as error:  # every clip fails then and says why, but the shard watches
+            logger.warning("clips that were left in %s cannot be read: %s", folder, error.strerror)
 
     def begin(self, about: Clip, first: Kept) -> Recording:
         """Begin a clip with `first`."""
@@ -156,27 +159,40 @@ class ClipSpool:
 
     def _recover(self) -> None:
         for part in sorted(self._folder.glob("*.part")):
-            about = _read(part.with_suffix(".json"))
             try:
-                whole = list(frames(part.read_bytes())) if about else []
-            except MatroskaError:
-                whole = []
-            if about is not None and whole:
-                about.note = CUT
-                kept = [Kept(still.time_ns, still.jpeg, about.width, about.height) for still in whole]
-                recording = self.begin(about, kept[0])
-                for frame in kept[1:]:
-                    recording.append(frame)
-                self.finish(recording)
-                logger.warning("camera %s: a clip that was cut off is recovered: %d frames", about.device, len(whole))
-            part.unlink()
-            part.with_suffix(".json").unlink(missing_ok=True)
-        for path in self._folder.iterdir():
+                self._complete(part)
+            except OSError as error:  # a shard that has no room for its clips still has to watch
+                logger.warning("%s, a clip that was cut off, waits for the next start: %s", part.name, error.strerror)
+        for path in list(self._folder.iterdir()):
+            if path.with_suffix(".part").exists():
+                continue
             about = _read(path) if path.suffix == ".json" else None
             orphan = about is not None and not (about.media in SUFFIXES and self.path(about).exists())
             lonely = path.suffix in SUFFIXES.values() and not path.with_suffix(".json").exists()
             if orphan or lonely or path.suffix in {".tmp", ".still"} or (path.suffix == ".json" and about is None):
                 path.unlink(missing_ok=True)
+
+    def _complete(self, part: Path) -> None:
+        """Make a clip of what a crash left in `part`."""
+        about = _read(part.with_suffix(".json"))
+        try:
+            whole = list(frames(part.read_bytes())) if about else []
+        except MatroskaError:
+            whole = []
+        if about is not None and whole:
+            about.note = CUT
+            kept = [Kept(still.time_ns, still.jpeg, about.width, about.height) for still in whole]
+            recording = self.begin(about, kept[0])
+            try:
+                for frame in kept[1:]:
+                    recording.append(frame)
+                self.finish(recording)
+            except OSError:
+                self.abandon(recording)
+                raise
+            logger.warning("camera %s: a clip that was cut off is recovered: %d frames", about.device, len(whole))
+        part.unlink()
+        part.with_suffix(".json").unlink(missing_ok=True)
 
 
 def _text(about: Clip) -> bytes:

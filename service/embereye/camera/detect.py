@@ -18,6 +18,8 @@ from embereye.camera.annotate import Annotator
 from embereye.camera.device import AVAILABLE
 from embereye.camera.replay import Replay
 from embereye.camera.sources.declared import SourceError, declared, redact
+from embereye.camera.sources.dials import Dials
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.player import frames
 from embereye.process.lifecycle import UserError
@@ -155,7 +157,7 @@ def _play(path: str, show: Callable[[bytes, float], None], most: float) -> None:
 
 
 async def _pull(source: str, seconds: float, show: Callable[[bytes, float, tuple[Box, ...]], None]) -> None:
-    stream = open_source(source, asyncio.Semaphore(1))
+    stream = open_source(source, Dials(1), Intake())
     if stream is None:
         raise SourceError("frames that are pushed cannot be waited for: name a file or a URL")
     began_ns, shown = 0, 0

@@ -372,7 +372,7 @@ class CameraDevice:
         if self.watch.blind and (self.idle_detectors or not silent):
             return self.watch.blind
         if silent:
-            return f"{reason}; source: {self.state}"
+            return f"{reason}; source: {self._state(now)}"
         if self.mailbox.waiting:
             return f"{reason}; the shard is overloaded: its frames wait for their turn"
         if now - self.mailbox.rejected_ns <= self.deadline_ns:

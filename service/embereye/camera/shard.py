@@ -20,11 +20,14 @@ from embereye.camera.ring import Budget
 from embereye.camera.schedule import Admission, Demand
 from embereye.camera.signs import signs
 from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.dials import Dials
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.workers import thread_count
 from embereye.process.grpc_server import Service
+from embereye.process.lifecycle import settle
 from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
 from embereye.shard.meter import Meter
@@ -57,7 +60,8 @@ class CameraShard:
         self._budget = Budget()
         self._evidence: Evidence | None = None  # where there is a folder for it
         self._context: ShardContext | None = None
-        self._dials = asyncio.Semaphore(DIALS)
+        self._dials = Dials(DIALS)
+        self._intake = Intake()
         self._admission = Admission()
         self._delays = Delays()
         self._ages = Delays()
@@ -75,6 +79,7 @@ class CameraShard:
 
     async def start(self, context: ShardContext) -> None:
         """Start the decode pool and the tick."""
+        settle()
         self._context = context
         self._decoders.start()
         if context.options.data:
@@ -125,7 +130,9 @@ class CameraShard:
         camera = self._cameras[device.id]
         camera.pushed, camera.unopened, camera.state = False, "", "connecting"
         try:
-            source = open_source(device.source, self._dials, secret=device.credentials, frame_rate=device.fps_target)
+            source = open_source(
+                device.source, self._dials, self._intake, secret=device.credentials, frame_rate=device.fps_target
+            )
         except SourceError as error:
             camera.unopened = str(error)
             camera.state = f"failed: {error}"

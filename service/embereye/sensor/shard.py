@@ -1,7 +1,6 @@
 """The sensor shard: declared devices in, evidence and coverage out."""
 
 import asyncio
-import gc
 import logging
 import time
 from collections import Counter
@@ -12,7 +11,7 @@ from prometheus_client.core import Metric
 
 from embereye.process.grpc_server import Service
 from embereye.process.http_server import all_interfaces
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UserError, settle
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.bands import BandTable
 from embereye.sensor.batches import take
@@ -35,7 +34,6 @@ UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
 UNDECLARED_SECONDS = 60  # that they stay after their last word
 TICK_SECONDS = 0.25  # between looks at silence and coverage
 LOOK_TICKS = 20  # ticks between two looks at whether a sensor works
-COLLECT_AFTER = 20_000  # objects made and not yet freed, until the garbage collector looks at the new ones
 HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams are closed
 
 
@@ -80,11 +78,7 @@ class SensorShard:
 
     async def start(self, context: ShardContext) -> None:
         """Open the text listeners; they serve every device of the fleet, owned here or not."""
-        # What is loaded by now stays: the collector need not look at it again and again while packets make garbage
-        # that is no cycle.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(COLLECT_AFTER, 20, 100)
+        settle()
         self._context = context
         options = context.options
         for port, shared in ((options.tcp_port, False), (options.shared_tcp_port, True)):

@@ -11,6 +11,25 @@ logger = logging.getLogger(__name__)
 CAPACITY = 20_000  # reports; about 10 MB without snapshots
 
 
+def _open(path: Path | None) -> tuple[sqlite3.Connection, int]:
+    """The database at `path`, None: in memory, and how many reports it holds."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
+    try:
+        # NORMAL outlives the process, which is what a spool is for; a fsync per report would delay the alarm.
+        db.executescript(
+            """PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
+            CREATE TABLE IF NOT EXISTS spool (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,
+                episode TEXT NOT NULL, level INTEGER NOT NULL, report BLOB NOT NULL);
+            CREATE INDEX IF NOT EXISTS spool_episode ON spool (episode, level);"""
+        )
+        return db, db.execute("SELECT COUNT(*) FROM spool").fetchone()[0]
+    except sqlite3.Error:
+        db.close()
+        raise
+
+
 class Spool:
     """A queue of unacknowledged reports, oldest first.
 
@@ -20,19 +39,13 @@ class Spool:
     """
 
     def __init__(self, path: Path | None, *, capacity: int = CAPACITY) -> None:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
-        # NORMAL outlives the process, which is what a spool is for; a fsync per report would delay the alarm.
-        self._db.executescript(
-            """PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
-            CREATE TABLE IF NOT EXISTS spool (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,
-                episode TEXT NOT NULL, level INTEGER NOT NULL, report BLOB NOT NULL);
-            CREATE INDEX IF NOT EXISTS spool_episode ON spool (episode, level);"""
-        )
+        try:
+            self._db, self._count = _open(path)
+        except (OSError, sqlite3.Error) as error:  # whoever cannot keep reports still has to watch
+            logger.warning("%s cannot be used: %s; reports wait in memory, which a restart loses", path, error)
+            self._db, self._count = _open(None)
         self._disk: sqlite3.Connection | None = None  # while it cannot be written and reports are kept in memory
         self._capacity = capacity
-        self._count: int = self._db.execute("SELECT COUNT(*) FROM spool").fetchone()[0]
         self.dropped = 0
 
     def __len__(self) -> int:

@@ -15,6 +15,9 @@ NOT_MEASURED = (0, 65_535)  # words that stand for no temperature
 FROZEN_NS = 5 * SECOND  # a shutter closes for less than a second; noise changes some word in every frame
 UNIFORM_K = 0.05  # standard deviation of a lens cap or a closed shutter; a wall of one temperature has more
 UNIFORM_NS = 5 * SECOND  # longer than any shutter stays closed
+SWAPPED = "the bytes of its 16-bit words are swapped: raw words are little-endian, TIFF says its own order"
+SWAPPED_RATIO = 8  # by so much smoother is a picture whose bytes come in the right order: measured 480
+_ORDER_ROWS = 16  # of a picture that are looked at for that
 _NEIGHBOURS = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], np.uint8)
 
 Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
@@ -46,6 +49,21 @@ def to_celsius(words: NDArray[np.uint16], radiometry: Radiometry) -> Celsius:
     return mended
 
 
+def looks_swapped(words: NDArray[np.uint16]) -> bool:
+    """Whether (height, width) words make a picture only with the two bytes of each exchanged.
+
+    Neighbouring pixels have almost the same temperature; read in the wrong order, their low bytes make them jump.
+    """
+    rows = words[:: max(1, len(words) // _ORDER_ROWS)]
+    if not np.ptp(rows >> 8) or not np.ptp(rows & 0xFF):
+        return False  # one byte alone says nothing: a camera may fill 8 of 16 bits
+
+    def roughness(of: NDArray[np.uint16]) -> float:
+        return float(np.abs(np.diff(of.astype(np.int32), axis=1)).mean())
+
+    return words.shape[1] > 1 and roughness(rows) > SWAPPED_RATIO * roughness(rows.byteswap())
+
+
 class RadiometricWatch:
     """Follows one camera. Times are nanoseconds since the Unix epoch."""
 
@@ -71,13 +89,15 @@ class RadiometricWatch:
             self._last = Heat(last.assessment, last.celsius, last.box, self._frozen(now_ns) or last.fault)
             return self._last
         self._before, self._changed_ns = words, now_ns
-        celsius = to_celsius(words, self._radiometry)
+        swapped = SWAPPED if looks_swapped(words) else ""
+        # A scene at room temperature would be full of fire and of ice.
+        celsius = to_celsius(np.zeros_like(words) if swapped else words, self._radiometry)
         found = self._heat.observe_extreme(celsius, _extreme(celsius), now_ns)
         box = None
         if found.level > CLEAR and found.hottest:
             box, terms = _spot(celsius, found.hottest)
             found = found._replace(measured=(*found.measured, *terms))
-        self._last = Heat(found, celsius, box, found.blind or self._uniform(celsius, now_ns))
+        self._last = Heat(found, celsius, box, swapped or found.blind or self._uniform(celsius, now_ns))
         return self._last
 
     def _frozen(self, now_ns: int) -> str:

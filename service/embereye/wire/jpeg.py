@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 MAX_SIDE = 8_192  # pixels; no camera has more, a decompression bomb does
 MAX_PIXELS = 40_000_000
-MAX_SCANS = 100  # a progressive picture of thousands of empty scans takes seconds to decode
+MAX_SCANS = 100  # every scan, however empty, is a walk over the whole picture: thousands take minutes to decode
 MAX_SEGMENTS = 512  # before the first scan
 SOI, EOI, SOS = b"\xff\xd8", b"\xff\xd9", 0xDA
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length: TEM, RST0..7
@@ -88,7 +88,9 @@ def read_header(data: bytes) -> JpegHeader:
     if frame is None:
         raise JpegError("not a JPEG", "a scan without a frame header")
     width, height, components, progressive = frame
-    if progressive and data.count(b"\xff\xda", offset) > MAX_SCANS:
+    # Whether a sequential picture has several scans, its first one tells: it does not hold all components.
+    several = progressive or data[offset + 4 : offset + 5] != bytes([components])
+    if several and data.count(b"\xff\xda", offset) > MAX_SCANS:
         raise JpegError("too large", f"more than {MAX_SCANS} scans")
     # Most frames end at their end; only the others are searched, which takes as long as all the rest of this function.
     complete = data.endswith(EOI) or data.find(EOI, offset + 2 + length) >= 0

@@ -72,7 +72,7 @@ def _layout(data: bytes) -> _Layout:
     for tag, (expected, name) in _EXPECTED.items():
         if (found := tags.get(tag, _DEFAULTS.get(tag, [0]))) != [expected]:
             raise JpegError("unsupported TIFF", f"{name} {found}, not {expected}: 16-bit grey, uncompressed, is needed")
-    width, height = (tags.get(tag, [0])[0] for tag in (_WIDTH, _HEIGHT))
+    width, height = ((tags.get(tag) or [0])[0] for tag in (_WIDTH, _HEIGHT))
     if not 0 < width <= MAX_SIDE or not 0 < height <= MAX_SIDE or width * height > MAX_PIXELS:
         raise JpegError("too large", f"{width}x{height} pixels, 1 to {MAX_SIDE} a side and {MAX_PIXELS} in all")
     offsets = tags.get(_OFFSETS, [])
@@ -80,6 +80,8 @@ def _layout(data: bytes) -> _Layout:
     missing = 2 * width * height - sum(max(0, min(size, len(data) - offset)) for offset, size in strips)
     if missing > 0 or len(strips) != len(offsets):
         raise JpegError("truncated", f"{width}x{height} words of 16 bits need {missing} more bytes")
+    if missing < 0:  # thousands of strips may name the same bytes, which are few
+        raise JpegError("too large", f"{-missing} bytes more than {width}x{height} words of 16 bits")
     return _Layout(width, height, order, strips)
 
 

@@ -69,15 +69,19 @@ def infer_interval(scan: bytes, geometry: Geometry) -> int:
     return chosen[0] if len(chosen) == 1 else 0
 
 
-def repair(runs: Sequence[Run], geometry: Geometry, interval: int) -> Repaired:
+def repair(runs: Sequence[Run], geometry: Geometry, interval: int, least: int = 0) -> Repaired:
     """Put the restart intervals of `runs` (by offset, not overlapping) in place and fill the gaps with grey.
 
     `interval` is the restart interval in MCUs. Markers only count to eight: a run whose place is not certain is given
-    up, so that nothing is ever shown where it was not seen.
+    up, so that nothing is ever shown where it was not seen. With fewer than `least` MCUs in place there is no scan:
+    whoever sends one packet a picture must not make us write thousands of intervals for each.
     """
     units = geometry.units
     total = -(-units // interval)
     found = _place(runs, total, smallest(interval, geometry.type))
+    lost_units = units - sum(min(interval, units - number * interval) for number in found)
+    if units - lost_units < least:
+        return Repaired(b"", lost_units, ())
     parts, missing = [], []
     for number in range(total):
         size = min(interval, units - number * interval)
@@ -87,7 +91,6 @@ def repair(runs: Sequence[Run], geometry: Geometry, interval: int) -> Repaired:
             piece = grey(size, geometry.type)
         parts.append(piece)
         parts.append(bytes((0xFF, 0xD0 + number % 8)))
-    lost_units = sum(size for _, size in missing)
     return Repaired(b"".join(parts[:-1]), lost_units, tuple(_regions(_spans(missing), geometry)))
 
 

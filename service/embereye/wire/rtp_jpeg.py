@@ -5,9 +5,11 @@ waiting; what a reorder window decides is only when a picture with gaps is given
 markers, a loss costs its restart intervals and no more.
 """
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from embereye.wire.interchange import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
 from embereye.wire.jpeg import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
@@ -24,11 +26,13 @@ MAX_PICTURE = 8 * 1024 * 1024  # bytes of one picture
 MAX_FRAGMENTS = 16_384  # of one picture
 MAX_INTERVALS = 16_384  # of one picture that are put in place one by one
 SEARCHED_PICTURES = 8  # of a sender, for restart markers that it does not mention
-SEARCHED_PARTS = 12  # of every later picture: the first row of one with 4,000 columns has fewer
+SEARCHED_ROWS = 2  # of every later picture, in rows of MCUs of mean size
+RUN = 6  # packets joined, from which on they are compared all at once
+RUNS = 64  # packets compared at once; the kernel joins no more
 USABLE = 0.5  # of a picture: with less there is nothing to be sure of
 WHOLE_FRAME = 0x3FFF  # restart count that says nothing about the place of an interval
 FIRST, LAST = 0x8000, 0x4000  # in the restart count: this packet begins, ends a chunk of whole intervals
-_FAST = struct.Struct(">HHIIII")  # RTP's fixed header, type-specific and offset, then type, Q, width, height
+FAST = struct.Struct(">HHIIII")  # RTP's fixed header, type-specific and offset, then type, Q, width, height
 MAIN = struct.Struct(">II")
 RESTART = struct.Struct(">HH")
 TABLES = struct.Struct(">BBH")
@@ -84,6 +88,11 @@ class _Frame:
     touched_ns: int = 0
     newer: int = 0  # packets of newer pictures since
 
+    def mark(self, offset: int, count: int) -> None:
+        """Take the restart count of the packet at `offset`."""
+        if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
+            self.chunks[offset] = count & WHOLE_FRAME
+
 
 class Depacketizer:
     """Takes the packets of one sender, returns pictures in order. Raises on no input.
@@ -116,7 +125,7 @@ class Depacketizer:
         frame = self._frame
         if frame is None or len(packet) <= frame.skip:
             return self._any(packet, now_ns)
-        lead, sequence, timestamp, ssrc, place, key = _FAST.unpack_from(packet)
+        lead, sequence, timestamp, ssrc, place, key = FAST.unpack_from(packet)
         reception = self.reception
         if (
             lead & ~MARKER != self._plain
@@ -128,6 +137,7 @@ class Depacketizer:
             or not frame.next
             or self._previous is not None
             or frame.held > MAX_PICTURE
+            or len(frame.parts) >= MAX_FRAGMENTS
         ):
             return self._any(packet, now_ns)
         # The next packet of the picture at hand: nearly all are, so this way is short.
@@ -135,10 +145,8 @@ class Depacketizer:
         reception.received += 1
         self._heard_ns = frame.touched_ns = now_ns
         skip = frame.skip
-        if skip > 20:
-            count = RESTART.unpack_from(packet, 20)[1]
-            if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
-                frame.chunks[frame.next] = count & WHOLE_FRAME
+        if skip > FAST.size:
+            frame.mark(frame.next, RESTART.unpack_from(packet, FAST.size)[1])
         payload = bytes(packet[skip:])
         frame.parts[frame.next] = payload
         frame.next += len(payload)
@@ -148,6 +156,66 @@ class Depacketizer:
             if frame.held == frame.end:
                 return self._finish(frame)
         return _NOTHING
+
+    def feed_joined(self, packets: memoryview, size: int, now_ns: int) -> Sequence[Picture]:
+        """Take packets of `size` bytes, the last may have less, one behind the other; otherwise as `feed`."""
+        pictures: list[Picture] = []
+        start, end = 0, len(packets)
+        while start < end:
+            taken = self._run(packets, start, size, now_ns) if end - start >= RUN * size else 0
+            if not taken:
+                taken = size
+                pictures += self.feed(packets[start : start + size], now_ns)
+            start += taken
+        return pictures
+
+    def _run(self, packets: memoryview, start: int, size: int, now_ns: int) -> int:
+        """Take as many packets as just go on with the picture at hand; returns their bytes."""
+        frame, reception = self._frame, self.reception
+        if frame is None or size <= frame.skip or self._previous is not None or not frame.next:
+            return 0
+        lead, sequence, timestamp, ssrc, place, key = FAST.unpack_from(packets, start)
+        if (
+            lead != self._plain
+            or sequence != (reception.extended + 1) & 0xFFFF
+            or (timestamp, ssrc, key) != (frame.timestamp, self.ssrc, frame.key)
+            or place & _OFFSET != frame.next
+            or frame.held > MAX_PICTURE
+            or len(frame.parts) >= MAX_FRAGMENTS
+        ):
+            return 0
+        step = size - frame.skip
+        count = min((len(packets) - start) // size, RUNS)
+        fields = _run_of(count, frame.skip - FAST.size, step).unpack_from(packets, start)
+        if (
+            fields[0::8] != (lead,) * count
+            or fields[1::8] != tuple(range(sequence, sequence + count))
+            or fields[2::8] != (timestamp,) * count
+            or fields[3::8] != (ssrc,) * count
+            or fields[4::8] != tuple(range(place, place + count * step, step))
+            or fields[5::8] != (key,) * count
+        ):
+            count = 1
+            while fields[8 * count : 8 * count + 6] == (
+                lead,
+                sequence + count,
+                timestamp,
+                ssrc,
+                place + count * step,
+                key,
+            ):
+                count += 1
+        if frame.skip > FAST.size:
+            for row, mark in enumerate(fields[6 : 8 * count : 8]):
+                frame.mark(frame.next + row * step, RESTART.unpack(mark)[1])
+        reception.extended += count
+        reception.received += count
+        self._heard_ns = frame.touched_ns = now_ns
+        taken = count * step
+        frame.parts.update(zip(range(frame.next, frame.next + taken, step), fields[7 : 8 * count : 8], strict=True))
+        frame.next += taken
+        frame.held += taken
+        return count * size
 
     def poll(self, now_ns: int) -> Sequence[Picture]:
         """The pictures whose missing packets are waited for no longer at `now_ns`."""
@@ -259,8 +327,7 @@ class Depacketizer:
         if offset in frame.parts:
             self.counts.duplicates += 1
             return pictures
-        if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
-            frame.chunks[offset] = count & WHOLE_FRAME
+        frame.mark(offset, count)
         part = bytes(payload[start:])
         frame.ordered = frame.ordered and offset == frame.next
         frame.parts[offset] = part
@@ -355,8 +422,8 @@ class Depacketizer:
         head = header(geometry, tables, interval)
         if not interval or not runs or geometry.units > MAX_INTERVALS * interval:
             return self._unusable(frame, head, runs, "packets were lost, and the sender uses no restart markers")
-        repaired = repair(runs, geometry, interval)
-        if repaired.lost_units > (1 - USABLE) * geometry.units:
+        repaired = repair(runs, geometry, interval, math.ceil(USABLE * geometry.units))
+        if not repaired.scan:
             share = 100 * repaired.lost_units / geometry.units
             return self._unusable(frame, head, runs, f"{share:.0f} % of a picture was lost")
         return Picture(head + repaired.scan + EOI, frame.timestamp, repaired.lost)
@@ -367,29 +434,20 @@ class Depacketizer:
         return Picture(head + beginning, frame.timestamp, usable=False)
 
     def _geometry(self, frame: _Frame) -> Geometry:
-        kind = frame.key >> 24 & ~EXTRA_FIELD
-        width, height = (frame.key >> 8 & 0xFF) * 8, (frame.key & 0xFF) * 8
         described = frame.described or self._described
-        given = (described.width, described.height) if described else self._size
-        for size, known in zip(given, (width, height), strict=True):
-            if not size and not known:
-                raise JpegError(
-                    "unsupported JPEG", "it is larger than 2040 pixels and nothing says how large: give its size"
-                )
-            # The header counts in units of 8 pixels, what is known exactly is better; FFmpeg's count wraps at 256.
-            if known and (size + 7) // 8 % 256 * 8 != known:
-                given = (0, 0)
-        geometry = Geometry(given[0] or width, given[1] or height, kind)
-        if max(geometry.width, geometry.height) > MAX_SIDE or geometry.width * geometry.height > MAX_PIXELS:
-            raise JpegError("too large", f"{geometry.width}x{geometry.height} pixels")
-        return geometry
+        return _geometry(frame.key, (described.width, described.height) if described else self._size)
 
     def _untold_interval(self, parts: Sequence[bytes], geometry: Geometry) -> int:
         """The restart interval of a whole scan whose sender does not mention that it has any: FFmpeg is one.
 
-        A sender has them or not, so only its first pictures are searched to their end.
+        A sender has them or not, so only its first pictures are searched to their end; of later ones the beginning and
+        one more part, another one each time.
         """
-        searched = parts if self.counts.pictures <= SEARCHED_PICTURES else parts[:SEARCHED_PARTS]
+        searched = parts
+        if self.counts.pictures > SEARCHED_PICTURES:
+            rows = geometry.units // geometry.columns
+            in_turn = parts[self.counts.pictures % len(parts)]
+            searched = [*parts[: 1 + SEARCHED_ROWS * len(parts) // rows], in_turn]
         if not any(RESTART_0 in part for part in searched):
             return 0
         interval = infer_interval(b"".join(parts), geometry)
@@ -407,6 +465,31 @@ class Depacketizer:
         if not tables:
             raise JpegError("unsupported JPEG", f"the quantization tables of Q {quality} have not come")
         return tables
+
+
+@lru_cache(maxsize=256)
+def _geometry(key: int, size: tuple[int, int]) -> Geometry:
+    """How a picture is cut whose packets say `key`, where `size` is known from elsewhere, 0: it is not."""
+    kind = key >> 24 & ~EXTRA_FIELD
+    width, height = (key >> 8 & 0xFF) * 8, (key & 0xFF) * 8
+    for given, known in zip(size, (width, height), strict=True):
+        if not given and not known:
+            raise JpegError(
+                "unsupported JPEG", "it is larger than 2040 pixels and nothing says how large: give its size"
+            )
+        # The header counts in units of 8 pixels, what is known exactly is better; FFmpeg's count wraps at 256.
+        if known and (given + 7) // 8 % 256 * 8 != known:
+            size = (0, 0)
+    geometry = Geometry(size[0] or width, size[1] or height, kind)
+    if max(geometry.width, geometry.height) > MAX_SIDE or geometry.width * geometry.height > MAX_PIXELS:
+        raise JpegError("too large", f"{geometry.width}x{geometry.height} pixels")
+    return geometry
+
+
+@lru_cache(maxsize=256)
+def _run_of(count: int, restart: int, step: int) -> struct.Struct:
+    """`count` packets one behind the other: FAST's fields, `restart` bytes of restart header, `step` of payload."""
+    return struct.Struct(">" + f"{FAST.format[1:]}{restart}s{step}s" * count)
 
 
 def _read_tables(payload: memoryview, start: int) -> tuple[int, bytes]:

@@ -1,10 +1,14 @@
 import asyncio
+import shutil
+import ssl
+import subprocess
 import time
 from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
+import uvloop
 
 from embereye.camera.shard import CameraShard
 from embereye.process.lifecycle import Tasks
@@ -44,6 +48,11 @@ async def eventually(condition, seconds=20.0):
         return value
 
 
+def pytest_asyncio_loop_factories(config, item):
+    """Shards run on uvloop, whose transports are not asyncio's."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
 @pytest.fixture
 async def running():
     """A started shard, with what it reported."""
@@ -64,3 +73,24 @@ async def running():
 
 def status_of(shard, camera, now_ns=None):
     return next(status for status in shard.devices(now_ns or time.time_ns()) if status.id == camera)
+
+
+class Presented(ssl.SSLContext):
+    """A server's context that knows where its certificate is."""
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """What a server presents; `path` is the certificate that its camera has signed itself."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+         "-subj", "/CN=camera", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", tmp_path / "key", "-out", tmp_path / "certificate"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = Presented(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
+    context.path = tmp_path / "certificate"
+    return context

@@ -1,4 +1,7 @@
-"""A gst-rtsp-server for tests, run by the system's Python: prints its port; arguments: [USER PASSWORD [basic]]."""
+"""A gst-rtsp-server for tests, run by the system's Python: prints its port, then a line for every receiver report.
+
+Arguments: [USER PASSWORD [basic]] [timeout=SECONDS], after which a session without a sign of life ends.
+"""
 
 import sys
 
@@ -15,6 +18,8 @@ LAUNCH = {
     "! jpegenc quality=50 ! rtpjpegpay name=pay0 pt=96 )",
     "/h264": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
     "! openh264enc gop-size=15 ! h264parse ! rtph264pay name=pay0 pt=97 )",
+    "/h265": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
+    "! x265enc speed-preset=ultrafast tune=zerolatency key-int-max=15 ! h265parse ! rtph265pay name=pay0 pt=97 )",
 }
 
 
@@ -34,8 +39,36 @@ def protect(server, user, password, basic):
     server.set_auth(methods)
 
 
+def tell_reports(media, told):
+    for number in range(media.n_streams()):
+        session = media.get_stream(number).get_rtpsession()
+        if session is not None and session not in told:
+            told.append(session)
+            session.connect("on-ssrc-active", lambda _, ssrc: print(f"report from {ssrc}", flush=True))
+
+
+def watch(server, seconds):
+    """Tell of reports, and end sessions that have lived for `seconds` without a sign of life."""
+    told = []
+
+    def connected(_, client):
+        client.connect("play-request", lambda _, context: tell_reports(context.media, told))
+        if seconds:
+            client.connect("new-session", lambda _, session: limit(session, seconds))
+
+    server.connect("client-connected", connected)
+    GLib.timeout_add(200, lambda: server.get_session_pool().cleanup() or True)
+
+
+def limit(session, seconds):
+    session.set_property("extra-timeout", 0)
+    session.set_timeout(seconds)
+
+
 def main():
     Gst.init(None)
+    options = [word for word in sys.argv[1:] if word.startswith("timeout=")]
+    sys.argv = [word for word in sys.argv if word not in options]
     server = GstRtspServer.RTSPServer()
     server.set_address("127.0.0.1")
     server.set_service("0")
@@ -50,6 +83,7 @@ def main():
                 Gst.Structure.from_string("user, media.factory.access=true, media.factory.construct=true")[0]
             )
         server.get_mount_points().add_factory(path, factory)
+    watch(server, int(options[0].partition("=")[2]) if options else 0)
     server.attach(None)
     print(server.get_bound_port(), flush=True)
     GLib.MainLoop().run()

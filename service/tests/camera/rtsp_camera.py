@@ -33,7 +33,7 @@ class RtspCamera:
 
     @contextlib.asynccontextmanager
     async def serving(self):
-        self.tasks = set()
+        self.tasks, self.writers = set(), []
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self.tls)
         self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
@@ -46,6 +46,7 @@ class RtspCamera:
 
     async def _connected(self, reader, writer):
         self.tasks.add(asyncio.current_task())
+        self.writers.append(writer)
         parser, player = RtspParser(), None
         try:
             while data := await reader.read(65536):
@@ -65,6 +66,11 @@ class RtspCamera:
                 player.cancel()
             with contextlib.suppress(Exception):
                 writer.close()
+
+    def hang_up(self):
+        """Break every connection as a camera does that restarts."""
+        for writer in self.writers:
+            writer.transport.abort()
 
     def _answer(self, item):
         given = self.answers.get(item.reason)

@@ -1,4 +1,8 @@
 import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +47,56 @@ def test_a_clip_that_a_crash_cut_off_is_recovered(tmp_path, cut):
     assert 10 <= clip.frames <= 12
     assert (clip.episode, clip.zone) == ("e1", "yard")
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_clip_that_a_full_disk_keeps_from_being_recovered_waits_for_the_next_start(tmp_path, monkeypatch, caplog):
+    recording = ClipSpool(tmp_path).begin(about(), frame(0))
+    recording.append(frame(1))
+    left = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(clip_spool, "FREE_BYTES", 2**60)
+    assert ClipSpool(tmp_path).waiting() == []
+    assert "waits for the next start: less than" in caplog.text
+    assert sorted(tmp_path.iterdir()) == left
+    monkeypatch.undo()
+    (clip,) = ClipSpool(tmp_path).waiting()
+    assert (clip.frames, clip.note) == (2, CUT)
+
+
+def test_a_folder_that_cannot_be_made_fails_every_clip_but_not_the_shard(tmp_path, caplog):
+    (tmp_path / "clips").write_text("a file")
+    spool = ClipSpool(tmp_path / "clips")
+    assert "cannot be read: File exists" in caplog.text
+    assert spool.waiting() == []
+    with pytest.raises(OSError, match="Not a directory"):
+        make_clip(spool)
+
+
+def test_a_file_system_that_ends_in_the_middle_of_a_frame_costs_that_clip_alone(tmp_path):
+    code = """
+import resource, sys
+from pathlib import Path
+from camera.clips import about, frame, make_clip
+from embereye.camera.clip_spool import ClipSpool
+
+spool = ClipSpool(Path(sys.argv[1]))
+make_clip(spool, count=5)
+recording = spool.begin(about("full"), frame(0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (3 * len(frame(0).jpeg), -1))
+try:
+    for number in range(1, 9):
+        recording.append(frame(number))
+except OSError as error:
+    print(error.strerror)
+sys.exit(7)
+"""
+    tests = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.returncode, done.stdout) == (7, "File too large\n"), done.stderr
+    found = {clip.device: clip.frames for clip in ClipSpool(tmp_path).waiting()}
+    assert found == {"gate": 5, "full": 2}
 
 
 def test_what_cannot_be_recovered_is_removed(tmp_path):

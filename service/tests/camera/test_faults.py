@@ -1,6 +1,10 @@
 """What one camera does wrong is that camera's alone."""
 
 import asyncio
+import itertools
+import random
+import socket
+import struct
 import time
 from pathlib import Path
 
@@ -10,8 +14,10 @@ import pytest
 
 from embereye.camera.decoding import Order
 from embereye.camera.mailbox import Tally
+from embereye.wire.radiometric import wrap
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
+from .test_rtp_source import free_port
 
 CALM = [f"calm-{number}" for number in range(4)]
 STEPS = 12
@@ -33,6 +39,23 @@ def scrambled(jpeg):
     return jpeg[:scan] + np.random.default_rng(2).integers(0, 255, 4000, dtype=np.uint8).tobytes() + b"\xff\xd9"
 
 
+def scans(jpeg, one, count):
+    """`jpeg` with `count` scans of its first component in place of its own."""
+    return jpeg[: jpeg.index(b"\xff\xda")] + one * count + b"\xff\xd9"
+
+
+def strips(count, size):
+    """A TIFF of one pixel in strips that all name the same bytes: `count` times `size` of them."""
+    whole = wrap(1, 1, bytes(size))
+    for tag, value in ((273, 0), (279, size)):
+        place = whole.index(struct.pack("<HHI", tag, 4, 1))
+        whole = whole[:place] + struct.pack("<HHII", tag, 4, count, len(whole)) + whole[place + 12 :]
+        whole += struct.pack("<I", value) * count
+    return whole
+
+
+SPECTRAL = b"\xff\xda\x00\x08\x01\x01\x00\x00\x00\x00\x00"
+SEQUENTIAL = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00\x00"
 BOMBS = {
     "65,500 pixels a side": resized(noisy_jpeg(), 65_500, 65_500),
     "the largest that is decoded, with nothing in it": resized(noisy_jpeg(), 6_300, 6_300),
@@ -40,6 +63,20 @@ BOMBS = {
     "one pixel": coded((1, 1)),
     "noise for a scan": scrambled(noisy_jpeg()),
     "nothing": b"",
+    "progressive, of endless scans": scans(coded((480, 640), cv2.IMWRITE_JPEG_PROGRESSIVE, 1), SPECTRAL, 5_000),
+    "sequential, of endless scans": scans(resized(noisy_jpeg(), 6_300, 6_300), SEQUENTIAL, 5_000),
+    "8 MB of junk": np.random.default_rng(3).bytes(8 * 1024 * 1024),
+    "8 MB and a byte": noisy_jpeg() + bytes(8 * 1024 * 1024),
+    "a gigabyte of strips": strips(8_000, 125_000),
+}
+REFUSED = {
+    "65,500 pixels a side": "too large",
+    "nothing": "not a JPEG",
+    "progressive, of endless scans": "too large",
+    "sequential, of endless scans": "too large",
+    "8 MB of junk": "not a JPEG",
+    "8 MB and a byte": "too large",
+    "a gigabyte of strips": "too large",
 }
 
 
@@ -57,8 +94,8 @@ async def step(shard, number, abuse):
     await eventually(lambda: all(box.ledger.analysed == number + 1 for box in boxes))
 
 
-async def watched(shard, abuse):
-    shard.apply(assignment(1, device("bad"), *map(device, CALM)))
+async def watched(shard, abuse, source=""):
+    shard.apply(assignment(1, device("bad", source), *map(device, CALM)))
     for number in range(STEPS):
         await step(shard, number, abuse)
     for camera in CALM:
@@ -72,6 +109,47 @@ async def test_a_camera_that_sends_bombs_disturbs_no_other(running, bomb):
     bad = running.shard._cameras["bad"].mailbox.ledger
     await eventually(lambda: not bad.waiting)
     assert bad.offered == bad.analysed + bad.shed.total() + bad.rejected.total() == 2 * STEPS
+    if bomb in REFUSED:
+        assert bad.rejected == {REFUSED[bomb]: 2 * STEPS}
+    else:
+        assert bad.analysed + bad.rejected["undecodable"]
+
+
+def packet(number, ssrc=7, payload=b"x", kind=1):
+    """An RTP packet that is a whole picture of 2,040 pixels a side, as it says."""
+    head = struct.pack(">BBHII", 0x80, 0x80 | 26, number & 0xFFFF, number * 90 & 0xFFFF_FFFF, ssrc)
+    return head + struct.pack(">I", 0) + bytes((kind, 50, 255, 255)) + payload
+
+
+CHANCE = random.Random(4)
+PACKETS = {
+    "one byte for 2,040 pixels a side": packet,
+    "markers for 16,384 intervals": lambda number: packet(
+        number, payload=struct.pack(">HH", 1, 0xFFFF) + b"\xff\xd0\xff\xd1" * 290, kind=65
+    ),
+    "sequence numbers at random": lambda _: packet(CHANCE.randrange(1 << 16)),
+    "another sender each": lambda number: packet(number, ssrc=CHANCE.randrange(1 << 32)),
+    "noise": lambda _: CHANCE.randbytes(300),
+}
+
+
+@pytest.mark.parametrize("kind", PACKETS)
+async def test_a_camera_that_sends_packets_no_picture_can_be_made_of_disturbs_no_other(running, kind):
+    port, shard, sent = free_port(), running.shard, itertools.count()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+
+        def abuse():
+            for _ in range(200):
+                sender.sendto(PACKETS[kind](next(sent)), ("127.0.0.1", port))
+
+        before = resident_kb()
+        await watched(shard, abuse, f"rtp://127.0.0.1:{port}")
+        bad = shard._cameras["bad"]
+        await eventually(lambda: bad.state.startswith(("no picture", "streaming")))
+    assert bad.mailbox.ledger.analysed == 0
+    assert bad.mailbox.ledger.offered == bad.mailbox.ledger.rejected["truncated"]
+    assert not status_of(shard, "bad").covered
+    assert resident_kb() - before < 64 * 1024
 
 
 async def test_a_camera_that_floods_disturbs_no_other(running):

@@ -6,7 +6,8 @@ import pytest
 
 from embereye.camera.sources.declared import SourceError, declared
 from embereye.camera.sources.http import HttpSource
-from embereye.camera.sources.source import keep_playing
+from embereye.camera.sources.intake import Intake
+from embereye.camera.sources.source import keep_playing, rest
 from embereye.process.backoff import Backoff
 
 from .conftest import eventually, noisy_jpeg
@@ -16,7 +17,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=--x\
 
 
 @contextlib.asynccontextmanager
-async def camera(*chunks, hold=False, requests=None):
+async def camera(*chunks, hold=False, requests=None, tls=None):
     """An HTTP server that answers every request with exactly these bytes, and then ends or falls silent."""
 
     async def answer(reader, writer):
@@ -31,7 +32,7 @@ async def camera(*chunks, hold=False, requests=None):
                 await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls)
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
@@ -39,7 +40,9 @@ async def camera(*chunks, hold=False, requests=None):
 
 
 def source(address, **options):
-    return HttpSource(declared(f"http://{address}/video.mjpg"), lambda: ("", ""), asyncio.Semaphore(1), **options)
+    return HttpSource(
+        declared(f"http://{address}/video.mjpg"), lambda: ("", ""), asyncio.Semaphore(1), Intake(), **options
+    )
 
 
 async def play(address, **options):
@@ -71,6 +74,9 @@ async def test_pictures_of_a_camera_come_through_and_its_state_says_streaming():
         (b"", "HTTP: "),
         (b"HTTP/1.1 200 OK\r\n" + b"X-Endless: y\r\n" * 200_000, "HTTP: "),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 2_000_000, "HTTP: "),
+        (OK[:-2] + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + A, "HTTP: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n" + A, "HTTP: "),
+        (OK + b"\n" * 8_000_000, "no picture in 10000 lines of what it sends"),
     ],
 )
 async def test_a_server_that_is_no_camera_is_told_in_one_sentence(answer, text):
@@ -130,7 +136,9 @@ async def test_credentials_are_sent_when_the_camera_asks_for_them_and_never_in_t
     async with camera(denied, requests=requests) as address:
         what = declared(f"http://{address}/v?x=1")
         with pytest.raises(SourceError, match="check the credentials"):
-            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1)).play(lambda _: None, lambda _: None)
+            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1), Intake()).play(
+                lambda _: None, lambda _: None
+            )
     assert len(requests) == 2
     assert "Authorization" not in requests[0]
     assert text in requests[1]
@@ -148,6 +156,70 @@ async def test_a_source_is_played_again_after_every_end_and_its_state_tells_why(
         with contextlib.suppress(asyncio.CancelledError):
             await player
     assert "failed: the source ended" in states
+
+
+async def test_a_certificate_of_the_cameras_own_is_refused_unless_that_is_allowed(certificate):
+    nobody, dials = lambda: ("", ""), asyncio.Semaphore(1)
+    async with camera(OK, b"--x\r\n\r\n" + A, tls=certificate) as address:
+        frames = []
+        with pytest.raises(SourceError, match=r"is not trusted: self.signed.*add tls=unverified to the query"):
+            await HttpSource(declared(f"https://{address}/v"), nobody, dials, Intake()).play(
+                frames.append, lambda _: None
+            )
+        assert not frames
+        what = declared(f"https://{address}/v?x=1&tls=unverified")
+        await HttpSource(what, nobody, dials, Intake()).play(frames.append, lambda _: None)
+    assert frames == [A]
+
+
+async def test_credentials_do_not_follow_a_redirect_away_from_tls(certificate):
+    denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    requests = []
+    async with camera(denied, requests=requests) as plain:
+        moved = f"HTTP/1.1 302 Found\r\nLocation: http://{plain}/v\r\nContent-Length: 0\r\n\r\n".encode()
+        async with camera(moved, tls=certificate) as address:
+            what = declared(f"https://{address}/v?tls=unverified")
+            with pytest.raises(SourceError, match="401"):
+                await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1), Intake()).play(
+                    lambda _: None, lambda _: None
+                )
+    assert len(requests) == 1
+
+
+async def test_a_stream_that_breaks_off_is_told_in_plain_words():
+    ok = OK[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+    async with camera(ok, b"%x\r\n" % (len(A) + 11), b"--x\r\n\r\n" + A) as address:
+        frames, _, reason = await play(address)
+    assert frames == [A]
+    assert reason == "the connection broke in the middle of its answer"
+
+
+@pytest.mark.parametrize(("settled", "grows"), [(0.0, False), (60.0, True)])
+async def test_a_source_that_ends_at_once_is_waited_for_longer_and_longer_unless_it_had_streamed(settled, grows):
+    class Flapping:
+        async def play(self, offer, tell):
+            offer(A)
+
+    states, backoff = [], Backoff(0.001, 0.001)
+    player = asyncio.ensure_future(
+        keep_playing("c", Flapping(), lambda *_: None, states.append, backoff, settled=settled)
+    )
+    await eventually(lambda: states.count("failed: the source ended") >= 3)
+    player.cancel()
+    assert (backoff.failures >= 3) == grows
+
+
+def test_whoever_keeps_the_event_loop_busy_has_a_fifth_of_it_and_a_camera_all_it_needs():
+    assert rest(0.0002) == 0.0
+    assert rest(0.1) == pytest.approx(0.4)
+
+
+async def test_a_camera_that_floods_is_left_unread_and_loses_nothing_by_it(monkeypatch):
+    monkeypatch.setattr("embereye.camera.sources.source.BURST_SECONDS", 0.0)
+    body = b"".join(b"--x\r\n\r\n" + jpeg + b"\r\n" for jpeg in (A, B) * 50)
+    async with camera(OK, body) as address:
+        frames, _, _ = await play(address)
+    assert frames == [A, B] * 50
 
 
 async def test_a_source_that_explodes_is_only_its_own_failure():

@@ -10,6 +10,7 @@ import pytest
 
 from embereye.camera.sources.datagrams import granted_buffer, open_port
 from embereye.camera.sources.declared import SourceError, declared
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import RtpSource
 from embereye.camera.sources.source import keep_playing
 from embereye.process.backoff import Backoff
@@ -36,7 +37,7 @@ async def listening(query="", address="", port=None):
     """A source that listens, what it offered and told, and a socket that sends to it."""
     port = port or free_port()
     frames, states = [], []
-    source = RtpSource(declared(f"rtp://{address}:{port}{query}"))
+    source = RtpSource(declared(f"rtp://{address}:{port}{query}"), Intake())
     player = asyncio.ensure_future(
         keep_playing("c", source, lambda *frame: frames.append(frame), states.append, Backoff(0.01, 0.02))
     )
@@ -174,20 +175,21 @@ async def test_a_port_flooded_with_garbage_costs_no_other_camera_a_picture():
     assert all(read_header(data).complete for data, _, _ in frames)
 
 
-async def test_datagrams_are_taken_whole_after_joining_has_been_given_up(monkeypatch):
-    monkeypatch.setattr("embereye.camera.sources.datagrams.SINGLES", 20)
+async def test_datagrams_of_all_sizes_joined_and_single_are_taken_for_what_they_are():
     jpegs = [noisy_jpeg(seed, (480, 640)) for seed in range(3)]
     async with listening() as (sender, frames, _):
         packetizer = Packetizer(9)
         for number, jpeg in enumerate(jpegs):
+            # The loop does not run meanwhile: what waits is one train of single and joined packets of many sizes.
             packets = packetizer.packets_of(read_scan(jpeg), 6000 * number)
-            if number < 2:
-                for packet in packets:
+            joined = len(packets[0]).to_bytes(2, "little")
+            for start in range(0, len(packets), 9):
+                sender.sendmsg([b"".join(packets[start : start + 5])], [(socket.IPPROTO_UDP, UDP_SEGMENT, joined)])
+                for packet in packets[start + 5 : start + 9]:
+                    sender.send(b"no packet")
+                    sender.send(b"")
                     sender.send(packet)
-            else:
-                for start in range(0, len(packets), 40):
-                    size = len(packets[start]).to_bytes(2, "little")
-                    sender.sendmsg([b"".join(packets[start : start + 40])], [(socket.IPPROTO_UDP, UDP_SEGMENT, size)])
+                    sender.send(bytes(60_000))
             await eventually(lambda number=number: len(frames) == number + 1)
     assert [pixels(data) for data, _, _ in frames] == [pixels(jpeg) for jpeg in jpegs]
 

@@ -9,7 +9,10 @@ import cv2
 import numpy as np
 import pytest
 
+from embereye.camera.sources import rtsp
 from embereye.camera.sources.declared import SourceError, declared
+from embereye.camera.sources.dials import Dials
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtsp import RtspSource
 from embereye.wire.jpeg import read_header
 
@@ -31,13 +34,25 @@ def missing():
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 
 
+class Address(str):
+    """Where a server listens; `said` is what it prints."""
+
+    __slots__ = ("said",)
+
+    def __new__(cls, text, said):
+        address = super().__new__(cls, text)
+        address.said = said
+        return address
+
+
 @contextlib.asynccontextmanager
 async def serving(*arguments):
     server = await asyncio.create_subprocess_exec(
         PYTHON, str(SERVER), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        yield f"127.0.0.1:{(await asyncio.wait_for(server.stdout.readline(), 20)).decode().strip()}"
+        address = f"127.0.0.1:{(await asyncio.wait_for(server.stdout.readline(), 20)).decode().strip()}"
+        yield Address(address, server.stdout)
     finally:
         server.kill()
         await server.wait()
@@ -45,7 +60,7 @@ async def serving(*arguments):
 
 async def play(address, path, user="", password="", pictures=5):
     frames, states = [], []
-    source = RtspSource(declared(f"rtsp://{address}{path}"), lambda: (user, password), asyncio.Semaphore(1))
+    source = RtspSource(declared(f"rtsp://{address}{path}"), lambda: (user, password), Dials(1), Intake())
     player = asyncio.ensure_future(source.play(lambda *frame: frames.append(frame), states.append))
     await eventually(lambda: len(frames) >= pictures or player.done(), 40)
     player.cancel()
@@ -79,6 +94,26 @@ async def test_jpeg_comes_over_tcp_and_udp_with_static_and_dynamic_payload_types
     assert (steps > 0).all()
 
 
+@pytest.mark.parametrize("query", ["", "?transport=udp"])
+async def test_the_camera_hears_our_receiver_reports(query, monkeypatch):
+    monkeypatch.setattr(rtsp, "REPORT_SECONDS", 0.2)
+    async with serving() as address:
+        source = RtspSource(declared(f"rtsp://{address}/jpeg{query}"), lambda: ("", ""), Dials(1), Intake())
+        player = asyncio.ensure_future(source.play(lambda *_: None, lambda _: None))
+        said = [await asyncio.wait_for(address.said.readline(), 20) for _ in range(3)]
+        player.cancel()
+        await asyncio.gather(player, return_exceptions=True)
+    assert all(line.startswith(b"report from ") for line in said)
+
+
+async def test_a_session_that_would_soon_end_is_kept_alive(monkeypatch):
+    monkeypatch.setattr(rtsp, "REPORT_SECONDS", 1e9)  # reports are signs of life, too
+    async with serving("timeout=1") as address:
+        frames, _, reason = await play(address, "/jpeg?transport=udp", pictures=100)
+    assert not reason
+    assert len(frames) >= 100
+
+
 @pytest.mark.parametrize("method", ["basic", "digest"])
 async def test_a_guarded_camera_is_opened_with_its_credentials_and_refuses_others(method):
     async with serving("me", "secret", method) as address:
@@ -98,12 +133,12 @@ async def test_a_path_that_is_not_there_is_told():
     assert "404" in reason
 
 
-@pytest.mark.parametrize("guard", [(), ("me", "secret")])
-async def test_h264_is_decoded_by_the_player(guard):
+@pytest.mark.parametrize(("path", "guard"), [("/h264", ()), ("/h264", ("me", "secret")), ("/h265", ())])
+async def test_h264_and_h265_are_decoded_by_the_player(path, guard):
     async with serving(*guard) as address:
-        frames, _, reason = await play(address, "/h264", *guard, pictures=3)
+        frames, _, reason = await play(address, path, *guard, pictures=3)
     if "404" in reason or "503" in reason:
-        pytest.skip("GStreamer has no H.264 encoder")
+        pytest.skip(f"GStreamer has no encoder for {path}")
     assert not reason
     assert is_test_picture(frames[-1][0])
 
@@ -111,7 +146,7 @@ async def test_h264_is_decoded_by_the_player(guard):
 async def test_a_camera_that_is_killed_is_told(tmp_path):
     async with serving() as address:
         frames, states = [], []
-        source = RtspSource(declared(f"rtsp://{address}/jpeg"), lambda: ("", ""), asyncio.Semaphore(1), stall=1.0)
+        source = RtspSource(declared(f"rtsp://{address}/jpeg"), lambda: ("", ""), Dials(1), Intake(), stall=1.0)
         player = asyncio.ensure_future(source.play(lambda *frame: frames.append(frame), states.append))
         await eventually(lambda: frames)
     with pytest.raises(SourceError):

@@ -1,26 +1,26 @@
 import asyncio
 import contextlib
-import shutil
-import ssl
-import subprocess
 
 import pytest
 
 from embereye.camera.sources import rtsp
 from embereye.camera.sources.declared import SourceError, declared
+from embereye.camera.sources.dials import Dials
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtsp import RtspSource
 from embereye.wire.jpeg import read_header
 
 from .conftest import eventually
 from .rtsp_camera import SDP, RtspCamera
 
+PLAYING = b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\n\r\n"
 UNAUTHORIZED = b"RTSP/1.0 401 Unauthorized\r\nCSeq: {CSEQ}\r\n"
 
 
 def source(camera, query="", scheme="rtsp", user="", password="", **options):
     what = declared(f"{scheme}://{camera.address}/live{query}")
     options = {"dial": 2.0, "stall": 2.0} | options
-    return RtspSource(what, lambda: (user, password), asyncio.Semaphore(1), **options)
+    return RtspSource(what, lambda: (user, password), Dials(1), Intake(), **options)
 
 
 async def play(opened, pictures=3):
@@ -47,7 +47,7 @@ async def test_pictures_come_by_the_transport_that_is_declared(query, way):
     assert not reason
     assert read_header(frames[0]).complete
     assert camera.transports == [way]
-    assert [states[0], states[-1]] == ["connecting", "streaming"]
+    assert states[-1] == "streaming"
     assert [item.reason for item in camera.requests] == ["OPTIONS", "DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]
     assert camera.requests[3].header("session") == "4711"
 
@@ -121,6 +121,9 @@ async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_whil
         ({"DESCRIBE": b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\nContent-Length: 999999999\r\n\r\n"}, "Content-Length"),
         ({"DESCRIBE": b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\nContent-Length: 500\r\n\r\nv=0"}, "no answer to DESCRIBE"),
         ({"SETUP": b""}, "no answer to SETUP within 0.3 s"),
+        ({"PLAY": PLAYING + b"$\x00\xff\xffhalf a packet"}, "it plays, but no packet came within 0.3 s; trying UDP"),
+        ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"\x01" * 70_000}, "RTSP: no RTSP in 65536 bytes"),
+        ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"A" * 70_000}, "RTSP: its headers do not end within 16384 bytes"),
         ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: http://else/\r\n\r\n"},
          'redirected to "http://else/", which cannot be followed'),
         ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: rtsp://a:b@[\r\n\r\n"}, 'redirected to "["'),
@@ -128,7 +131,7 @@ async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_whil
 )  # fmt: skip
 async def test_what_a_camera_does_wrong_is_told_in_a_sentence(answers, text):
     async with RtspCamera(answers=answers).serving() as camera:
-        frames, _, reason = await play(source(camera, user="me", password="secret", dial=0.3))
+        frames, _, reason = await play(source(camera, user="me", password="secret", dial=0.3, stall=0.3))
     assert text in reason
     assert "secret" not in reason
     assert not frames
@@ -186,6 +189,16 @@ async def test_a_stream_that_stops_is_given_up(options, text):
     assert reason == text
 
 
+async def test_a_camera_that_floods_is_left_unread_and_goes_on_afterwards(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(rtsp, "rest", lambda spent: pauses.append(spent) or 0.001)
+    async with RtspCamera(pictures=20).serving() as camera:
+        frames, _, reason = await play(source(camera), pictures=20)
+    assert len(frames) == 20
+    assert not reason
+    assert len(pauses) > 5
+
+
 async def test_a_session_that_the_camera_has_forgotten_is_given_up():
     answers = {"GET_PARAMETER": b"RTSP/1.0 454 Session Not Found\r\nCSeq: {CSEQ}\r\n\r\n"}
     async with RtspCamera(answers=answers, timeout=1).serving() as camera:
@@ -200,23 +213,14 @@ async def test_a_camera_that_nobody_answers_for_is_told():
     assert reason.startswith("cannot connect: ")
 
 
-@pytest.fixture
-def certificate(tmp_path):
-    if not shutil.which("openssl"):
-        pytest.skip("openssl is not installed")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-         "-subj", "/CN=camera", "-keyout", tmp_path / "key", "-out", tmp_path / "certificate"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
-    return context
-
-
-async def test_a_stream_is_taken_over_tls_with_the_cameras_own_certificate(certificate):
+@pytest.mark.parametrize(("query", "trusted"), [("?tls=unverified", False), ("", True)])
+async def test_a_stream_is_taken_over_tls_if_its_certificate_is_trusted_or_need_not_be(
+    certificate, query, trusted, monkeypatch
+):
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
     async with RtspCamera(tls=certificate).serving() as camera:
-        frames, _, reason = await play(source(camera, scheme="rtsps"))
+        frames, _, reason = await play(source(camera, query, scheme="rtsps"))
         assert frames
         assert not reason
         _, _, reason = await play(source(camera))
@@ -224,6 +228,22 @@ async def test_a_stream_is_taken_over_tls_with_the_cameras_own_certificate(certi
     async with RtspCamera().serving() as camera:
         _, _, reason = await play(source(camera, scheme="rtsps", dial=0.5))
     assert reason.startswith("cannot connect")
+
+
+async def test_a_certificate_of_the_cameras_own_is_refused_with_the_remedy_before_anything_is_asked(certificate):
+    async with RtspCamera(tls=certificate).serving() as camera:
+        _, _, reason = await play(source(camera, scheme="rtsps", user="me", password="secret"))
+    assert reason.startswith("its certificate is not trusted: self")
+    assert reason.endswith("add tls=unverified to the query")
+    assert not camera.requests
+
+
+async def test_h264_is_not_fetched_over_tls_without_proof_unless_that_is_allowed(certificate, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
+    sdp = SDP.replace("26\r\n", "96\r\na=rtpmap:96 H264/90000\r\n")
+    async with RtspCamera(sdp=sdp, tls=certificate).serving() as camera:
+        _, _, reason = await play(source(camera, scheme="rtsps"))
+    assert "proves no certificate: add tls=unverified" in reason
 
 
 async def test_h264_is_handed_to_the_player_with_the_password_off_the_command_line(monkeypatch):

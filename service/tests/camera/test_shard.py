@@ -205,6 +205,7 @@ async def test_load_counts_what_waits_and_how_long(running):
     camera = shard._cameras["c1"]
     camera.work = lambda frame: gate.wait(10)
     push(shard, "c1", noisy_jpeg())
+    await eventually(lambda: not camera.mailbox.waiting)
     push(shard, "c1", noisy_jpeg())
     load = shard.load()
     assert load.queue_depth == 2

@@ -2,7 +2,10 @@ import asyncio
 import base64
 import socket
 
+from aiohttp import web
+
 from embereye.camera.sources.credentials import VARIABLE
+from embereye.process.http_server import bound_port, serve_http
 from embereye.wire.packetize import Packetizer, read_scan
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
@@ -28,13 +31,68 @@ async def test_a_camera_that_sends_rtp_is_covered_and_its_unusable_pictures_are_
     assert status.ledger.rejected["truncated"] == 1
 
 
+def secret(folder, password):
+    (folder / "gate").mkdir(exist_ok=True)
+    (folder / "gate" / "username").write_text("me")
+    (folder / "gate" / "password").write_text(password)
+    return "Basic " + base64.b64encode(f"me:{password}".encode()).decode()
+
+
+async def test_a_password_that_changes_while_its_camera_streams_is_used_once_it_has_to_connect_again(
+    running, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    old = secret(tmp_path, "old")
+    denied = b'RTSP/1.0 401 Unauthorized\r\nCSeq: {CSEQ}\r\nWWW-Authenticate: Basic realm="c"\r\n\r\n'
+    async with RtspCamera(answers={"DESCRIBE": [denied, None] * 9}).serving() as camera:
+        running.shard.apply(assignment(1, device("c1", f"rtsp://{camera.address}/live", credentials="gate")))
+        await eventually(lambda: status_of(running.shard, "c1").covered)
+        new = secret(tmp_path, "new")
+        seen = status_of(running.shard, "c1").ledger.offered
+        await eventually(lambda: status_of(running.shard, "c1").ledger.offered > seen + 5)
+        said = {item.header("authorization") for item in camera.requests}
+        assert said == {"", old}
+        camera.requests.clear()
+        camera.hang_up()
+        await eventually(lambda: any(item.reason == "PLAY" for item in camera.requests))
+    assert {item.header("authorization") for item in camera.requests} == {"", new}
+
+
+async def test_a_web_camera_is_asked_with_the_password_of_the_day(running, tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    allowed, heard = [secret(tmp_path, "old")], []
+
+    async def answer(request):
+        heard.append(request.headers.get("Authorization"))
+        if heard[-1] != allowed[0]:
+            return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="c"'})
+        response = web.StreamResponse(headers={"Content-Type": "multipart/x-mixed-replace; boundary=x"})
+        await response.prepare(request)
+        while heard[-1] == allowed[0]:
+            await response.write(b"--x\r\n\r\n" + noisy_jpeg(len(heard)) + b"\r\n")
+            await asyncio.sleep(0.01)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/v", answer)
+    server = await serve_http(app, "127.0.0.1", 0)
+    running.shard.apply(assignment(1, device("c1", f"http://127.0.0.1:{bound_port(server)}/v", credentials="gate")))
+    await eventually(lambda: status_of(running.shard, "c1").covered)
+    allowed[0] = "Basic " + base64.b64encode(b"me:new").decode()
+    await eventually(lambda: "HTTP 401 Unauthorized: check the credentials" in status_of(running.shard, "c1").state)
+    seen = status_of(running.shard, "c1").ledger.offered
+    secret(tmp_path, "new")
+    await eventually(lambda: status_of(running.shard, "c1").ledger.offered > seen)
+    allowed[0] = ""
+    running.shard.apply(assignment(2))
+    await server.cleanup()
+
+
 async def test_a_secret_opens_a_camera_and_a_new_password_is_used_at_the_next_connection(
     running, tmp_path, monkeypatch
 ):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    (tmp_path / "gate").mkdir()
-    (tmp_path / "gate" / "username").write_text("me")
-    (tmp_path / "gate" / "password").write_text("old")
+    old = secret(tmp_path, "old")
     denied = b'RTSP/1.0 401 Unauthorized\r\nCSeq: {CSEQ}\r\nWWW-Authenticate: Basic realm="c"\r\n\r\n'
     async with RtspCamera(answers={"DESCRIBE": denied}).serving() as camera:
 
@@ -43,9 +101,9 @@ async def test_a_secret_opens_a_camera_and_a_new_password_is_used_at_the_next_co
 
         running.shard.apply(assignment(1, device("c1", f"rtsp://{camera.address}/live", credentials="gate")))
         await eventually(lambda: "check the credentials" in status_of(running.shard, "c1").reason)
-        assert "Basic " + base64.b64encode(b"me:old").decode() in said()
-        (tmp_path / "gate" / "password").write_text("a-new-one")
-        await eventually(lambda: "Basic " + base64.b64encode(b"me:a-new-one").decode() in said())
+        assert old in said()
+        new = secret(tmp_path, "a-new-one")
+        await eventually(lambda: new in said())
         camera.answers.clear()
         await eventually(lambda: status_of(running.shard, "c1").covered)
         assert "a-new-one" not in str(status_of(running.shard, "c1"))

@@ -1,9 +1,13 @@
 import asyncio
+import shutil
+import signal
+import subprocess
 
 import cv2
 import numpy as np
 import pytest
 
+from embereye.camera.sources import video
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.source import keep_playing
 from embereye.camera.sources.video import FileSource
@@ -55,6 +59,43 @@ async def test_a_player_that_is_killed_is_started_again(clip):
     seen = len(frames)
     await eventually(lambda: len(frames) > seen)
     assert source.process is not killed
+    player.cancel()
+    await asyncio.gather(player, return_exceptions=True)
+
+
+@pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg is not installed")
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+async def test_a_file_of_another_codec_is_decoded_by_the_player(codec, tmp_path):
+    path = tmp_path / "clip.mp4"
+    command = [
+        "ffmpeg", "-v", "error", "-nostdin", "-f", "lavfi", "-i", "color=red:size=160x120:rate=30", "-frames:v", "5",
+        "-c:v", codec, "-preset", "ultrafast", str(path),
+    ]  # fmt: skip
+    if (await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False)).returncode:
+        pytest.skip(f"ffmpeg has no {codec}")
+    frames, states = [], []
+    player = asyncio.ensure_future(FileSource(str(path), asyncio.Semaphore(1)).play(frames.append, states.append))
+    await eventually(lambda: len(frames) > 6)
+    player.cancel()
+    await asyncio.gather(player, return_exceptions=True)
+    picture = cv2.imdecode(np.frombuffer(frames[6], np.uint8), cv2.IMREAD_COLOR)
+    assert picture.shape == (120, 160, 3)
+    assert np.abs(picture.reshape(-1, 3).mean(0) - (0, 0, 254)).max() < 8
+
+
+async def test_a_player_that_hangs_is_killed_and_started_again(clip, monkeypatch):
+    monkeypatch.setattr(video, "STALL_SECONDS", 0.3)
+    source, frames, states = FileSource(str(clip), asyncio.Semaphore(1)), [], []
+    player = asyncio.ensure_future(
+        keep_playing("c", source, lambda data, *_: frames.append(data), states.append, Backoff(0.01, 0.02))
+    )
+    await eventually(lambda: frames)
+    hung = source.process
+    hung.send_signal(signal.SIGSTOP)
+    await eventually(lambda: "failed: no frame within 0.3 s" in states)
+    assert hung.returncode == -signal.SIGKILL
+    seen = len(frames)
+    await eventually(lambda: len(frames) > seen)
     player.cancel()
     await asyncio.gather(player, return_exceptions=True)
 

@@ -27,6 +27,23 @@ def test_what_is_not_acknowledged_is_still_there_after_a_restart(tmp_path: Path)
     assert len(again) == 1
 
 
+@pytest.mark.parametrize("content", [b"this is no database, whatever its name says" * 100, None])
+def test_a_file_that_cannot_be_used_keeps_no_alarm_back(
+    tmp_path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "s.spool"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    spool = Spool(path)
+    spool.put(report("a"))
+    assert ids(spool) == ["a"]
+    spool.acknowledge(["a"])
+    assert not len(spool)
+    assert f"{path} cannot be used: " in caplog.text
+
+
 def test_a_later_report_of_the_same_episode_and_level_replaces_the_earlier_one() -> None:
     spool = Spool(None)
     spool.put(report("e-1", level=Level.LEVEL_PRE_ALARM))

@@ -5,6 +5,8 @@ import socket
 import pytest
 
 from embereye.camera.sources.declared import declared
+from embereye.camera.sources.dials import Dials
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import RtpSource
 from embereye.camera.sources.rtsp import RtspSource
 from embereye.process.lifecycle import UserError
@@ -50,7 +52,7 @@ async def test_cameras_are_sent_to_ports_of_their_own():
     stop = asyncio.Event()
     sender = asyncio.ensure_future(send_rtp(await cameras("a", "b"), "127.0.0.1", port, stop))
     for number in (0, 2):
-        frames = await first_frames(RtpSource(declared(f"rtp://127.0.0.1:{port + number}")))
+        frames = await first_frames(RtpSource(declared(f"rtp://127.0.0.1:{port + number}"), Intake()))
         assert (read_header(frames[0]).width, read_header(frames[0]).complete) == (160, True)
     stop.set()
     await sender
@@ -59,7 +61,7 @@ async def test_cameras_are_sent_to_ports_of_their_own():
 @pytest.mark.parametrize("query", ["", "?transport=udp"])
 async def test_cameras_are_served_by_rtsp_over_tcp_and_udp(query):
     async with rtsp_server("a") as address:
-        source = RtspSource(declared(f"rtsp://{address}/a{query}"), lambda: ("", ""), asyncio.Semaphore(1))
+        source = RtspSource(declared(f"rtsp://{address}/a{query}"), lambda: ("", ""), Dials(1), Intake())
         frames = await first_frames(source)
     assert len(set(frames)) == 3
     assert all(read_header(frame).complete for frame in frames)

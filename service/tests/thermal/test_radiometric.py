@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from embereye.thermal.radiometric import RadiometricWatch, to_celsius
+from embereye.thermal.radiometric import RadiometricWatch, looks_swapped, to_celsius
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Level, Radiometry
 
@@ -43,6 +43,25 @@ def test_a_quiet_room_is_clear_and_seen():
     found = run(RadiometricWatch(HeatThresholds()), [centikelvin(room()) for _ in range(90)])
     assert {each.assessment.level for each in found} == {Level.LEVEL_CLEAR}
     assert not any(each.fault for each in found)
+
+
+@pytest.mark.parametrize("hottest", [None, 21.5, 300.0])
+def test_words_in_the_wrong_order_are_no_fire_and_no_all_clear(hottest):
+    pictures = [centikelvin(room(hottest=hottest)) for _ in range(30)]
+    found = run(RadiometricWatch(HeatThresholds()), [words.byteswap() for words in pictures])
+    assert all("bytes of its 16-bit words are swapped" in each.fault for each in found)
+    assert max(each.assessment.level for each in found) <= Level.LEVEL_CLEAR
+    found = run(RadiometricWatch(HeatThresholds()), pictures)
+    assert not any(each.fault for each in found)
+
+
+@pytest.mark.parametrize("words", [
+    np.full(SHAPE, 0x7500, np.uint16), np.full((120, 1), 0x1234, np.uint16), np.zeros(SHAPE, np.uint16),
+    (RNG.integers(100, 120, SHAPE) * 256).astype(np.uint16),
+    RNG.integers(0, 65_536, SHAPE).astype(np.uint16),
+])  # fmt: skip
+def test_nothing_is_concluded_about_the_order_of_bytes_that_look_alike_both_ways(words):
+    assert not looks_swapped(words)
 
 
 def test_the_scale_is_the_cameras_own():

@@ -77,6 +77,15 @@ def test_a_progressive_picture_of_endless_scans_is_refused():
         read_header(data[:-2] + b"\xff\xda\x00\x08\x01\x01\x00\x00\x00\x00" * 200 + b"\xff\xd9")
 
 
+def test_a_sequential_picture_of_endless_scans_is_refused():
+    data = encoded(64, 48)
+    scan = data.index(b"\xff\xda")
+    one = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00" + b"\x00"
+    assert read_header(data[:scan] + one * 100 + b"\xff\xd9").complete
+    with pytest.raises(JpegError, match="scans"):
+        read_header(data[:scan] + one * 101 + b"\xff\xd9")
+
+
 @given(st.one_of(st.binary(max_size=300), st.binary(max_size=300).map(lambda tail: b"\xff\xd8\xff" + tail)))
 def test_any_bytes_give_a_header_or_a_jpeg_error(data):
     with suppress(JpegError):

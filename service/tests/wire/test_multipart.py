@@ -29,6 +29,12 @@ def stream(parts, delimiter=b"--frame", newline=b"\r\n", headers=(b"Content-Type
     return b"".join(blocks)
 
 
+def sized(parts, *lengths):
+    """The stream of `parts` with a Content-Length each: true unless `lengths` gives another one."""
+    told = [*lengths, *map(len, parts[len(lengths) :])]
+    return b"".join(stream([p], headers=(b"content-length: %d" % n,)) for p, n in zip(parts, told, strict=True))
+
+
 @pytest.mark.parametrize(
     ("content_type", "boundary"),
     [
@@ -57,6 +63,7 @@ def test_a_boundary_is_read_from_every_spelling(content_type, boundary):
         pytest.param(TYPE, stream([A, B], newline=b"\n"), id="LF only"),
         pytest.param(TYPE, stream([A, B], headers=(b"Content-Length: 3",)), id="Content-Length too small"),
         pytest.param(TYPE, stream([A, B], headers=(b"Content-Length: 999999",)), id="Content-Length too large"),
+        pytest.param(TYPE, sized([A, B]), id="Content-Length that is true"),
         pytest.param(TYPE, stream([A, B], headers=()), id="no headers"),
         pytest.param(TYPE, b"junk\r\n\r\n" + stream([A]) + b"more\n\xff\n" + stream([B]), id="junk between parts"),
         pytest.param(TYPE, stream([b"\r\n" + A, A[:0], B]), id="empty lines and empty parts"),
@@ -75,6 +82,26 @@ def test_a_picture_is_handed_over_before_the_next_boundary_has_come():
 
 def test_a_picture_cut_short_by_the_next_boundary_is_told_as_it_came():
     assert parse(stream([A[:-40], B])) == [A[:-40], B]
+
+
+@pytest.mark.parametrize("told", [3, len(B) - 1, len(B) + 1, len(B) + 40, 10**7, 10**12])
+def test_a_length_that_was_true_before_and_is_not_any_more_costs_no_picture(told):
+    data = sized([A, A], len(A), len(A)) + sized([B, A, B], told)
+    data += stream([A] * 20)  # what is waited for in vain has come by then
+    assert parse(data)[:5] == [A, A, B, A, B]
+    assert parse(data, cuts=range(11, len(data), 11))[:5] == [A, A, B, A, B]
+
+
+def test_a_picture_cut_short_whose_length_promised_more_is_told_as_it_came():
+    data = sized([A, A[:-40], B, A], len(A), len(A))
+    assert parse(data) == parse(data, cuts=range(1, len(data))) == [A, A[:-40], B, A]
+
+
+def test_a_picture_of_a_length_that_is_believed_is_handed_over_once_its_last_byte_is_there():
+    data = sized([A, B])
+    parser = MultipartParser(TYPE)
+    assert parser.feed(data[:-3]) == [A]
+    assert parser.feed(data[-3:-2]) == [B]
 
 
 def test_a_part_that_is_no_picture_ends_at_the_next_boundary():
@@ -102,8 +129,20 @@ def test_an_endless_header_line_is_given_up():
     assert parser.buffered < 2 * MAX_HEADERS
 
 
+@pytest.mark.parametrize("junk", [b"\n", b"a\n", b"--frame\r\n\r\n", b"X: y\r\n\r\n", b"\n--"])
+def test_a_stream_of_short_lines_is_looked_at_no_further(junk):
+    parser = MultipartParser(TYPE)
+    assert parser.feed(stream([A])) == [A]
+    assert not parser.astray
+    parser.feed(junk * 20_000)
+    assert parser.astray
+    assert parser.feed(stream([A])) == []
+    assert not parser.buffered
+
+
 PIECES = st.sampled_from(
     [b"--frame", b"--", b"-", b"\r\n", b"\n", b"\r", b"\xff\xd8", b"\xff\xd9", b"Content-Type: image/jpeg",
+     b"\r\n--frame\r\nContent-Length: %d\r\n\r\n" % len(A), b"Content-Length: %d\r\n" % len(B),
      b"--frame--", b"fra", b"\xff\xda\x00\x02", b"\xff\xe0\x00\x05", b"x" * 90, b" ", A, B, A[:100]]
 )  # fmt: skip
 

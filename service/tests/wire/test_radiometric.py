@@ -24,6 +24,18 @@ def big_endian(words):
     return b"MM\0*" + struct.pack(">IH", 8, 4) + entries + bytes(4) + words.astype(">u2").tobytes()
 
 
+def many_strips(count, size):
+    """A picture of one pixel in strips that all name the same bytes."""
+    whole = wrap(1, 1, bytes(size))
+    at = len(whole)
+    for tag, kind, value in ((273, 4, 0), (279, 4, size)):
+        place = whole.index(struct.pack("<HHI", tag, kind, 1))
+        whole = whole[:place] + struct.pack("<HHII", tag, kind, count, at) + whole[place + 12 :]
+        whole += struct.pack("<I", value) * count
+        at = len(whole)
+    return whole
+
+
 @pytest.mark.parametrize("make", [by_opencv, big_endian, lambda words: wrap(160, 120, words.astype("<u2").tobytes())])
 def test_a_tiff_gives_back_its_words(make):
     data = make(WORDS)
@@ -43,6 +55,12 @@ def test_other_programs_read_what_raw_words_are_wrapped_in():
     [
         (wrap(160, 120, WORDS.tobytes()[:-2]), "truncated: 160x120 words of 16 bits need 2 more bytes"),
         (wrap(0, 120, b""), "too large: 0x120 pixels"),
+        (wrap(160, 120, WORDS.tobytes() + b"ab"), "too large: 2 bytes more than 160x120 words of 16 bits"),
+        (
+            wrap(160, 120, WORDS.tobytes()).replace(struct.pack("<HHI", 256, 4, 1), struct.pack("<HHI", 256, 4, 0)),
+            "too large: 0x120 pixels",
+        ),
+        (many_strips(8_000, 1_000_000), "too large: 7999999998 bytes more than 1x1 words"),
         (wrap(2**31, 2**31, b"ab"), "too large"),
         (by_opencv(WORDS, compression=5), "unsupported TIFF: compression [5], not 1"),
         (cv2.imencode(".tiff", WORDS.astype(np.uint8))[1].tobytes(), "unsupported TIFF: bits [8], not 16"),

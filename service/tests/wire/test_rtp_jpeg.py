@@ -13,7 +13,7 @@ from embereye.wire.interchange import Geometry, quantization
 from embereye.wire.jpeg import JpegError, read_header
 from embereye.wire.packetize import Packetizer, read_scan
 from embereye.wire.restart import grey, smallest
-from embereye.wire.rtp_jpeg import DEADLINE_NS, TAKEOVER_NS, WINDOW, Depacketizer
+from embereye.wire.rtp_jpeg import DEADLINE_NS, MAX_FRAGMENTS, TAKEOVER_NS, WINDOW, Depacketizer
 
 MS = 1_000_000
 SAMPLING = {0: 0x211111, 1: 0x221111}
@@ -395,6 +395,32 @@ def test_one_sender_cannot_make_us_keep_more_than_a_bound():
     assert receiver.counts.malformed > 0
 
 
+def test_a_picture_of_single_bytes_is_refused_before_they_fill_the_memory():
+    receiver = Depacketizer()
+    for number in range(MAX_FRAGMENTS + 100):
+        head = struct.pack(">BBHIIII", 0x80, 26, number & 0xFFFF, 1, 7, number, 0x01321E1E)
+        receiver.feed(memoryview(head + b"x"), number)
+    assert len(receiver._frame.parts) == MAX_FRAGMENTS
+    assert "it contradicts its picture, or makes it larger" in receiver.counts.problem
+
+
+def test_no_picture_is_put_together_of_which_too_little_came(monkeypatch):
+    built = []
+    monkeypatch.setattr("embereye.wire.restart.grey", lambda *what: built.append(what) or b"")
+    head = struct.pack(">BBHIIII", 0x80, 0x80 | 26, 1, 1, 7, 0, 0x4132FFFF) + struct.pack(">HH", 1, 0xFFFF)
+    receiver = Depacketizer()
+    for sequence, offset in ((1, 0), (3, 4000)):
+        packet = bytearray(head + b"\xff\xd0\xff\xd1" * 290)
+        struct.pack_into(">H", packet, 2, sequence)
+        struct.pack_into(">I", packet, 12, offset)
+        packet[1] = 26 | 0x80 * (offset > 0)
+        receiver.feed(memoryview(packet), 0)
+    (picture,) = receiver.poll(DEADLINE_NS)
+    assert not picture.usable
+    assert "100 % of a picture was lost" in receiver.counts.problem
+    assert not built
+
+
 def test_what_rtp_cannot_carry_is_refused_by_the_sending_side():
     rng = np.random.default_rng(1)
     picture = rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)
@@ -448,3 +474,59 @@ def test_any_bytes_give_no_exception(datagrams):
     for data in datagrams:
         receiver.feed(memoryview(b"\x80\x1a" + data), 0)
     receiver.poll(DEADLINE_NS)
+
+
+def trains(stream):
+    """The packets as a socket reads them that is emptied late: those of one size joined, the last may be shorter."""
+    found = []
+    for packet in stream:
+        if found and len(found[-1][0]) % found[-1][1] == 0 and len(packet) <= found[-1][1]:
+            found[-1][0].extend(packet)
+        else:
+            found.append((bytearray(packet), len(packet)))
+    return found
+
+
+# Three pictures over a wrap of the sequence numbers: plain, with restart markers, with chunks that say their place.
+TRAIN = [
+    *itertools.chain(*packets(encoded(0, quality=95), encoded(1, quality=95, interval=10))),
+    *in_chunks(Packetizer(7, 0, max_payload=60), encoded(2, 640, 480, quality=30, interval=40)),
+]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(TRAIN) - 1), st.sampled_from(["lose", "twice", "late", "spoil"]),
+                  st.integers(0, 30), st.integers(0, 255)),
+        max_size=8,
+    )
+)  # fmt: skip
+def test_packets_that_are_taken_joined_give_what_they_give_one_by_one(damages):
+    stream = list(TRAIN)
+    for place, damage, at, value in damages:
+        packet = stream.pop(place % len(stream))
+        if damage == "twice":
+            stream[place:place] = [packet, packet]
+        elif damage == "late":
+            stream.insert(place + at, packet)
+        elif damage == "spoil":
+            stream.insert(place, packet[:at] + bytes([value]) + packet[at + 1 :])
+    one, joined = Depacketizer(), Depacketizer()
+    expected = [*fed(one, stream), *one.poll(DEADLINE_NS)]
+    found = [picture for train, size in trains(stream) for picture in joined.feed_joined(memoryview(train), size, 0)]
+    assert [*found, *joined.poll(DEADLINE_NS)] == expected
+    assert joined.counts == one.counts
+    assert (joined.reception.extended, joined.reception.lost) == (one.reception.extended, one.reception.lost)
+
+
+def test_tiny_packets_in_order_are_bounded_as_any_others():
+    jpeg = encoded()
+    head, *_ = Packetizer(7, 0, max_payload=9).packets_of(read_scan(jpeg), 1)
+    receiver, payload = Depacketizer(), len(head) - 20
+    for number in range(2 * MAX_FRAGMENTS // 40):
+        train = bytearray()
+        for place in range(40 * number, 40 * number + 40):
+            fields = struct.pack(">HHII", 0x801A, place & 0xFFFF, 1, 7) + (place * payload).to_bytes(4)
+            train += fields + head[16:20] + bytes(payload)
+        receiver.feed_joined(memoryview(train), len(head), 0)
+    assert receiver.counts.malformed >= MAX_FRAGMENTS - 80

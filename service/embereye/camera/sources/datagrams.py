@@ -4,26 +4,44 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import logging
 import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from typing import Protocol
 
 from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.intake import DATAGRAM, Intake
+
+logger = logging.getLogger(__name__)
 
 WANTED_BUFFER = 4 * 1024 * 1024  # bytes: half a second of 1080p30; a single picture of it is 300 KB at line rate
-ROOMY_BUFFER = 1024 * 1024  # bytes with which a socket can be left alone for REST_SECONDS
-REST_SECONDS = 0.002  # from emptying a socket to looking again: a picture's packets come close together
+ROOMY_BUFFER = 1024 * 1024  # bytes with which a socket can be left alone for intake.REST_SECONDS
+OVERDUE_SECONDS = 0.05  # between looks at a picture that misses packets
 READS = 256  # from one socket before others have their turn
-SINGLES = 2_048  # reads that give one datagram each after which no joined ones are expected
-DATAGRAM = 65_536  # bytes, the largest, and the largest that the kernel joins
 _UDP_GRO = 104  # linux/udp.h: the kernel hands over packets of one size joined, and says their size
 _SO_MEMINFO, _DROPS = 55, 8  # linux/sock_diag.h: SK_MEMINFO_DROPS
-_ANCILLARY = socket.CMSG_SPACE(4)
-_SEGMENT = struct.Struct("=i")
 
-Take = Callable[[memoryview, int], None]  # one datagram, and when it was read: monotonic nanoseconds
+
+class Taker(Protocol):
+    """Takes the datagrams of one socket."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a picture is arriving."""
+        ...
+
+    def take(self, packets: memoryview, size: int, now_ns: int) -> bool:
+        """Take datagrams of `size` bytes, the last may have less, one behind the other, read at `now_ns` (monotonic).
+
+        They have to be done with when it returns. True: a picture is complete, more is not expected at once.
+        """
+        ...
+
+    def poll(self) -> None:
+        """Give up what has been waited for long enough; called now and then while it is `pending`."""
+        ...
 
 
 def open_port(address: str, port: int, interface: str = "") -> socket.socket:
@@ -86,86 +104,73 @@ def dropped(receiver: socket.socket) -> int:
 
 
 class Datagrams:
-    """Empties `receiver` into `take` on the event loop while entered.
+    """Empties `receiver` into `taker` on the event loop while entered, together with the others of `intake`."""
 
-    A socket that was just emptied is looked at again after REST_SECONDS instead of being waited for: a wake-up for
-    every packet would cost more than the packets.
-    """
-
-    def __init__(self, receiver: socket.socket, take: Take) -> None:
-        self.socket = receiver
-        self._take = take
+    def __init__(self, receiver: socket.socket, taker: Taker, intake: Intake) -> None:
+        self._socket = receiver
+        self._descriptor = receiver.fileno()
+        self._port: int = receiver.getsockname()[1]
+        self._taker = taker
+        self._intake = intake
         self._loop = asyncio.get_running_loop()
-        self._buffer = bytearray(DATAGRAM)  # pages that no datagram reaches are never touched
-        self._view = memoryview(self._buffer)
-        self._joined = True  # the kernel may hand over several datagrams at once
-        self._singles = 0  # reads in a row that gave one datagram each
         self._rests = granted_buffer(receiver) >= ROOMY_BUFFER
-        self._timer: asyncio.TimerHandle | None = None
+        self._overdue: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> "Datagrams":
-        self._loop.add_reader(self.socket, self._readable)
+        if self._rests:
+            self._intake.add(self._descriptor, self._read)
+        else:
+            self._loop.add_reader(self._descriptor, self._read)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.remove_reader(self.socket)
-        if self._timer:
-            self._timer.cancel()
-        self.socket.close()
-
-    def drain(self) -> None:
-        """Take what waits now: before anybody concludes that something has not come."""
-        self._read()
-
-    def _readable(self) -> None:
-        self._read()
         if self._rests:
-            self._loop.remove_reader(self.socket)
-            self._timer = self._loop.call_later(REST_SECONDS, self._look)
-
-    def _look(self) -> None:
-        if self._read():
-            self._timer = self._loop.call_later(REST_SECONDS, self._look)
+            self._intake.remove(self._descriptor)
         else:
-            self._timer = None
-            self._loop.add_reader(self.socket, self._readable)
+            self._loop.remove_reader(self._descriptor)
+        if self._overdue:
+            self._overdue.cancel()
+        self._socket.close()
 
-    def _read(self) -> int:
-        """Take what waits; returns how many reads gave something."""
-        if self._singles >= SINGLES:
-            if self._joined:
-                self._joined = False
-                with contextlib.suppress(OSError):
-                    self.socket.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 0)
-            return self._read_singly()
-        receive, buffers, view, take = self.socket.recvmsg_into, (self._buffer,), self._view, self._take
+    def _read(self) -> None:
+        """Take what waits."""
+        try:
+            self._empty()
+        except Exception:  # this camera's own, and others wait behind it
+            logger.exception("port %d: its packets could not be taken", self._port)
+        if self._taker.pending and self._overdue is None:
+            self._overdue = self._loop.call_later(OVERDUE_SECONDS, self._poll)
+
+    def _poll(self) -> None:
+        self._overdue = None
+        self._read()  # before anybody concludes that something has not come
+        self._taker.poll()
+
+    def _empty(self) -> None:
+        room, take, receive = self._intake.room.view, self._taker.take, self._intake.room.receive
+        most = len(room) - DATAGRAM
         now = time.monotonic_ns()
-        for count in range(READS):
+        held = size = 0  # bytes that were read and not taken, and of each datagram of them
+        for _ in range(READS):
             try:
-                size, ancillary, _, _ = receive(buffers, _ANCILLARY)
+                more, step = receive(self._descriptor, held)
             except BlockingIOError:
-                return count
+                break
             except OSError:  # an ICMP message about something sent earlier
                 continue
-            if not ancillary:
-                self._singles += 1
-                take(view[:size], now)
+            if not more:
                 continue
-            self._singles = 0
-            step = max(1, _SEGMENT.unpack(ancillary[0][2])[0])
-            for start in range(0, size, step):
-                take(view[start : min(size, start + step)], now)
-        return READS
-
-    def _read_singly(self) -> int:
-        """The same where the kernel has nothing to join: a simpler call costs half as much."""
-        receive, buffer, view, take = self.socket.recv_into, self._buffer, self._view, self._take
-        now = time.monotonic_ns()
-        for count in range(READS):
-            try:
-                take(view[: receive(buffer)], now)
-            except BlockingIOError:
-                return count
-            except OSError:
+            if held and (step > size or (step < size and step < more)):
+                take(room[:held], size, now)
+                take(room[held : held + more], step, now)
+                held = 0
                 continue
-        return READS
+            size = size if held else step
+            held += more
+            if held % size or held > most:  # a shorter one is the last
+                complete = take(room[:held], size, now)
+                held = 0
+                if complete:
+                    break
+        if held:
+            take(room[:held], size, now)

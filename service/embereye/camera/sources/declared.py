@@ -19,6 +19,9 @@ _KINDS = {
     "rtp": "rtp",
     "onvif": "onvif",
 }
+UNPROVEN = "tls=unverified"
+_TRANSPORTS = ("transport=tcp", "transport=udp")
+_OURS = {"rtsp": _TRANSPORTS, "rtsps": (*_TRANSPORTS, UNPROVEN), "https": (UNPROVEN,), "onvif": (UNPROVEN,)}
 _RTP_OPTIONS = {"width": (1, MAX_SIDE), "height": (1, MAX_SIDE), "payload": (0, 127)}
 
 
@@ -37,6 +40,7 @@ class Declared:
     port: int = 0  # of "rtp"
     options: Mapping[str, int] = field(default_factory=dict)  # of "rtp": width, height and payload, where given
     transport: str = "tcp"  # of "rtsp": "tcp" or "udp", what is tried first
+    proven: bool = True  # of rtsps, https and onvif: its certificate has to be trusted here
     interface: str = ""  # of "rtp": the address of the network interface that joins a multicast group
 
 
@@ -74,24 +78,19 @@ def declared(source: str) -> Declared:
         return Declared("file", path)
     if not parts.hostname or port == 0:
         raise SourceError(f'source "{redact(source)}" names no host')
-    transport = "tcp"
-    if kind == "rtsp":
-        transport, parts = _transport(parts)
+    ours, parts = _ours(parts)
     return Declared(
         kind, urlunsplit(_without_credentials(parts)), unquote(parts.username or ""), unquote(parts.password or ""),
-        transport=transport,
+        transport="udp" if "transport=udp" in ours else "tcp", proven=UNPROVEN not in ours,
     )  # fmt: skip
 
 
-def _transport(parts: SplitResult) -> tuple[str, SplitResult]:
-    """The transport that ?transport= asks for, taken out of the query: the rest of it is the camera's."""
-    chosen, rest = "tcp", []
-    for word in parts.query.split("&"):
-        if word in {"transport=tcp", "transport=udp"}:
-            chosen = word.removeprefix("transport=")
-        else:
-            rest.append(word)
-    return chosen, parts._replace(query="&".join(rest))
+def _ours(parts: SplitResult) -> tuple[list[str], SplitResult]:
+    """The words of the query that are for us, taken out of it: the rest of it is the camera's."""
+    known = _OURS.get(parts.scheme.lower(), ())
+    words = parts.query.split("&")
+    rest = "&".join(word for word in words if word not in known)
+    return [word for word in words if word in known], parts._replace(query=rest)
 
 
 def _rtp(source: str, parts: SplitResult, port: int | None) -> Declared:

@@ -29,6 +29,7 @@ class OnvifSource:
         parts = urlsplit(what.address)
         self._service = f"http://{parts.netloc}{parts.path if len(parts.path) > 1 else SERVICE}"
         self._credentials = credentials
+        self._proven = what.proven
         self._dials = dials
         self._period = 1.0 / min(FRAME_RATE, frame_rate or FRAME_RATE)
         self._dial = dial
@@ -45,7 +46,7 @@ class OnvifSource:
                     address = await self._find(session, user, password)
                 due = loop.time()
                 while True:
-                    response = await get(session, address, user, password)
+                    response = await get(session, address, user, password, proven=self._proven)
                     offer(await _body(response, MAX_BYTES))
                     tell("streaming snapshots")
                     due = max(due + self._period, loop.time())

@@ -1,10 +1,10 @@
 """From a declared source to what can be played."""
 
-import asyncio
-
 from embereye.camera.sources.credentials import credentials_of
 from embereye.camera.sources.declared import declared
+from embereye.camera.sources.dials import Dials
 from embereye.camera.sources.http import HttpSource
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.onvif import OnvifSource
 from embereye.camera.sources.rtp import RtpSource
 from embereye.camera.sources.rtsp import RtspSource
@@ -12,11 +12,14 @@ from embereye.camera.sources.source import Source
 from embereye.camera.sources.video import FileSource
 
 
-def open_source(source: str, dials: asyncio.Semaphore, *, secret: str = "", frame_rate: float = 0.0) -> Source | None:
+def open_source(
+    source: str, dials: Dials, intake: Intake, *, secret: str = "", frame_rate: float = 0.0
+) -> Source | None:
     """The source that `source` declares, not yet opened; None: its frames are pushed. SourceError: not possible.
 
-    `dials` bounds how many sources are being connected at the same time; `secret` names the Secret with the camera's
-    user and password; `frame_rate` is what a camera is asked for that has to be asked for every picture, 0: any.
+    `dials` bounds how many sources are being connected at the same time; `intake` looks at the sockets of all of them;
+    `secret` names the Secret with the camera's user and password; `frame_rate` is what a camera is asked for that has
+    to be asked for every picture, 0: any.
     """
     what = declared(source)
     credentials = credentials_of(what, secret)
@@ -24,12 +27,12 @@ def open_source(source: str, dials: asyncio.Semaphore, *, secret: str = "", fram
         case "push":
             return None
         case "rtp":
-            return RtpSource(what)
+            return RtpSource(what, intake)
         case "file":
-            return FileSource(what.address, dials)
+            return FileSource(what.address, dials.starts)
         case "rtsp":
-            return RtspSource(what, credentials, dials)
+            return RtspSource(what, credentials, dials, intake)
         case "onvif":
             return OnvifSource(what, credentials, dials, frame_rate)
         case _:
-            return HttpSource(what, credentials, dials)
+            return HttpSource(what, credentials, dials, intake)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 
 from embereye.camera.sources.datagrams import WANTED_BUFFER, Datagrams, dropped, granted_buffer, open_port
 from embereye.camera.sources.declared import Declared
+from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.source import Offer, Tell
 from embereye.wire.rtp import CaptureClock
 from embereye.wire.rtp_jpeg import DEADLINE_NS, PAYLOAD_TYPE, Depacketizer, Picture
 
 logger = logging.getLogger(__name__)
-POLL_SECONDS = 0.05  # between looks at pictures that miss packets
 TELL_SECONDS = 2.0  # between two looks at how the stream is
+LOOK_SECONDS = 0.25  # between two looks at whether it is time for that
 SILENT_SECONDS = 2.0  # without a packet
 _NAMES = {0: "PCMU audio", 8: "PCMA audio", 14: "MPEG audio", 26: "JPEG", 32: "MPEG video", 33: "MPEG transport stream"}
 
@@ -36,11 +37,21 @@ class PictureStream:
         self._looked = 0.0
         self._before = (0, 0, 0, 0, 0)
 
-    def take(self, packet: memoryview, now_ns: int) -> None:
-        """Take one RTP packet, read at `now_ns` (monotonic)."""
+    @property
+    def pending(self) -> bool:
+        """Whether a picture is arriving."""
+        return self.receiver.pending
+
+    def take(self, packets: memoryview, size: int, now_ns: int) -> bool:
+        """Take RTP packets of `size` bytes, the last may have less, one behind the other, read at `now_ns` (monotonic).
+
+        Returns whether they complete a picture.
+        """
         self.packets_ns = now_ns
-        if pictures := self.receiver.feed(packet, now_ns):
+        pictures = self.receiver.feed_joined(packets, size, now_ns)
+        if pictures:
             self._hand_on(pictures)
+        return bool(pictures)
 
     def poll(self) -> None:
         """Hand on pictures whose missing packets are waited for no longer."""
@@ -113,8 +124,9 @@ class PictureStream:
 class RtpSource:
     """A camera that sends RTP/JPEG to a port of ours, or to a multicast group, without being asked."""
 
-    def __init__(self, what: Declared) -> None:
+    def __init__(self, what: Declared, intake: Intake) -> None:
         self._what = what
+        self._intake = intake
         self._warned = False
 
     async def play(self, offer: Offer, tell: Tell) -> None:
@@ -128,11 +140,9 @@ class RtpSource:
         self._check_buffer(granted_buffer(receiver))
         silent = f"no packets on port {self._what.port}"
         stream.say(f"waiting for packets on port {self._what.port}")
-        with Datagrams(receiver, stream.take) as datagrams:
+        with Datagrams(receiver, stream, self._intake):
             while True:
-                await asyncio.sleep(POLL_SECONDS)
-                datagrams.drain()
-                stream.poll()
+                await asyncio.sleep(LOOK_SECONDS)
                 if stream.packets_ns:
                     stream.look(silent, lambda: dropped(receiver))
 

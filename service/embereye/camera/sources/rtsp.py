@@ -9,13 +9,17 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from typing import cast
 from urllib.parse import urlsplit
 
+from embereye.camera.sources import tls
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.datagrams import Datagrams, dropped, open_port
-from embereye.camera.sources.declared import Declared, SourceError
-from embereye.camera.sources.rtp import POLL_SECONDS, PictureStream
-from embereye.camera.sources.source import Offer, Tell
+from embereye.camera.sources.declared import UNPROVEN, Declared, SourceError
+from embereye.camera.sources.dials import Dials
+from embereye.camera.sources.intake import Intake
+from embereye.camera.sources.rtp import LOOK_SECONDS, PictureStream
+from embereye.camera.sources.source import Offer, Tell, rest
 from embereye.camera.sources.video import VideoSource
 from embereye.wire.authorization import Challenge, authorize, strongest
 from embereye.wire.rtp import parse_rtcp, receiver_report
@@ -55,12 +59,13 @@ class RtspSource:
     """A camera that is asked by RTSP."""
 
     def __init__(
-        self, what: Declared, credentials: Credentials, dials: asyncio.Semaphore,
+        self, what: Declared, credentials: Credentials, dials: Dials, intake: Intake,
         *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
     ) -> None:  # fmt: skip
         self._what = what
         self._credentials = credentials
         self._dials = dials
+        self._intake = intake
         self._dial = dial
         self._stall = stall
         self._udp = what.transport == "udp"
@@ -73,10 +78,19 @@ class RtspSource:
         for _ in range(REDIRECTS + 1):
             if urlsplit(url).hostname != host:  # nobody else learns them
                 user = password = ""
-            session = _Session(url, user, password, offer, tell, dial=self._dial, stall=self._stall)
+            session = _Session(
+                url,
+                user,
+                password,
+                offer,
+                tell,
+                intake=self._intake,
+                dial=self._dial,
+                stall=self._stall,
+                proven=self._what.proven,
+            )
             try:
                 async with self._dials:
-                    tell("connecting")
                     moved = await session.describe()
                     if not moved and session.track:
                         await session.set_up(udp=self._udp)
@@ -97,7 +111,11 @@ class RtspSource:
                 session.close()
         else:
             raise SourceError(f"redirected more than {REDIRECTS} times")
-        await VideoSource(url, user, password, self._dials).play(offer, tell)
+        if url.startswith("rtsps:") and self._what.proven:
+            raise SourceError(
+                f"its H.264 or H.265 is fetched by a player, which proves no certificate: add {UNPROVEN} to the query"
+            )
+        await VideoSource(url, user, password, self._dials.starts).play(offer, tell)
 
 
 class _SilentError(Exception):
@@ -108,12 +126,14 @@ class _Session(asyncio.Protocol):
     """One connection to one camera."""
 
     def __init__(
-        self, url: str, user: str, password: str, offer: Offer, tell: Tell, *, dial: float, stall: float
-    ) -> None:
+        self, url: str, user: str, password: str, offer: Offer, tell: Tell,
+        *, intake: Intake, dial: float, stall: float, proven: bool,
+    ) -> None:  # fmt: skip
         self.track: Track | None = None  # None after `describe`: only a player can show what there is
         self._url = url
         self._user, self._password = user, password
-        self._offer, self._tell = offer, tell
+        self._proven = proven
+        self._offer, self._tell, self._intake = offer, tell, intake
         self._dial, self._stall = dial, stall
         self._parser = RtspParser()
         self._transport: asyncio.Transport | None = None
@@ -129,7 +149,6 @@ class _Session(asyncio.Protocol):
         self._stream: PictureStream | None = None
         self._channels: tuple[int, int] | None = None
         self._sockets = contextlib.ExitStack()
-        self._datagrams: Datagrams | None = None
         self._receiver: socket.socket | None = None
         self._reports: socket.socket | None = None
         self._own = secrets.randbits(32)
@@ -137,8 +156,7 @@ class _Session(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Learn the connection."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's derive from none of asyncio's classes
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever waits that there will be no answer."""
@@ -148,6 +166,7 @@ class _Session(asyncio.Protocol):
         """Take answers and packets."""
         if self._failure:
             return
+        began = time.thread_time()
         try:
             found = self._parser.feed(data)
         except RtspError as error:
@@ -161,12 +180,19 @@ class _Session(asyncio.Protocol):
                 self._write(f"RTSP/1.0 501 Not Implemented\r\nCSeq: {max(0, item.sequence)}\r\n\r\n".encode())
             elif (waiting := self._answers.pop(item.sequence, None)) and not waiting.done():
                 waiting.set_result(item)
+        if (pause := rest(time.thread_time() - began)) and self._transport and not self._failure:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(pause, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _packet(self, item: Interleaved, now: int) -> None:
         if not self._stream or not self._channels:
             return
         if item.channel == self._channels[0]:
-            self._stream.take(memoryview(item.data), now)
+            self._stream.take(memoryview(item.data), len(item.data), now)
         elif item.channel == self._channels[1]:
             self._report(memoryview(item.data), now)
 
@@ -185,9 +211,7 @@ class _Session(asyncio.Protocol):
 
     async def _connect(self) -> None:
         parts = urlsplit(self._url)
-        secure = ssl.create_default_context() if parts.scheme == "rtsps" else None
-        if secure:  # cameras sign their own certificates: the stream is kept from onlookers, the camera is not proven
-            secure.check_hostname, secure.verify_mode = False, ssl.CERT_NONE
+        secure = tls.context(proven=self._proven) if parts.scheme == "rtsps" else None
         port = parts.port or _DEFAULT_PORTS[parts.scheme]
         try:
             async with asyncio.timeout(self._dial):
@@ -195,7 +219,7 @@ class _Session(asyncio.Protocol):
         except TimeoutError as error:
             raise SourceError(f"cannot connect within {self._dial:g} s") from error
         except ssl.SSLError as error:
-            raise SourceError(f"cannot connect: TLS: {error.reason or error}") from error
+            raise tls.refusal(error) from error
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise SourceError(f"cannot connect: {reason}") from error
@@ -338,8 +362,8 @@ class _Session(asyncio.Protocol):
                     own.connect((peer, port))
                     # Opens the way back through address translation, and is no packet to anybody.
                     own.send(receiver_report(self._own, b"", AGENT))
-        self._datagrams = self._sockets.enter_context(Datagrams(self._receiver, self._stream.take))
-        self._sockets.enter_context(Datagrams(self._reports, self._report))
+        self._sockets.enter_context(Datagrams(self._receiver, self._stream, self._intake))
+        self._sockets.enter_context(Datagrams(self._reports, _Reports(self._report), self._intake))
 
     def _report(self, data: memoryview, now_ns: int) -> None:
         report, bye = parse_rtcp(data)
@@ -356,9 +380,7 @@ class _Session(asyncio.Protocol):
             self._stream.say("connected, no picture yet")
         duties = _every(REPORT_SECONDS, self._send_report), _every(self._timeout / 2, self._stay_alive)
         while not self._failure:
-            await asyncio.sleep(POLL_SECONDS)
-            if self._datagrams:
-                self._datagrams.drain()
+            await asyncio.sleep(LOOK_SECONDS)
             self._stream.poll()
             now = time.monotonic()
             for duty in duties:
@@ -422,6 +444,24 @@ class _Session(asyncio.Protocol):
                 own.close()
         if self._transport:
             self._transport.close()
+
+
+class _Reports:
+    """Passes on what comes to the port for reports."""
+
+    pending = False
+
+    def __init__(self, report: Callable[[memoryview, int], None]) -> None:
+        self._report = report
+
+    def take(self, packets: memoryview, size: int, now_ns: int) -> bool:
+        """Pass on each of them."""
+        for start in range(0, len(packets), size):
+            self._report(packets[start : start + size], now_ns)
+        return False
+
+    def poll(self) -> None:
+        """Nothing is waited for."""
 
 
 def _every(period: float, act: Callable[[], None]) -> Callable[[float], None]:

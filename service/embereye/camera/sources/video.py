@@ -22,10 +22,10 @@ READ_AHEAD = 1024 * 1024  # bytes
 class VideoSource:
     """Plays what OpenCV's FFmpeg can open: a URL that holds no credentials, or a path."""
 
-    def __init__(self, address: str, user: str, password: str, dials: asyncio.Semaphore) -> None:
+    def __init__(self, address: str, user: str, password: str, starts: asyncio.Semaphore) -> None:
         self._address = address
         self._user, self._password = user, password
-        self._dials = dials
+        self._starts = starts
         self.process: subprocess.Popen[bytes] | None = None
 
     async def play(self, offer: Offer, tell: Tell) -> None:
@@ -70,7 +70,7 @@ class VideoSource:
             error_transport.close()
 
     async def _relay(self, output: asyncio.StreamReader, offer: Offer, tell: Tell) -> None:
-        async with self._dials:
+        async with self._starts:
             frame = await self._read(output, OPEN_SECONDS)
         tell("streaming")
         while frame is not None:
@@ -94,8 +94,8 @@ class VideoSource:
 class FileSource(VideoSource):
     """Plays a file over and over at its own frame rate."""
 
-    def __init__(self, path: str, dials: asyncio.Semaphore) -> None:
-        super().__init__(path, "", "", dials)
+    def __init__(self, path: str, starts: asyncio.Semaphore) -> None:
+        super().__init__(path, "", "", starts)
 
     async def play(self, offer: Offer, tell: Tell) -> None:
         """Run the player until it ends; it is killed when this is cancelled."""
