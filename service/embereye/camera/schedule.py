@@ -114,6 +114,7 @@ class Pace:
         self.least = 0.0  # frames/s that are kept
         self.rate = 0.0  # frames/s now
         self._taken_ns = 0  # when a frame was taken last
+        self._due_ns = 0  # when the next one is expected
         self._credit = 1.0  # frames
         self._late = 0  # frames in a row that waited too long
         self._cut_ns = 0
@@ -131,9 +132,10 @@ class Pace:
         """Whether a frame that arrives at `now_ns` is looked at: '', or why it is shed."""
         if not self.target:
             return ""
-        elapsed = now_ns - self._taken_ns
-        if elapsed < EARLY * SECOND / self.target:
+        period = int(SECOND / self.target)
+        if (1 - EARLY) * period < self._due_ns - now_ns <= period:  # more: the clock was set back
             return "above target rate"
+        elapsed = now_ns - self._taken_ns
         if self.rate < self.target:
             # Credit, not a shortest pause: of a camera that sends 15/s, pauses make either 15 or 7.5, never 10.
             credit = min(2.0, self._credit + elapsed * self.rate / SECOND)
@@ -141,6 +143,8 @@ class Pace:
                 return "overload"
             self._credit = credit - 1.0
         self._taken_ns = now_ns
+        # A frame that was held up on its way does not make the one behind it, which is on time, come too early.
+        self._due_ns = min(now_ns, max(self._due_ns, now_ns - period)) + period if self._due_ns else now_ns + period
         return ""
 
     def learn(self, waited: float, now_ns: int, *, urgent: bool) -> None:
