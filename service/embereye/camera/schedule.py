@@ -117,6 +117,7 @@ class Pace:
         self.least = 0.0  # frames/s that are kept
         self.rate = 0.0  # frames/s now
         self._taken_ns = 0  # when a frame was taken last
+        self._due_ns = 0  # when the next one is expected
         self._credit = 1.0  # frames
         self._exceeded = False  # the last frame came too soon behind the one before
         self._late = 0  # frames in a row that waited too long
@@ -143,10 +144,11 @@ class Pace:
         """
         if not self.target:
             return ""
-        elapsed = now_ns - self._taken_ns
-        self._exceeded = elapsed < EARLY * SECOND / self.target
+        period = int(SECOND / self.target)
+        self._exceeded = int((1 - EARLY) * period) < self._due_ns - now_ns <= period  # more: the clock was set back
         if self._exceeded:
             return "above target rate"
+        elapsed = now_ns - self._taken_ns
         if self.cut:
             # Credit, not a shortest pause: of a camera that sends 15/s, pauses make either 15 or 7.5, never 10.
             credit = min(2.0, self._credit + elapsed * self.rate / SECOND)
@@ -154,6 +156,8 @@ class Pace:
                 return "overload"
             self._credit = max(-1.0, credit - 1.0)
         self._taken_ns = now_ns
+        # A frame that was held up on its way does not make the one behind it, which is on time, come too early.
+        self._due_ns = min(now_ns, max(self._due_ns, now_ns - period)) + period if self._due_ns else now_ns + period
         return ""
 
     @property
@@ -161,10 +165,11 @@ class Pace:
         """Before when no frame is looked at; 0: the rate is neither cut nor exceeded."""
         if not self.cut and not self._exceeded:
             return 0
-        pause = EARLY / self.target
+        wanted_ns = self._due_ns - int((1 - EARLY) * int(SECOND / self.target))
         if self.cut:
-            pause = max(pause, min((1.0 - self._credit) / self.rate, LEAST_EARLY / max(self.least, 0.001)))
-        return self._taken_ns + int(pause * SECOND)
+            pause = min((1.0 - self._credit) / self.rate, LEAST_EARLY / max(self.least, 0.001))
+            wanted_ns = max(wanted_ns, self._taken_ns + int(pause * SECOND))
+        return wanted_ns
 
     def learn(self, waited: float, now_ns: int, *, urgent: bool, unseen: bool = False) -> None:
         """A frame had its turn at `now_ns` after `waited` seconds; an `urgent` camera is never cut.

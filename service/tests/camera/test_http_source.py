@@ -1,6 +1,8 @@
 import asyncio
 import base64
 import contextlib
+import socket
+import struct
 
 import pytest
 
@@ -62,6 +64,53 @@ async def test_pictures_of_a_camera_come_through_and_its_state_says_streaming():
     assert frames == [A, B]
     assert states == ["connected, no picture yet", "streaming"]
     assert not reason
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=x\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize("pieces", [1, 7, 60])
+async def test_pictures_come_through_however_the_body_is_framed_and_cut(headers, pieces):
+    jpegs = [noisy_jpeg(seed, (240, 320)) for seed in range(6)]
+    body = b"".join(b"--x\r\nContent-Length: %d\r\n\r\n" % len(jpeg) + jpeg + b"\r\n" for jpeg in jpegs)
+    size = -(-len(body) // pieces)
+    cut = [body[start : start + size] for start in range(0, len(body), size)]
+    if b"chunked" in headers:
+        cut = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in cut] + [b"0\r\n\r\n"]
+    elif b"%d" in headers:
+        headers %= len(body)
+    async with camera(headers, *cut) as address:
+        frames, _, reason = await play(address)
+    assert frames == jpegs
+    assert not reason
+
+
+async def test_a_camera_that_breaks_its_connection_or_a_taker_that_explodes_ends_the_source_with_the_reason():
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK + b"--x\r\n\r\n" + A)
+        await eventually(lambda: frames)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    def explode(_):
+        frames.append(b"")
+        raise ZeroDivisionError
+
+    frames = []
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(SourceError, match="the connection broke: Connection reset"):
+            await source(address).play(frames.append, lambda _: None)
+        frames.clear()
+        with pytest.raises(ZeroDivisionError):
+            await source(address).play(explode, lambda _: None)
 
 
 @pytest.mark.parametrize(

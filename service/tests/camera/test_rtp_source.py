@@ -155,6 +155,52 @@ def test_a_group_is_joined_on_the_interface_that_is_named():
         assert granted_buffer(receiver) > 100_000
 
 
+async def test_pictures_that_are_sent_to_a_group_come_to_all_that_have_joined_it_and_to_nobody_else():
+    jpegs, port, group = [noisy_jpeg(seed, (240, 320)) for seed in range(3)], free_port(), "239.255.71.10"
+    interface = "?interface=127.0.0.1"
+    async with (
+        listening(interface, group, port) as (_, one, _),
+        listening(interface, group, port) as (_, other, _),
+        listening(interface, "239.255.71.11", port) as (_, stranger, _),
+    ):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+            sender.connect((group, port))
+            packetizer = Packetizer(9)
+            for number, jpeg in enumerate(jpegs):
+                for packet in packetizer.packets_of(read_scan(jpeg), 6000 * number):
+                    sender.send(packet)
+            await eventually(lambda: len(one) == len(other) == len(jpegs))
+    assert [pixels(data) for data, _, _ in one] == [pixels(jpeg) for jpeg in jpegs]
+    assert [pixels(data) for data, _, _ in other] == [pixels(jpeg) for jpeg in jpegs]
+    assert not stranger
+
+
+async def test_a_camera_whose_pictures_cannot_be_taken_keeps_no_other_from_its_own():
+    async def listen(offer):
+        port = free_port()
+        player = asyncio.ensure_future(RtpSource(declared(f"rtp://127.0.0.1:{port}"), intake).play(offer, print))
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sender.connect(("127.0.0.1", port))
+        await asyncio.sleep(0)
+        return player, sender, Packetizer(9)
+
+    def explode(*_):
+        raise ZeroDivisionError
+
+    intake, frames = Intake(), []
+    cameras = [await listen(explode), await listen(lambda *frame: frames.append(frame))]
+    for number in range(3):
+        for _, sender, packetizer in cameras:
+            for packet in packetizer.packets_of(read_scan(noisy_jpeg()), number):
+                sender.send(packet)
+        await eventually(lambda number=number: len(frames) == number + 1)
+    for player, sender, _ in cameras:
+        sender.close()
+        player.cancel()
+    await asyncio.gather(*(player for player, *_ in cameras), return_exceptions=True)
+
+
 def test_an_address_that_is_not_ours_is_told():
     with pytest.raises(SourceError, match=r"cannot listen at 192\.0\.2\.1 port"):
         open_port("192.0.2.1", free_port())

@@ -102,6 +102,19 @@ def test_a_pool_that_keeps_up_looks_at_every_frame():
     assert arrivals(paced(), 30, 60) == 900
 
 
+@pytest.mark.parametrize("late", [0.02, 0.06])
+def test_a_frame_that_comes_late_does_not_cost_the_one_that_comes_on_time(late):
+    pace = paced()
+    times = [1000 + number / 15 + (late if number % 5 == 3 else 0) for number in range(150)]
+    assert not any(pace.take(int(time * SECOND)) for time in times)
+
+
+def test_frames_are_taken_on_after_the_clock_was_set_back():
+    pace = paced()
+    arrivals(pace, 15, 5)
+    assert arrivals(pace, 15, 5, start=-3600) == 75
+
+
 def test_under_overload_the_rate_falls_to_the_least_and_no_further():
     pace = paced()
     arrivals(pace, 15, 20, waited=0.5)

@@ -488,9 +488,10 @@ def trains(stream):
 
 
 # Three pictures over a wrap of the sequence numbers: plain, with restart markers, with chunks that say their place.
+TRAINED = Packetizer(7, 65_530, max_payload=200)
 TRAIN = [
-    *itertools.chain(*packets(encoded(0, quality=95), encoded(1, quality=95, interval=10))),
-    *in_chunks(Packetizer(7, 0, max_payload=60), encoded(2, 640, 480, quality=30, interval=40)),
+    *itertools.chain(*packets(encoded(0, quality=95), encoded(1, quality=95, interval=10), sender=TRAINED)),
+    *in_chunks(TRAINED, encoded(2, 640, 480, quality=95, interval=160)),
 ]
 
 
