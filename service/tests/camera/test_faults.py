@@ -200,17 +200,6 @@ async def test_a_camera_that_is_refused_is_dark_and_says_why_and_the_others_go_o
     assert status.ledger.analysed <= analysed + 1
 
 
-async def test_time_that_a_thread_was_kept_waiting_is_no_cost_of_its_camera(running):
-    shard = running.shard
-    shard.apply(assignment(1, device("c1")))
-    camera = shard._cameras["c1"]
-    work = camera.work
-    camera.work = lambda frame: (time.sleep(0.3), work(frame))[1]
-    push(shard, "c1", noisy_jpeg())
-    await eventually(lambda: camera.cost_seconds)
-    assert camera.cost_seconds == camera.cpu_seconds
-
-
 def resident_kb():
     return int(Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0])
 

@@ -167,13 +167,13 @@ async def test_a_sender_is_read_only_when_its_frame_is_looked_at_and_that_frame_
     running.shard.apply(assignment(1, device("c1", fps_target=100, fps_min=1)))
     held_back(running.shard, "c1")
     camera, captures, seen = running.shard._cameras["c1"], [], []
-    analyse, latest = camera.work, 0
+    order, latest = camera.order, 0
 
-    def work(frame):
+    def look(frame):
         seen.append((frame.time_ns, latest))
-        return analyse(frame)
+        return order(frame)
 
-    camera.work = work
+    camera.order = look
     slot, image = asyncio.Queue(1), noisy_jpeg(1, (480, 640))
 
     async def send():
