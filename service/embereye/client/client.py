@@ -5,8 +5,7 @@ import contextlib
 import logging
 import math
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -77,7 +76,7 @@ class Client:
         self._batch = batch
         self._linger = linger
         self._jitter = jitter or Random()
-        self._devices: dict[str, _Device] = {}
+        self._devices: OrderedDict[str, _Device] = OrderedDict()  # who has waited longest to send comes first
         self._links: dict[str, _Link] = {}
         self._known: dict[str, None] = {}  # shards, the latest last
         self._tasks = Tasks()
@@ -203,16 +202,28 @@ class Client:
         for link in self._links.values():
             link.wake.set()
 
-    def next_batches(self, link: "_Link") -> Iterator[tuple[_Device, Spooled, bool]]:
-        """What is to be sent on `link`, as long as its window has room; whether nothing of the device is in flight."""
-        for state in list(self._devices.values()):
-            # Looked at for each batch: while one is being written, the device may move.
-            while self._may_send(state, link):
-                spooled, restart = state.batches[state.sent], state.holder is None
-                state.sent += 1
-                state.holder = link
-                link.in_flight += 1
-                yield state, spooled, restart
+    def next_batches(self, link: "_Link") -> list[tuple[_Device, Spooled, bool]]:
+        """What is sent next on `link`, as its window has room: device, batch, whether nothing of it is in flight.
+
+        One batch of each device, those first that have waited longest: of a link that is short of room, the devices
+        that send most must not leave the others without.
+        """
+        chosen: list[tuple[_Device, Spooled, bool]] = []
+        items = 0
+        for state in self._devices.values() if link.in_flight < WINDOW else ():
+            if not self._may_send(state, link):
+                continue
+            spooled = state.batches[state.sent]
+            items += spooled.items
+            if chosen and items > self._batch:
+                break
+            chosen.append((state, spooled, state.holder is None))
+            state.sent += 1
+            state.holder = link
+            link.in_flight += 1
+        for state, *_ in chosen:
+            self._devices.move_to_end(state.name)
+        return chosen
 
     def _may_send(self, state: _Device, link: "_Link") -> bool:
         return (
@@ -375,10 +386,13 @@ class _Link:
     async def _send(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
         while True:
             self.wake.clear()
-            for state, spooled, restart in self._client.next_batches(self):
-                batch = self._client.body(state, spooled, self)
-                batch.restart = restart
-                await call.write(IngestRequest(devices=[batch]))
+            while chosen := self._client.next_batches(self):
+                request = IngestRequest()
+                for state, spooled, restart in chosen:
+                    batch = self._client.body(state, spooled, self)
+                    batch.restart = restart
+                    request.devices.append(batch)
+                await call.write(request)
             await self.wake.wait()
 
 

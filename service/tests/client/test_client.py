@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from embereye.client import Client, SpoolFullError
-from embereye.client.client import WINDOW
+from embereye.client.client import WINDOW, _Link
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import Tasks
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip, SensorSpec, run_sensors
 from embereye.v1.evidence_pb2 import Ledger
-from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
+from embereye.v1.ingest_pb2 import Ack, DeviceBatch, IngestRequest, IngestResponse, Reading, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
@@ -192,6 +192,24 @@ async def test_an_undeclared_device_keeps_its_readings_until_it_is_declared(
         assert await client.flush(20)
     assert running.ledger("a").analysed == 1
     assert not client.rejected
+
+
+def test_a_device_with_a_long_backlog_leaves_the_others_their_turns() -> None:
+    client = Client("127.0.0.1:1", batch=1)
+    link = _Link(client, "127.0.0.1:1", home=True, jitter=random.Random(1))
+    for _ in range(3 * WINDOW):
+        client.send("backlog", smoke_adc=1)
+    names = [f"device-{number}" for number in range(WINDOW + 3)]
+    for name in names:
+        client.send(name, smoke_adc=1)
+    client.spooled()
+    served: list[str] = []
+    while chosen := client.next_batches(link):
+        served += [state.name for state, *_ in chosen]
+        mark = [Watermark(device=one.name, epoch=spooled.epoch, sequence=spooled.last) for one, spooled, _ in chosen]
+        client.take_response(IngestResponse(ack=Ack(watermarks=mark)), link)
+    assert set(served[: 2 * len(names)]) == {"backlog", *names}
+    assert not client.waiting
 
 
 async def test_of_two_programs_that_send_for_one_device_the_newer_wins_and_the_other_is_told(start: Start) -> None:
