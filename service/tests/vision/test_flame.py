@@ -8,6 +8,7 @@ from embereye.sim.scene import Room
 from embereye.v1.types_pb2 import Kind, Level, Mask
 from embereye.vision.detector import Detector, rasterize
 from embereye.vision.flame import core_coloured, flame_coloured
+from embereye.vision.pixels import Planes
 from embereye.vision.thresholds import SECOND, FlameThresholds
 from embereye.vision.working import working_scale
 
@@ -71,11 +72,12 @@ def scene():
     ],
 )
 def test_colours_are_told_apart_as_the_rules_say(colour, flame, core):
-    picture = cv2.split(np.full((20, 20, 3), colour, np.uint8))
-    found, hot = flame_coloured(*picture, LIMITS, 1.0), core_coloured(*picture, LIMITS, 1.0)
+    picture = Planes.of(np.full((20, 20, 3), colour, np.uint8))
+    (found, window), hot = flame_coloured(picture, LIMITS, 1.0), core_coloured(picture, LIMITS, 1.0)
+    assert window == ((slice(0, 20), slice(0, 20)) if flame else window)
     assert (bool(found.all()), bool(hot.all())) == (flame, core)
-    dim = cv2.split(np.full((20, 20, 3), [0.7 * value for value in colour], np.uint8))
-    found, hot = flame_coloured(*dim, LIMITS, 0.7), core_coloured(*dim, LIMITS, 0.7)
+    dim = Planes.of(np.full((20, 20, 3), [0.7 * value for value in colour], np.uint8))
+    (found, _), hot = flame_coloured(dim, LIMITS, 0.7), core_coloured(dim, LIMITS, 0.7)
     assert (bool(found.all()), bool(hot.all())) == (flame, core), "a camera that clips at 180 sees the same"
 
 
