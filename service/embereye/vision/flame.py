@@ -10,6 +10,7 @@ itself or changes everywhere at once is something else: `character` measures tha
 import math
 from collections import deque
 from dataclasses import dataclass
+from functools import cached_property
 
 import cv2
 import numpy as np
@@ -85,9 +86,15 @@ class _Memory:
         self.occupancy = (step.colour > 0).astype(np.float32)  # share of the time that it has a flame's colour
         self.flicker = np.zeros(shape, np.float32)  # share of the time that it swings as well
         self.core = np.zeros(shape, np.float32)  # share of the time that it is as bright as a flame's core
-        self.traits = np.empty((*shape, len(TRAITS)), np.float32)
-        self.traits[:] = [limits.weights[name].neutral for name in TRAITS]
         self.held = np.zeros(shape, np.float32)  # seconds
+        self._weights = limits.weights
+
+    @cached_property
+    def traits(self) -> npt.NDArray[np.float32]:
+        """Means of the traits over the last judgements; most of what swings is never a site, and needs none."""
+        traits = np.empty((*self.held.shape, len(TRAITS)), np.float32)
+        traits[:] = [self._weights[name].neutral for name in TRAITS]
+        return traits
 
 
 def flame_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> tuple[Picture, Window]:
