@@ -21,6 +21,8 @@ ROOMY_BUFFER = 1024 * 1024  # bytes with which a socket can be left alone for in
 OVERDUE_SECONDS = 0.05  # between looks at a picture that misses packets
 READS = 256  # from one socket before others have their turn
 _UDP_GRO = 104  # linux/udp.h: the kernel hands over packets of one size joined, and says their size
+_CONTROL = socket.CMSG_SPACE(4)
+_SEGMENT = struct.Struct("=i")
 _SO_MEMINFO, _DROPS = 55, 8  # linux/sock_diag.h: SK_MEMINFO_DROPS
 
 
@@ -147,19 +149,20 @@ class Datagrams:
         self._taker.poll()
 
     def _empty(self) -> None:
-        room, take, receive = self._intake.room.view, self._taker.take, self._intake.room.receive
+        room, take = self._intake.room, self._taker.take
         most = len(room) - DATAGRAM
         now = time.monotonic_ns()
         held = size = 0  # bytes that were read and not taken, and of each datagram of them
         for _ in range(READS):
             try:
-                more, step = receive(self._descriptor, held)
+                more, control, _, _ = self._socket.recvmsg_into([room[held:]], _CONTROL)
             except BlockingIOError:
                 break
             except OSError:  # an ICMP message about something sent earlier
                 continue
             if not more:
                 continue
+            step = max(1, _SEGMENT.unpack(control[0][2])[0]) if control else more  # UDP_GRO's
             if held and (step > size or (step < size and step < more)):
                 take(room[:held], size, now)
                 take(room[held : held + more], step, now)

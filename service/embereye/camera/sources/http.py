@@ -132,10 +132,10 @@ def _bare(
         if ended.done():
             return
         try:
-            size, _ = intake.room.receive(descriptor)
+            size = os.readv(descriptor, [intake.room])
             if not size:
                 ended.set_result(None)
-            if pause := pictures.feed(intake.room.view[:size]):
+            if pause := pictures.feed(intake.room[:size]):
                 intake.remove(descriptor)
                 resuming.append(loop.call_later(pause, read_on))
         except BlockingIOError:
