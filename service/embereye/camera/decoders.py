@@ -19,6 +19,7 @@ from embereye.camera.decoding import (
     HANG_SECONDS,
     MESSAGE,
     ORDER,
+    READY,
     REPLY,
     SLOT_BYTES,
     SLOTS,
@@ -36,6 +37,7 @@ from embereye.process.backoff import Backoff
 logger = logging.getLogger(__name__)
 
 CRASH_SECONDS = 1.0  # that a camera is charged with for a frame that ends a decoder
+START_SECONDS = 30.0  # for the first decoder to come up
 READ = 8  # replies at once: the event loop has other things to do
 
 
@@ -104,6 +106,7 @@ class Decoders:
         self._control: socket.socket | None = None
         self._descriptor = -1
         self._closed = False
+        self._ready = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
 
     @property
@@ -111,8 +114,8 @@ class Decoders:
         """Whether a frame is being looked at, or waits for its turn."""
         return bool(self._running or len(self._line))
 
-    def start(self) -> None:
-        """Start the processes; call it on the event loop."""
+    async def start(self) -> None:
+        """Start the processes, on the event loop they answer to; RuntimeError where none comes up."""
         self._loop = asyncio.get_running_loop()
         size = self.threads * SLOTS * SLOT_BYTES
         self._descriptor = os.memfd_create("embereye-frames")
@@ -122,6 +125,11 @@ class Decoders:
         for number in range(self.threads):
             self._decoders.append(_Decoder(number, memory[number * share : (number + 1) * share]))
             self._start(self._decoders[-1])
+        try:
+            await asyncio.wait_for(self._ready.wait(), START_SECONDS)
+        except TimeoutError:
+            self.stop()
+            raise RuntimeError(f"no process that decodes pictures has come up within {START_SECONDS:g} s") from None
 
     def stop(self) -> None:
         """End the processes; frames in work are forgotten."""
@@ -240,6 +248,9 @@ class Decoders:
             if not reply:
                 self._lost(decoder)
                 return
+            if reply == READY:
+                self._ready.set()
+                continue
             decoder.backoff.reset()
             self._answered(decoder, reply)
 

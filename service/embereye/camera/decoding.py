@@ -47,6 +47,7 @@ BOX = struct.Struct("=4f")
 REPLY = struct.Struct(
     "=B?HHIddd"
 )  # slot, decoded, rows, columns, bytes of the still, began, ended, CPU seconds; or why
+READY = b"ready"  # a decoder's first word
 MESSAGE = 4096  # bytes, at most
 
 
@@ -113,6 +114,7 @@ def make_still(data: bytes | memoryview, width: int, height: int, boxes: Sequenc
 def serve(orders: socket.socket, memory: memoryview) -> None:
     """Decode what `orders` tells of `memory` until its other end is closed."""
     with contextlib.suppress(ConnectionError):
+        orders.send(READY)
         while message := orders.recv(MESSAGE):
             # The alarm ends this process: there is no other way out of a C library.
             signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)

@@ -81,7 +81,7 @@ class CameraShard:
         """Start the decode pool and the tick."""
         settle()
         self._context = context
-        self._decoders.start()
+        await self._decoders.start()
         if context.options.data:
             self._evidence = await Evidence.start(context)
         context.tasks.start(self._tick(), name="camera-tick")

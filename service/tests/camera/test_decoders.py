@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
+from embereye.camera import decoders as module
 from embereye.camera.decoders import Decoders
 from embereye.camera.decoding import Decoded, Order, UndecodableError, carry_out
 from embereye.camera.mailbox import Mailbox
@@ -51,7 +52,7 @@ class Customer:
 @pytest.fixture
 async def pool():
     decoders = Decoders(2)
-    decoders.start()
+    await decoders.start()
     yield decoders
     decoders.stop()
 
@@ -183,9 +184,17 @@ async def test_decoders_are_replaced_although_the_process_that_forks_them_is_gon
     assert isinstance(customer.results[-1], Decoded)
 
 
+async def test_a_shard_that_cannot_decode_does_not_come_up(monkeypatch):
+    monkeypatch.setattr(module, "START_SECONDS", 0.2)
+    monkeypatch.setattr(module.sys, "executable", "/bin/false")
+    decoders = Decoders(1)
+    with pytest.raises(RuntimeError, match="no process that decodes pictures has come up"):
+        await decoders.start()
+
+
 async def test_nothing_is_left_running_once_it_is_stopped():
     decoders = Decoders(2)
-    decoders.start()
+    await decoders.start()
     pids = [decoders._forking.pid, *await processes(decoders)]
     decoders.stop()
     await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
@@ -193,10 +202,11 @@ async def test_nothing_is_left_running_once_it_is_stopped():
 
 STARTS = """
 import asyncio, os, signal
+from embereye.camera import decoders as module
 from embereye.camera.decoders import Decoders
 async def main():
     decoders = Decoders(2)
-    decoders.start()
+    await decoders.start()
     print(decoders._forking.pid, flush=True)
     await asyncio.sleep(60)
 asyncio.run(main())
