@@ -50,11 +50,11 @@ def cpu_seconds(pid: int) -> float:
     return total / TICKS
 
 
-def resident_mb(pid: int | str) -> float:
+def resident_mb(pid: int) -> float:
     """Memory in MB that process `pid` has, and what those that it has started have besides."""
     text = Path(f"/proc/{pid}/status").read_text()
     besides = 0
-    for child in tree(int(pid))[1:]:
+    for child in tree(pid)[1:]:
         rollup = Path(f"/proc/{child}/smaps_rollup").read_text()
         fields = dict(line.split()[:2] for line in rollup.splitlines()[1:])
         # Of a library that both have loaded the pages are the parent's; of what only children share each has its part.

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 
@@ -26,7 +27,7 @@ async def receive(port: int) -> dict[str, float]:
         counts["pictures"] += 1
         counts["damaged"] += bool(lost)
         if counts["pictures"] == SETTLED:
-            counts["memory_mb"] = resident_mb("self")
+            counts["memory_mb"] = resident_mb(os.getpid())
 
     playing = asyncio.ensure_future(RtpSource(declared(f"rtp://{HOST}:{port}"), Intake()).play(offer, lambda _: None))
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
