@@ -31,7 +31,7 @@ from embereye.camera.decoding import (
 )
 from embereye.camera.mailbox import Frame
 from embereye.camera.schedule import Line
-from embereye.camera.workers import Work
+from embereye.camera.workers import Waiting, Work
 from embereye.process.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -41,36 +41,15 @@ START_SECONDS = 30.0  # for the first decoder to come up
 READ = 8  # replies at once: the event loop has other things to do
 
 
-class Customer(Protocol):
-    """A camera as the pool sees it. All but `work` is called on the event loop."""
+class Customer(Waiting, Protocol):
+    """A camera as the pool sees it.
 
-    @property
-    def pause(self) -> float:
-        """Seconds that it is not to be left alone for."""
-        ...
-
-    @property
-    def urgent(self) -> bool:
-        """Whether it goes before others."""
-        ...
-
-    def next_frame(self) -> Frame | None:
-        """Take the frame that waits."""
-        ...
+    Its `done` gets a `Decoded`, whose picture is overwritten once that returns, what its own `work` returned, or an
+    exception.
+    """
 
     def order(self, frame: Frame) -> Order | None:
         """How to decode `frame`; None where it needs no decoding, and `work` does it all."""
-        ...
-
-    def work(self, frame: Frame) -> object:
-        """Look at `frame`, on a thread."""
-        ...
-
-    def done(self, work: Work) -> None:
-        """Take the result of `work`: a `Decoded`, what the customer's own `work` returned, or an exception.
-
-        The picture of a `Decoded` is overwritten once this returns.
-        """
         ...
 
 
@@ -307,3 +286,8 @@ class Decoders:
             since = self._again.pop(customer, None)
             if since is not None and self._line.enter(customer, since, pause=customer.pause, urgent=customer.urgent):
                 self._give()
+
+
+def thread_count(cores: int | None, largest: int = 4) -> int:
+    """How many decoders suit a machine of `cores`."""
+    return max(1, min(largest, cores or 1))

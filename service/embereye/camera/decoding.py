@@ -44,9 +44,8 @@ PICTURE_BYTES = 256 * 1024  # of a picture of the working size, and its still
 SLOT_BYTES = FRAME_BYTES + PICTURE_BYTES  # of address space: what is not used takes no memory
 ORDER = struct.Struct("=BBB?IHH")  # slot, scale, boxes, whether to make a still, bytes, width, height; then boxes
 BOX = struct.Struct("=4f")
-REPLY = struct.Struct(
-    "=B?HHIddd"
-)  # slot, decoded, rows, columns, bytes of the still, began, ended, CPU seconds; or why
+# Slot, whether it is decoded, rows, columns, bytes of the still, when it began and ended, CPU seconds; or why not.
+REPLY = struct.Struct("=B?HHIddd")
 READY = b"ready"  # a decoder's first word
 MESSAGE = 4096  # bytes, at most
 

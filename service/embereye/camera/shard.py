@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from embereye.camera.decoders import Decoders
+from embereye.camera.decoders import Decoders, thread_count
 from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
 from embereye.camera.evidence import Evidence
@@ -25,7 +25,6 @@ from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
-from embereye.camera.workers import thread_count
 from embereye.process.grpc_server import Service
 from embereye.process.lifecycle import settle
 from embereye.shard.episodes import Episodes

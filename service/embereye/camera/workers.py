@@ -1,4 +1,4 @@
-"""The decode pool: a few threads that look at the waiting frames of many cameras, each camera in its turn."""
+"""A pool of threads that look at the waiting frames of many cameras, each camera in its turn."""
 
 import asyncio
 import contextlib
@@ -29,8 +29,8 @@ class Work:
     replaced: bool = False  # a spare thread was started in place of the one that hangs
 
 
-class Customer(Protocol):
-    """A camera as the pool sees it. `done` and `hangs` are called on the event loop."""
+class Waiting(Protocol):
+    """Whoever waits for turns in a pool. `done` is called on the event loop, `work` on a thread."""
 
     @property
     def pause(self) -> float:
@@ -47,15 +47,19 @@ class Customer(Protocol):
         ...
 
     def work(self, frame: Frame) -> object:
-        """Look at `frame`, on a worker thread."""
+        """Look at `frame`, on a thread."""
         ...
 
     def done(self, work: Work) -> None:
         """Take the result of `work`."""
         ...
 
+
+class Customer(Waiting, Protocol):
+    """One whose every frame a thread looks at."""
+
     def hangs(self, seconds: float) -> None:
-        """Learn that `work` has been running for `seconds`."""
+        """Learn, on the event loop, that `work` has been running for `seconds`."""
         ...
 
 
@@ -84,11 +88,6 @@ class Workers:
     def hung(self) -> int:
         """Threads that hang in a frame now."""
         return self._hung
-
-    @property
-    def busy(self) -> bool:
-        """Whether a frame is being looked at, or waits for a thread."""
-        return bool(self._running or self._results or len(self._line))
 
     def start(self) -> None:
         """Start the threads; call it on the event loop that results shall come back to."""
@@ -190,8 +189,3 @@ class Workers:
         while self._results:
             customer, work = self._results.popleft()
             customer.done(work)
-
-
-def thread_count(cores: int | None, largest: int = 4) -> int:
-    """How many decode threads suit a machine of `cores`."""
-    return max(1, min(largest, cores or 1))
