@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import cv2
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from embereye.camera.decoders import Decoders, thread_count
@@ -79,6 +80,7 @@ class CameraShard:
     async def start(self, context: ShardContext) -> None:
         """Start the decode pool and the tick."""
         settle()
+        cv2.setNumThreads(1)  # our processes are the parallelism; OpenCV's own threads would fight with them
         self._context = context
         await self._decoders.start()
         if context.options.data:

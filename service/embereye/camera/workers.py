@@ -91,9 +91,6 @@ class Workers:
 
     def start(self) -> None:
         """Start the threads; call it on the event loop that results shall come back to."""
-        import cv2
-
-        cv2.setNumThreads(1)  # our threads are the parallelism; OpenCV's own would fight with them
         self._loop = asyncio.get_running_loop()
         for _ in range(self.threads):
             self._start_thread()
