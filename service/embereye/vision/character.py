@@ -50,10 +50,10 @@ class History:
         """Forget everything."""
         self._pictures.clear()
 
-    def see(self, grey: Grey, time_ns: int) -> None:
-        """Note a picture, if enough time has gone by since the last one."""
+    def see(self, half: Grey, time_ns: int) -> None:
+        """Note a picture of half the size, if enough time has gone by since the last one."""
         if not self._pictures or time_ns - self._pictures[-1][0] >= SPAN_NS // FRAMES:
-            self._pictures.append((time_ns, grey[::2, ::2].copy()))
+            self._pictures.append((time_ns, half))
 
     def of(self, box: Box, pixels: npt.NDArray[np.bool_], time_ns: int) -> tuple[float, float] | None:
         """(rest, unity) of `pixels` inside `box` over the last SPAN_NS, both 0..1; None where too little is known.

@@ -10,7 +10,6 @@ itself or changes everywhere at once is something else: `character` measures tha
 import math
 from collections import deque
 from dataclasses import dataclass
-from functools import cached_property
 
 import cv2
 import numpy as np
@@ -20,15 +19,18 @@ from embereye.v1.types_pb2 import Term
 from embereye.vision.character import History, travel
 from embereye.vision.periodicity import Periodicity
 from embereye.vision.pixels import (
+    NOTHING,
     NOWHERE,
+    Patch,
     Picture,
     Planes,
     Window,
+    around,
     at_least,
     both,
-    either,
     less,
     median,
+    overlaid,
     together,
     window_of,
 )
@@ -39,10 +41,13 @@ Pixels = tuple[int, int, int, int]  # x, y, width, height in pixels of the worki
 
 _SQUARE = np.ones((3, 3), np.uint8)
 _HELD_REACH = np.ones((5, 5), np.uint8)  # a flame leans in the draught: its neighbourhood is held with it
+_REACH = 3  # pixels that a held site reaches beyond what has a flame's colour
+_MARGIN = 12  # pixels that are remembered around that, as it moves
 _RING = 6  # pixels around a site that it is compared with
 _SITES = 4  # looked at per frame: more than that many are one fire or no fire
 _STEPS = 64  # frames kept at most, whatever their times say
 FEW = 3  # pixels that noise may colour
+ALWAYS = 255.0  # as a share of the time: what masks are made of
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,7 @@ class Flame:
 class _Step:
     time_ns: int
     green: Picture
-    colour: Picture  # 255 where flame-coloured
-    window: Window  # that holds all of `colour`
+    colour: Patch  # 255 where flame-coloured
 
 
 @dataclass(frozen=True)
@@ -78,58 +82,106 @@ class _Site:
 
 
 class _Memory:
-    """What is remembered of each pixel while anything of a flame's colour swings; nothing is, of most cameras."""
+    """What is remembered of each pixel while anything of a flame's colour swings; nothing is, of most cameras.
 
-    def __init__(self, step: _Step, limits: FlameThresholds) -> None:
-        shape = step.colour.shape
-        # What stood there before is not known: as if it always had.
-        self.occupancy = (step.colour > 0).astype(np.float32)  # share of the time that it has a flame's colour
-        self.flicker = np.zeros(shape, np.float32)  # share of the time that it swings as well
-        self.core = np.zeros(shape, np.float32)  # share of the time that it is as bright as a flame's core
-        self.held = np.zeros(shape, np.float32)  # seconds
-        self._weights = limits.weights
+    It is kept only of the `window` in which such colour has been seen since. Boxes are those of the whole picture.
+    """
 
-    @cached_property
+    def __init__(self, shape: tuple[int, ...], limits: FlameThresholds) -> None:
+        self._shape = shape
+        self._neutral = [limits.weights[name].neutral for name in TRAITS]
+        self.window = NOWHERE
+        # Shares of the time, up to ALWAYS: that a pixel has a flame's colour, swings as well, is as bright as its core.
+        self.occupancy = self.flicker = self.core = np.zeros((0, 0), np.float32)
+        self._held: npt.NDArray[np.float32] | None = None
+        self._traits: npt.NDArray[np.float32] | None = None
+
+    @property
+    def held(self) -> npt.NDArray[np.float32]:
+        """For how long there has been evidence, in seconds; of most of what swings there is none."""
+        if self._held is None:
+            self._held = np.zeros(self.occupancy.shape, np.float32)
+        return self._held
+
+    @property
     def traits(self) -> npt.NDArray[np.float32]:
         """Means of the traits over the last judgements; most of what swings is never a site, and needs none."""
-        traits = np.empty((*self.held.shape, len(TRAITS)), np.float32)
-        traits[:] = [self._weights[name].neutral for name in TRAITS]
-        return traits
+        if self._traits is None:
+            self._traits = self._without_traits(self.occupancy.shape)
+        return self._traits
+
+    def _without_traits(self, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        return np.broadcast_to(np.array(self._neutral, np.float32), (*shape, len(TRAITS))).copy()
+
+    def of(self, remembered: npt.NDArray[np.float32], box: Pixels) -> npt.NDArray[np.float32]:
+        """What is `remembered`, one of the arrays here, of `box`."""
+        x, y = box[0] - self.window[1].start, box[1] - self.window[0].start
+        return remembered[y : y + box[3], x : x + box[2]]
+
+    def _reach(self, window: Window) -> None:
+        """Remember what is in `window` as well."""
+        if window == NOWHERE or together(self.window, around(window, _REACH, self._shape)) == self.window:
+            return
+        before, self.window = self.window, together(self.window, around(window, _MARGIN, self._shape))
+        rows, columns = self.window
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        top, left = before[0].start - rows.start, before[1].start - columns.start
+
+        def grown(small: npt.NDArray[np.float32], large: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+            if small.size:
+                large[top : top + small.shape[0], left : left + small.shape[1]] = small
+            return large
+
+        self.occupancy = grown(self.occupancy, np.zeros(shape, np.float32))
+        self.flicker = grown(self.flicker, np.zeros(shape, np.float32))
+        self.core = grown(self.core, np.zeros(shape, np.float32))
+        if self._held is not None:
+            self._held = grown(self._held, np.zeros(shape, np.float32))
+        if self._traits is not None:
+            self._traits = grown(self._traits, self._without_traits(shape))
+
+    def learn(self, colour: Patch, flickering: Patch, core: Patch, rate: float) -> None:
+        """Move the shares by `rate` (0..1) towards what there is now, each 255 or 0."""
+        new = self.window == NOWHERE
+        self._reach(together(colour.window, flickering.window))
+        if new:  # what stood there before is not known: as if it always had
+            self.occupancy[:] = overlaid(self.window, colour)
+        for share, patch in ((self.occupancy, colour), (self.flicker, flickering), (self.core, core)):
+            cv2.accumulateWeighted(overlaid(self.window, patch), share, rate)
 
 
-def flame_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> tuple[Picture, Window]:
-    """255 where `picture` has the colour of a flame, 0 elsewhere, and where all that is; `scale` shrinks the limits."""
+def flame_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Patch:
+    """255 where `picture` has the colour of a flame, 0 elsewhere; `scale` shrinks the limits."""
     blue, green, red = picture
     # Most pictures have next to no pixel whose red is clearly over blue, and end here.
     over_blue = less(red, blue)
     coloured = at_least(over_blue, limits.red_over_blue_min * scale)
     if cv2.countNonZero(coloured) <= FEW:
-        coloured.fill(0)
-        return coloured, NOWHERE
+        return NOTHING
     window = window_of(coloured)
     blue, green, red, warm = blue[window], green[window], red[window], coloured[window]
     # BT.601: Cr - Cb = 0.581 (R - B) + 0.087 (R - G) where red is not below green.
     chroma: Picture = cv2.addWeighted(over_blue[window], 0.581, less(red, green), 0.087, 0.0)  # type: ignore[assignment]
     warm = both(warm, at_least(chroma, limits.chroma_min * scale))
     warm = both(warm, at_least(red, limits.red_min * scale))
-    coloured[window] = both(warm, cv2.inRange(green, blue, red))  # type: ignore[arg-type]  # R >= G >= B
-    return coloured, window
+    return Patch.of(both(warm, cv2.inRange(green, blue, red)), window)  # type: ignore[arg-type]  # R >= G >= B
 
 
-def core_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Picture:
+def core_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Patch:
     """255 where `picture` is as bright and yellow as the core of a flame, 0 elsewhere; `scale` shrinks the limits."""
-    blue, green, red = picture
-    hot = at_least(red, limits.core_red_min * scale)
-    if cv2.countNonZero(hot):
-        hot = both(hot, at_least(green, limits.core_green_min * scale))
-        hot = both(hot, at_least(less(green, blue), limits.core_green_over_blue_min * scale))
-        hot = both(hot, cv2.compare(red, green, cv2.CMP_GE))  # type: ignore[arg-type]
-    return hot
+    hot = at_least(picture.red, limits.core_red_min * scale)
+    if not cv2.countNonZero(hot):
+        return NOTHING
+    window = window_of(hot)
+    blue, green, red, hot = picture.blue[window], picture.green[window], picture.red[window], hot[window]
+    hot = both(hot, at_least(green, limits.core_green_min * scale))
+    hot = both(hot, at_least(less(green, blue), limits.core_green_over_blue_min * scale))
+    return Patch.of(both(hot, cv2.compare(red, green, cv2.CMP_GE)), window)  # type: ignore[arg-type]
 
 
-def disturbed(swinging: Picture, flickering: Picture, limits: FlameThresholds) -> bool:
+def disturbed(swinging: Picture, flickering: Patch, limits: FlameThresholds) -> bool:
     """Whether a picture swings as a whole: the camera moves, or the scene is another one."""
-    others = cv2.countNonZero(swinging) - cv2.countNonZero(flickering)
+    others = cv2.countNonZero(swinging) - flickering.size
     return others > limits.disturbed_share * swinging.size
 
 
@@ -138,16 +190,15 @@ def _second_difference(last: Picture, middle: Picture, first: Picture) -> Pictur
     return cv2.absdiff(cv2.addWeighted(last, 0.5, first, 0.5, 0.0), middle)  # type: ignore[return-value]
 
 
-def _stirs(last: _Step, middle: _Step, first: _Step, least: float) -> bool:
-    """Whether anything of a flame's colour swings by `least` counts: looked for only where there is such colour."""
-    window = together(together(last.window, middle.window), first.window)
-    if window[0].start == window[0].stop:
+def _stirs(last: _Step, middle: _Step, first: _Step, window: Window, least: float) -> bool:
+    """Whether anything of a flame's colour, all of which is in `window`, swings by `least` counts."""
+    if window == NOWHERE:
         return False
     swing = _second_difference(last.green[window], middle.green[window], first.green[window])
     swinging = at_least(swing, 0.5 * least + 1)
     if cv2.countNonZero(swinging) <= FEW:
         return False
-    coloured = either(either(last.colour[window], middle.colour[window]), first.colour[window])
+    coloured = overlaid(window, last.colour, middle.colour, first.colour)
     return cv2.countNonZero(both(swinging, coloured)) > FEW
 
 
@@ -162,7 +213,11 @@ class FlameDetector:
     @property
     def suspect_mask(self) -> npt.NDArray[np.bool_] | None:
         """Where something is suspected now: the background must not learn there. None: nowhere."""
-        return self._memory.held > 0 if self._memory and self._holding else None
+        if not self._memory or not self._holding:
+            return None
+        suspect = np.zeros(self._shape, bool)
+        suspect[self._memory.window] = self._memory.held > 0
+        return suspect
 
     def _reset(self, shape: tuple[int, int]) -> None:
         self._shape = shape
@@ -191,15 +246,14 @@ class FlameDetector:
             self._judged_ns = elapsed = 0
         self._red = picture.red
         self._adapt(elapsed)
-        colour, window = flame_coloured(picture, limits, self._white / 255.0)
+        colour = flame_coloured(picture, limits, self._white / 255.0)
         if ignored is not None:
-            colour[ignored] = 0
-        self._steps.append(_Step(time_ns, green, colour, window))
-        swinging, flickering = self._swing(time_ns)
-        if swinging is not None and flickering is not None:
-            if disturbed(swinging, flickering, limits):
+            colour.inside[ignored[colour.window]] = 0
+        self._steps.append(_Step(time_ns, green, colour))
+        if swung := self._swing(time_ns):
+            if disturbed(*swung, limits):
                 return self._result  # nothing is learnt from such a frame, and nothing is held by it
-            self._remember(swinging, flickering, picture, time_ns, elapsed)
+            self._remember(*swung, picture, time_ns, elapsed)
         if self._memory is None:
             return self._result
         if time_ns - self._swung_ns > limits.forget_ns:
@@ -213,38 +267,41 @@ class FlameDetector:
         fading = self._white - 255.0 * elapsed_ns / self.limits.white_memory_ns
         self._white = max(cv2.minMaxLoc(self._red)[1], fading, 255.0 * self.limits.white_least)
 
-    def _swing(self, time_ns: int) -> tuple[Picture | None, Picture | None]:
+    def _swing(self, time_ns: int) -> tuple[Picture, Patch] | None:
         """(where the picture swings, where something of a flame's colour does), 255 or 0; None where it is unknown."""
         limits = self.limits
         before = self._step_before(time_ns)
         if before is None:
-            return None, None
+            return None
         (middle, first), last = before, self._steps[-1]
+        window = together(together(last.colour.window, middle.colour.window), first.colour.window)
         least = min(limits.swing_min * self._white / 255.0, limits.swing_most)
-        if self._memory is None and not _stirs(last, middle, first, least):
-            return None, None
-        coloured = either(either(last.colour, middle.colour), first.colour)
+        if self._memory is None and not _stirs(last, middle, first, window, least):
+            return None
         swing = _second_difference(last.green, middle.green, first.green)
         # Noise swings too: half of the picture, whatever moves in the rest, tells how much there is.
         noise = median(swing[4::8, 4::8]) if swing.size > 256 else 0.0
         limit = min(max(least, limits.swing_over_noise * noise), limits.swing_most)
         swinging = at_least(swing, 0.5 * limit + 1)
-        return swinging, both(swinging, coloured)
+        if window == NOWHERE:
+            return swinging, NOTHING
+        coloured = overlaid(window, last.colour, middle.colour, first.colour)
+        return swinging, Patch(both(swinging[window], coloured), window)
 
-    def _remember(self, swinging: Picture, flickering: Picture, picture: Planes, time_ns: int, elapsed_ns: int) -> None:
+    def _remember(self, swinging: Picture, flickering: Patch, picture: Planes, time_ns: int, elapsed_ns: int) -> None:
         limits, last = self.limits, self._steps[-1]
-        if cv2.countNonZero(flickering) > FEW:
-            self._memory = self._memory or _Memory(last, limits)
+        if flickering.size > FEW:
+            self._memory = self._memory or _Memory(self._shape, limits)
             self._swung_ns = time_ns
         if (memory := self._memory) is None:
             return
-        self._history.see(last.green, time_ns)
-        self._periodicity.see(last.green, time_ns)
+        half = last.green[::2, ::2].copy()
+        self._history.see(half, time_ns)
+        self._periodicity.see(half, time_ns)
         self._periodicity.swing(swinging, time_ns)
-        rate = (1.0 - math.exp(-min(elapsed_ns, limits.frame_max_ns) / limits.memory_ns)) / 255.0
+        rate = 1.0 - math.exp(-min(elapsed_ns, limits.frame_max_ns) / limits.memory_ns)
         core = core_coloured(picture, limits, self._white / 255.0)
-        for share, mask in ((memory.occupancy, last.colour), (memory.flicker, flickering), (memory.core, core)):
-            cv2.addWeighted(mask, rate, share, 1.0 - 255.0 * rate, 0.0, share, cv2.CV_32F)
+        memory.learn(last.colour, flickering, core, rate)
 
     def _forget(self) -> None:
         self._memory, self._holding, self._judged_ns = None, False, 0
@@ -291,44 +348,41 @@ class FlameDetector:
         return limits.alarm_large_ns if large and site.score >= limits.large_score else limits.alarm_ns
 
     def _held_at(self, memory: _Memory, site: _Site) -> float:
-        x, y, width, height = site.box
-        return float(memory.held[y : y + height, x : x + width][site.mask].max()) if self._holding else 0.0
+        return float(memory.of(memory.held, site.box)[site.mask].max()) if self._holding else 0.0
 
     def _sites(self, memory: _Memory, time_ns: int) -> list[_Site]:
         limits = self.limits
-        seeds = memory.flicker > limits.flicker_min
+        seeds = memory.flicker > limits.flicker_min * ALWAYS
         if not seeds.any():
             return []
-        seeds &= memory.occupancy > limits.occupancy_min
+        seeds &= memory.occupancy > limits.occupancy_min * ALWAYS
         grown = cv2.dilate(seeds.view(np.uint8), _SQUARE)
         count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
         order = sorted(range(1, count), key=lambda label: -int(stats[label, cv2.CC_STAT_AREA]))[:_SITES]
         sites = []
+        rows, columns = memory.window
         for label in order:
             x, y, width, height, area = (int(value) for value in stats[label])
             if area >= limits.area_min:
                 window = (slice(y, y + height), slice(x, x + width))
-                box, mask = (x, y, width, height), labels[window] == label
-                sites.append(self._site(memory, box, mask, seeds[window], time_ns))
+                box, mask = (columns.start + x, rows.start + y, width, height), labels[window] == label
+                sites.append(self._site(memory, box, mask, seeds[window] & mask, time_ns))
         return sites
 
     def _site(
         self, memory: _Memory, box: Pixels, mask: npt.NDArray[np.bool_], seeds: npt.NDArray[np.bool_], time_ns: int
     ) -> _Site:
         limits = self.limits
-        x, y, width, height = box
-        window = (slice(y, y + height), slice(x, x + width))
-        seeds = seeds & mask
-        occupied = float(memory.occupancy[window][mask].sum())
+        occupied = float(memory.of(memory.occupancy, box)[mask].sum())
         rest, unity = self._history.of(box, seeds, time_ns) or (None, None)
         values = {
-            "flicker": float(memory.flicker[window][seeds].mean()),
-            "core": float(memory.core[window][mask].sum()) / max(1e-6, occupied),
+            "flicker": float(memory.of(memory.flicker, box)[seeds].mean()) / ALWAYS,
+            "core": float(memory.of(memory.core, box)[mask].sum()) / max(1e-6, occupied),
             "contrast": self._contrast(box, mask) * 255.0 / self._white,
             "area": np.count_nonzero(mask) / mask_size(self._shape),
         }
         repetition = max(0.0, self._periodicity.of(box, time_ns))
-        traits = memory.traits[window]
+        traits = memory.of(memory.traits, box)
         values.update(self._lately(traits, mask, [self._travelled(box, mask, time_ns), rest, unity, repetition]))
         odds = limits.prior + sum(weight.of(values[name]) for name, weight in limits.weights.items())
         return _Site(box, mask, values, odds)
@@ -349,7 +403,7 @@ class FlameDetector:
         if earlier is None:
             return None
         x, y, width, height = box
-        coloured = (earlier.colour[y : y + height, x : x + width] > 0) & mask
+        coloured = (overlaid((slice(y, y + height), slice(x, x + width)), earlier.colour) > 0) & mask
         return travel(earlier.green, self._steps[-1].green, box, coloured)
 
     def _contrast(self, box: Pixels, mask: npt.NDArray[np.bool_]) -> float:
@@ -370,23 +424,27 @@ class FlameDetector:
         """Add up to `seconds` where there is evidence, by its odds; take some off elsewhere."""
         limits = self.limits
         even = math.log(limits.score_min / (1.0 - limits.score_min)) if 0 < limits.score_min < 1 else 0.0
-        rates = np.full(self._shape, -limits.decay, np.float32)
+        rates = np.full(memory.held.shape, -limits.decay, np.float32)
+        rows, columns = memory.window
         for site in sorted(sites, key=lambda site: site.odds):
             x, y, width, height = site.box
             rate = min(1.0, max(-limits.decay_most, site.odds - even))
             reach = cv2.dilate(
                 cv2.copyMakeBorder(site.mask.view(np.uint8), 2, 2, 2, 2, cv2.BORDER_CONSTANT), _HELD_REACH
             )
-            top, left = max(0, y - 2), max(0, x - 2)
+            top, left = max(rows.start, y - 2), max(columns.start, x - 2)
             reached = reach[top - y + 2 :, left - x + 2 :]
-            window = rates[top : y + height + 2, left : x + width + 2]
+            window = rates[
+                top - rows.start : y + height + 2 - rows.start, left - columns.start : x + width + 2 - columns.start
+            ]
             window[reached[: window.shape[0], : window.shape[1]] > 0] = rate
-        memory.held += np.float32(seconds) * rates
+        held = memory.held
+        held += np.float32(seconds) * rates
         longest = limits.held_max_ns
         if not self._periodicity.knows(time_ns):
             longest = limits.alarm_ns - 1_000_000  # only a suspicion until repetition can be ruled out
-        np.clip(memory.held, 0.0, longest / SECOND, out=memory.held)
-        self._holding = bool(memory.held.any())
+        np.clip(held, 0.0, longest / SECOND, out=held)
+        self._holding = bool(held.any())
 
     def _terms(self, site: _Site, held: float, needed_ns: int) -> tuple[Term, ...]:
         limits = self.limits

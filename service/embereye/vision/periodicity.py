@@ -48,9 +48,9 @@ class Periodicity:
         self._since_ns = 0
         self._known.clear()
 
-    def see(self, green: Grey, time_ns: int) -> None:
-        """Note a picture."""
-        self._pictures.append((time_ns, green[::2, ::2].copy()))
+    def see(self, half: Grey, time_ns: int) -> None:
+        """Note a picture of half the size."""
+        self._pictures.append((time_ns, half))
 
     def swing(self, swinging: Grey, time_ns: int) -> None:
         """Note where the picture swings: 255 there, 0 elsewhere."""

@@ -15,7 +15,7 @@ def value(draw, seconds=4.0, box=BOX):
     for number in range(int(seconds * RATE)):
         time_ns = int(number / RATE * 1e9)
         picture = draw(number / RATE)
-        memory.see(picture, time_ns)
+        memory.see(picture[::2, ::2], time_ns)
         if before is not None:
             memory.swing(np.uint8(255) * (np.abs(picture.astype(int) - before) > 20), time_ns)
         before = picture
