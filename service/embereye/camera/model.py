@@ -215,7 +215,7 @@ class CameraModel:
         wide, high = header.width // self.settings.width, header.height // self.settings.height
         # As far reduced as the model's input still is.
         scale = next((scale for scale in SCALES if scale <= max(wide, high)), 1)
-        detections = self.host.look(decode(frame.data, scale))
+        detections = self.host.look(decode(frame.data, scale, (header.width, header.height)))
         return _Run(detections, time.monotonic() - began, time.thread_time() - cpu)
 
     @property

@@ -13,7 +13,7 @@ import pytest
 
 from embereye.camera import decoders as module
 from embereye.camera.decoders import Decoders
-from embereye.camera.decoding import Decoded, Order, UndecodableError, carry_out
+from embereye.camera.decoding import _REDUCED, Decoded, Order, UndecodableError, carry_out, decode
 from embereye.camera.mailbox import Mailbox
 
 from .conftest import eventually, noisy_jpeg
@@ -67,6 +67,44 @@ def children(pid):
 async def processes(pool):
     await eventually(lambda: len(children(pool._forking.pid)) == pool.threads)
     return children(pool._forking.pid)
+
+
+def coded(picture, *options):
+    return cv2.imencode(".jpg", picture, options)[1].tobytes()
+
+
+def turned(jpeg):
+    """`jpeg` with a note that its camera was held sideways."""
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    return jpeg[:2] + b"\xff\xe1" + (2 + len(exif)).to_bytes(2) + exif + jpeg[2:]
+
+
+COLOURFUL = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 255, (243, 325, 3), np.uint8), (9, 9), 0)
+SAMPLING = {"4:4:4": 0x111111, "4:2:2": 0x211111, "4:4:0": 0x121111, "4:1:1": 0x411111}
+
+
+@pytest.mark.parametrize("scale", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    "jpeg",
+    [
+        *(coded(COLOURFUL, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factor) for factor in SAMPLING.values()),
+        coded(COLOURFUL, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+        coded(COLOURFUL, cv2.IMWRITE_JPEG_RST_INTERVAL, 5),
+        coded(COLOURFUL[..., 0]),
+        coded(COLOURFUL)[:3000] + b"\xff\xd9",
+        coded(COLOURFUL) + b"\0\0",
+        turned(coded(COLOURFUL)),
+    ],
+    ids=[*SAMPLING, "progressive", "restart", "grey", "cut short", "padded", "turned"],
+)
+def test_pictures_are_those_that_opencv_makes(jpeg, scale):
+    expected = cv2.imdecode(np.frombuffer(jpeg, np.uint8), _REDUCED[scale])
+    assert np.array_equal(decode(memoryview(jpeg), scale, (325, 243)), expected)
+
+
+def test_a_picture_without_an_end_is_refused():
+    with pytest.raises(UndecodableError):
+        decode(coded(COLOURFUL)[:3000], 2, (325, 243))
 
 
 async def test_a_frame_is_decoded_as_it_would_be_here(pool):
