@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 SECOND = 1_000_000_000  # nanoseconds
 
+PART_NS = SECOND // 2  # frames of this long are counted together
 WINDOW_NS = 10 * SECOND  # over which frames are judged; a fault ends when its cause has left this window
 FRAMES_MIN = 10  # in the window, with fewer of which a share says nothing
 # Flicker is measured over a second: with half of the frames gone at random too few pairs of neighbours are left.
@@ -16,12 +17,23 @@ STILL_NS = 2 * SECOND  # that a time stamp may stand while frames arrive
 DRIFT = 0.01  # of elapsed time: by so much two clocks may part, or a way become longer for good
 
 
+@dataclass(slots=True)
+class _Part:
+    """A part of the window."""
+
+    began_ns: int
+    frames: int = 0
+    damage: float = 0.0  # of frames: the sum of the shares that are unusable
+
+
 @dataclass
 class Reception:
     """The last seconds of one camera's arrivals. Times are nanoseconds since the Unix epoch."""
 
-    _damages: deque[tuple[int, float]] = field(default_factory=deque)  # arrival, share of the frame that is unusable
-    _damage: float = 0.0  # their sum
+    _parts: deque[_Part] = field(default_factory=deque)  # of the window
+    _frames: int = 0  # in all of them
+    _damage: float = 0.0  # in all of them
+    _latest: float = 1.0  # how much of the latest frame is unusable
     _jumps: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=JUMPS))  # arrival, by how much
     _stamp_ns: int = 0
     _stamped_ns: int = 0  # when the stamp before arrived
@@ -31,17 +43,27 @@ class Reception:
 
     def frame(self, damage: float, now_ns: int) -> None:
         """Note a frame of which `damage` (0..1) is unusable."""
-        self._damages.append((now_ns, damage))
-        self._damage += damage
-        while now_ns - self._damages[0][0] > WINDOW_NS:
-            self._damage -= self._damages.popleft()[1]
+        parts = self._parts
+        if not parts or not 0 <= now_ns - parts[-1].began_ns < PART_NS:
+            parts.append(_Part(now_ns))
+        parts[-1].frames += 1
+        self._frames += 1
+        self._latest = 0.0
+        self._add(damage)
+        while now_ns - parts[0].began_ns > WINDOW_NS:
+            gone = parts.popleft()
+            self._frames -= gone.frames
+            self._damage -= gone.damage
 
     def spoilt(self) -> None:
         """Note that the frame that came last turned out to be unusable."""
-        if self._damages:
-            at, damage = self._damages[-1]
-            self._damages[-1] = (at, 1.0)
-            self._damage += 1.0 - damage
+        self._add(1.0 - self._latest)
+
+    def _add(self, damage: float) -> None:
+        if damage:
+            self._latest += damage
+            self._parts[-1].damage += damage
+            self._damage += damage
 
     def stamp(self, time_ns: int, now_ns: int) -> None:
         """Note the sender's own time of a frame that arrived at `now_ns`."""
@@ -64,8 +86,8 @@ class Reception:
 
     def fault(self, now_ns: int) -> str:
         """What is wrong with the arrivals at `now_ns`, or ''."""
-        frames = len(self._damages)
-        recent = frames >= FRAMES_MIN and now_ns - self._damages[-1][0] <= WINDOW_NS
+        frames = self._frames
+        recent = frames >= FRAMES_MIN and now_ns - self._parts[-1].began_ns <= WINDOW_NS
         if recent and self._damage > DAMAGED_SHARE * frames:
             return f"broken frames: {self._damage / frames:.0%} of what arrived in 10 s cannot be decoded or is missing"
         if self._stood_since_ns and self._stamped_ns - self._stood_since_ns > STILL_NS:

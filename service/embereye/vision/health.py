@@ -67,7 +67,8 @@ class PictureHealth:
         self._covered = _Lasting(limits.covered_ns, limits.recovered_ns)
         self._blurred = _Lasting(limits.focus_ns, limits.recovered_ns)
         self._moved = _Lasting(limits.moved_ns, limits.recovered_ns)
-        self._looked_ns = -(10**18)
+        self._looked_ns = self._compared_ns = -(10**18)
+        self._frozen_fault = self._scene_fault = ""
         self._shape: tuple[int, ...] = ()
         self._seen: Impression | None = None
         self._views: list[View] = []  # the one seen last first
@@ -81,25 +82,36 @@ class PictureHealth:
 
     def observe(self, frame: npt.NDArray[np.uint8], now_ns: int, *, suspected: bool = False) -> str:
         """The fault after `frame` (working size; BGR or grey), or ''. `suspected`: fire is, here and now."""
-        elapsed = min(max(0, now_ns - self._looked_ns), 2 * self.limits.period_ns)
         self._looked_ns = now_ns
         grey: Grey = frame if frame.ndim == 2 else cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)  # type: ignore[assignment]
         if grey.shape != self._shape:
             self._begin(grey)
-        assert self._seen is not None
-        self._seen.add(grey, -math.expm1(-elapsed / self.limits.impression_ns))
         nothing = self._nothing(grey)
         blind = self._blind.see(bool(nothing), now_ns)
-        frozen = self._frozen(grey, now_ns)
-        fault = nothing if blind else frozen
+        elapsed = now_ns - self._compared_ns
+        if not 0 <= elapsed < self.limits.compare_ns:
+            self._compared_ns = now_ns
+            self._scene_fault = self._compare(grey, now_ns, elapsed, suspected=suspected, visible=not nothing)
+        else:
+            if self._frozen_fault:  # its end is told at once
+                self._frozen_fault = self._frozen(grey, now_ns)
+            if suspected:
+                self._excuse(now_ns)
+        self.fault = nothing if blind else self._frozen_fault or self._scene_fault
+        return self.fault
+
+    def _compare(self, grey: Grey, now_ns: int, elapsed: int, *, suspected: bool, visible: bool) -> str:
+        """What is wrong with the scene, or ''."""
+        assert self._seen is not None
+        elapsed = min(max(0, elapsed), 2 * self.limits.compare_ns)
+        self._seen.add(grey, -math.expm1(-elapsed / self.limits.impression_ns))
+        self._frozen_fault = self._frozen(grey, now_ns)
         if suspected:
             self._excuse(now_ns)
-        elif nothing:
-            pass  # there is nothing to compare, and nothing to learn
-        else:
-            fault = fault or self._exposure(grey, now_ns) or self._comparison(now_ns)
-        self.fault = fault
-        return fault
+        # Of a picture without anything there is nothing to compare, and nothing to learn.
+        elif visible and not self._frozen_fault:
+            return self._exposure(grey, now_ns) or self._comparison(now_ns)
+        return ""
 
     def _begin(self, grey: Grey) -> None:
         self._shape = grey.shape
@@ -108,6 +120,7 @@ class PictureHealth:
         self._candidate = None
 
     def _excuse(self, now_ns: int) -> None:
+        self._scene_fault = ""
         for condition in (self._exposed, self._bare, self._covered, self._blurred, self._moved):
             condition.see(present=False, now_ns=now_ns)
 

@@ -21,7 +21,7 @@ class Motion:
 
 
 class MotionGate:
-    """Running average of one plane of the picture; it does not learn where, and while, fire is suspected."""
+    """Running average of one plane of the picture, at half its size; where fire is suspected it does not learn."""
 
     def __init__(self, thresholds: MotionThresholds | None = None) -> None:
         self._thresholds = thresholds or MotionThresholds()
@@ -32,17 +32,22 @@ class MotionGate:
     def observe(self, grey: Grey, time_ns: int, frozen: npt.NDArray[np.bool_] | None = None) -> Motion:
         """Compare `grey` (height x width, 0..255) with the background, then learn it outside `frozen`."""
         limits = self._thresholds
-        if self._average is None or self._average.shape != grey.shape:
-            self._average, self._background = grey.astype(np.float32), grey
+        size = (max(1, grey.shape[1] // 2), max(1, grey.shape[0] // 2))
+        half: Grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        if self._average is None or self._average.shape != half.shape:
+            self._average, self._background = half.astype(np.float32), half
             self._time_ns = time_ns
             return Motion(0.0)
-        difference = cv2.absdiff(self._background, grey)
-        share = cv2.countNonZero(at_least(difference, limits.difference_min + 1)) / grey.size  # type: ignore[arg-type]
+        difference = cv2.absdiff(self._background, half)
+        share = cv2.countNonZero(at_least(difference, limits.difference_min + 1)) / half.size  # type: ignore[arg-type]
         elapsed = time_ns - self._time_ns
         if not 0 <= elapsed < limits.learn_ns:
             self._time_ns = time_ns
             rate = 1.0 - math.exp(-min(max(0, elapsed), SECOND) / limits.memory_ns)
-            learn = None if frozen is None else np.where(frozen, 0, 255).astype(np.uint8)
-            cv2.accumulateWeighted(grey, self._average, rate, mask=learn)
+            learn = None
+            if frozen is not None:
+                touched = cv2.resize(np.where(frozen, 255, 0).astype(np.uint8), size, interpolation=cv2.INTER_AREA)
+                learn = np.where(touched, 0, 255).astype(np.uint8)
+            cv2.accumulateWeighted(half, self._average, rate, mask=learn)
             self._background = cv2.convertScaleAbs(self._average)  # type: ignore[assignment]
         return Motion(share)

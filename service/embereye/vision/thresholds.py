@@ -183,6 +183,7 @@ class HealthThresholds:
     """Limits of what a picture must show to be one. Levels are 8-bit counts; times are nanoseconds."""
 
     period_ns: int = 600_000_000  # between two looks: black for three of them is told within a deadline of 2 s
+    compare_ns: int = 1_100_000_000  # between two comparisons with what is known; what they find lasts for seconds
 
     # Black, white, blank: a cut, a flash or a shutter is over within a second.
     blind_ns: int = 1_000_000_000
