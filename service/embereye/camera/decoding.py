@@ -41,16 +41,21 @@ _REDUCED = {
 }
 
 # Frames and pictures lie in memory that is shared; what goes over the socket says where.
-SLOTS = 3  # of each decoder: one in work, two that wait, so that it never does
+SLOTS = 8  # of each decoder: frames that it has been given
 FRAME_BYTES = 8 * 1024 * 1024  # of a compressed frame
 PICTURE_BYTES = 256 * 1024  # of a picture of the working size, and its still
 SLOT_BYTES = FRAME_BYTES + PICTURE_BYTES  # of address space: what is not used takes no memory
+MARK = SLOTS * SLOT_BYTES  # where a decoder notes which slot it is at, so that it is known which frame it died of
+AT_NONE = 255
+SHARE_BYTES = MARK + mmap.PAGESIZE  # of each decoder
 ORDER = struct.Struct("=BBB?IHH")  # slot, scale, boxes, whether to make a still, bytes, width, height; then boxes
 BOX = struct.Struct("=4f")
-# Slot, whether it is decoded, rows, columns, bytes of the still, when it began and ended, CPU seconds; or why not.
-REPLY = struct.Struct("=B?HHIddd")
+# Slot, whether it is decoded, rows, columns, bytes of the still, when it began and ended, CPU seconds, bytes of why.
+REPLY = struct.Struct("=B?HHIdddH")
+REASON = 200  # bytes, at most
 READY = b"ready"  # a decoder's first word
-MESSAGE = 4096  # bytes, at most
+MESSAGE = 4096  # bytes of orders, or of replies, at most
+REPLY_SECONDS = 0.002  # that a reply may wait for the next ones: to be woken for each costs the other side more
 
 
 class UndecodableError(Exception):
@@ -129,27 +134,38 @@ def serve(orders: socket.socket, memory: memoryview) -> None:
     with contextlib.suppress(ConnectionError):
         orders.send(READY)
         while message := orders.recv(MESSAGE):
-            # The alarm ends this process: there is no other way out of a C library.
-            signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
-            reply = _answer(message, memory)
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            orders.send(reply)
+            replies, since, at = b"", time.monotonic(), 0
+            while at < len(message):
+                # The alarm ends this process: there is no other way out of a C library.
+                memory[MARK] = message[at]
+                signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
+                reply, at = _answer(message, at, memory)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                replies += reply
+                if at < len(message) and time.monotonic() - since > REPLY_SECONDS:
+                    orders.send(replies)
+                    replies, since = b"", time.monotonic()
+            memory[MARK] = AT_NONE
+            orders.send(replies)
 
 
-def _answer(message: bytes, memory: memoryview) -> bytes:
-    slot, scale, count, still_wanted, size, width, height = ORDER.unpack_from(message)
+def _answer(message: bytes, at: int, memory: memoryview) -> tuple[bytes, int]:
+    """The reply to the order that begins at byte `at`, and where the next one begins."""
+    slot, scale, count, still_wanted, size, width, height = ORDER.unpack_from(message, at)
+    at += ORDER.size
+    boxes = [BOX.unpack_from(message, at + number * BOX.size) for number in range(count)]
+    at += count * BOX.size
     begin, began = slot * SLOT_BYTES, time.monotonic()
-    boxes = [BOX.unpack_from(message, ORDER.size + number * BOX.size) for number in range(count)]
     try:
         done = carry_out(Order(scale, boxes if still_wanted else None), memory[begin : begin + size], width, height)
     except UndecodableError as error:
-        why = str(error).encode()[: MESSAGE - REPLY.size]
-        return REPLY.pack(slot, False, 0, 0, 0, began, time.monotonic(), 0.0) + why
+        why = str(error).encode()[:REASON]
+        return REPLY.pack(slot, False, 0, 0, 0, began, time.monotonic(), 0.0, len(why)) + why, at
     rows, columns = done.picture.shape[:2]
     picture_of(memory, slot, rows, columns)[:] = done.picture
     place = begin + FRAME_BYTES + done.picture.size
     memory[place : place + len(done.still)] = done.still
-    return REPLY.pack(slot, True, rows, columns, len(done.still), began, time.monotonic(), done.cpu_seconds)
+    return REPLY.pack(slot, True, rows, columns, len(done.still), began, time.monotonic(), done.cpu_seconds, 0), at
 
 
 def picture_of(memory: memoryview, slot: int, rows: int, columns: int) -> Picture:
@@ -172,8 +188,8 @@ def fork_decoders(control: socket.socket, memory: mmap.mmap) -> None:
         if os.fork() == 0:
             control.close()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            first, size = message[0] * SLOTS * SLOT_BYTES, SLOTS * SLOT_BYTES
-            serve(socket.socket(fileno=sockets[0]), memoryview(memory)[first : first + size])
+            first = message[0] * SHARE_BYTES
+            serve(socket.socket(fileno=sockets[0]), memoryview(memory)[first : first + SHARE_BYTES])
             os._exit(0)
         os.close(sockets[0])
 

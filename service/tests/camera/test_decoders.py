@@ -182,18 +182,18 @@ async def test_a_camera_that_is_withdrawn_is_not_called_again(pool):
     assert not pool.busy
 
 
-async def test_decoders_that_are_killed_are_replaced_and_only_the_frames_they_were_at_are_lost(pool):
+async def test_decoders_that_are_killed_are_replaced_and_what_they_had_not_begun_is_not_lost(pool):
     customers = [Customer(pool) for _ in range(12)]
     for pid in await processes(pool):
         os.kill(pid, signal.SIGSTOP)
     for customer in customers:
         customer.give(1)
+    await eventually(lambda: all(decoder.given for decoder in pool._decoders))
     for pid in children(pool._forking.pid):
         os.kill(pid, signal.SIGKILL)
     await eventually(lambda: all(customer.results for customer in customers))
-    lost = [customer for customer in customers if isinstance(customer.results[0], UndecodableError)]
-    assert len(lost) == pool.died == 2
-    assert "crashed on it" in str(lost[0].results[0])
+    assert pool.died == 2
+    assert all(isinstance(customer.results[0], Decoded) for customer in customers)
 
 
 async def test_a_frame_that_was_decoded_is_not_blamed_for_the_next_ones_crash(pool):
@@ -203,6 +203,8 @@ async def test_a_frame_that_was_decoded_is_not_blamed_for_the_next_ones_crash(po
         decoders, pool._decoders = pool._decoders, pool._decoders[:1]
         for customer in (good, bad, behind):
             customer.give(1)
+        pool._cost = 0.001
+        pool._give()
         pool._decoders = decoders
         await eventually(lambda: not pool.busy)
         assert [type(customer.results[0]) for customer in (good, bad, behind)] == [Decoded, UndecodableError, Decoded]
@@ -268,7 +270,7 @@ decoding.HANG_SECONDS = 0.05
 decoding._answer = lambda *_: time.sleep(60)
 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 ours.send(b"order")
-decoding.serve(theirs, memoryview(b""))
+decoding.serve(theirs, memoryview(bytearray(decoding.SHARE_BYTES)))
 """
 
 
