@@ -1,6 +1,7 @@
 """The sending side of the cameras' benchmarks: cheap senders of frames that were coded beforehand, at an even pace.
 
-RTP packets leave by UDP_SEGMENT, many a call: a sender that cost as much as a receiver would be what is measured.
+RTP packets leave by UDP_SEGMENT, many a call, and gRPC's messages without a library: a sender that cost as much as a
+receiver would be what is measured.
 """
 
 import argparse
@@ -18,8 +19,8 @@ import grpc
 import uvloop
 
 from embereye.bench.load import HOST
+from embereye.bench.messages import Messages
 from embereye.bench.pictures import Films, load
-from embereye.process.grpc_server import channel
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.frames_pb2 import PushRequest
@@ -99,39 +100,17 @@ def image_field(frame: bytes) -> bytes:
 async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
     """Every camera pushes on a connection and a stream of its own."""
     images = Films(tuple(tuple(map(image_field, film)) for film in films.films))
-    slots: list[asyncio.Queue[tuple[bytes, bytes]]] = [asyncio.Queue(1) for _ in range(arguments.cameras)]
+    cameras = [Messages(arguments.target, "/embereye.v1.Frames/Push") for _ in range(arguments.cameras)]
 
-    async def camera(link: grpc.aio.Channel, slot: "asyncio.Queue[tuple[bytes, bytes]]") -> None:
-        call: Any = link.stream_stream("/embereye.v1.Frames/Push")()
+    def frame(camera: int, number: int) -> bool:
+        head = PushRequest(camera=f"camera-{camera}", sequence=number + 1, time_ns=time.time_ns())
+        return cameras[camera].offer(head.SerializeToString(), images.frame(camera, number))
 
-        async def read() -> None:
-            async for _ in call:
-                pass
-
-        reader = asyncio.ensure_future(read())
-        while True:
-            await call.write(b"".join(await slot.get()))
-            assert not reader.done(), "the shard keeps its streams open"
-
-    def frame(number_of_camera: int, number: int) -> bool:
-        head = PushRequest(camera=f"camera-{number_of_camera}", sequence=number + 1, time_ns=time.time_ns())
-        slot = slots[number_of_camera]
-        replaced = slot.full()
-        if replaced:
-            slot.get_nowait()  # the latest frame is the one to send
-        slot.put_nowait((head.SerializeToString(), images.frame(number_of_camera, number)))
-        return not replaced
-
-    links = [channel(arguments.target) for _ in slots]
-    for link in links:
-        await link.channel_ready()
-    cameras = [asyncio.ensure_future(camera(link, slot)) for link, slot in zip(links, slots, strict=True)]
     sender = asyncio.ensure_future(numbers.send(frame))
     await numbers.serve({})
-    for task in (sender, *cameras):
-        task.cancel()
-    for link in links:
-        await link.close(None)
+    sender.cancel()
+    for camera in cameras:
+        camera.close()
 
 
 async def mjpeg(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
