@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 SECOND = 1_000_000_000  # nanoseconds
 
-RING_BYTES = 32 * 1024 * 1024  # of all cameras of a shard: 100 cameras keep 5 s of 640x480 at two frames/s
+RING_BYTES = 24 * 1024 * 1024  # of all cameras of a shard: 100 cameras keep 5 s of 640x480 at 1.2 frames/s
 SPACING_NS = SECOND // 4  # between frames kept while nothing is suspected
 SPACING_MAX_NS = SECOND  # a share that is too small for even this keeps a shorter time, not fewer frames
 MEAN_WEIGHT = 0.05  # of the newest frame in the mean size
@@ -65,12 +65,13 @@ class Ring:
         self._latest_ns = frame.time_ns
         self._frames.append(frame)
         self._count(size)
-        allowed = self.budget.share + (self.budget.free if suspected else 0)
+        # The camera's newest frame is kept in any case, and mostly besides.
+        allowed = self.budget.share - size + (self.budget.free if suspected else 0)
         while self._frames and (self._bytes > allowed or frame.time_ns - self._frames[0].time_ns > before_ns):
             self._count(-len(self._frames.popleft().jpeg))
 
     def _spacing(self, before_ns: int) -> int:
-        fitting = int(before_ns * self._mean / max(1, self.budget.share))
+        fitting = int(before_ns * self._mean / max(1.0, self.budget.share - self._mean))
         return min(max(SPACING_NS, fitting), SPACING_MAX_NS)
 
     def _count(self, size: int) -> None:

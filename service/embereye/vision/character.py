@@ -1,17 +1,15 @@
 """What kind of change a region of the picture shows: things travel, pass before what rests, or change all at once."""
 
-from collections import deque
-
 import cv2
 import numpy as np
 import numpy.typing as npt
+
+from embereye.vision.recent import SPAN_NS, Recent
 
 Grey = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]  # x, y, width, height in pixels
 
 REACH = 6  # pixels a thing may have travelled
-FRAMES = 24  # kept at half the resolution
-SPAN_NS = 2_000_000_000  # that are looked at
 FEWEST_FRAMES = 6
 FEWEST_PIXELS = 6
 MOST_PIXELS = 150  # of a region that are looked at
@@ -40,47 +38,33 @@ def travel(earlier: Grey, later: Grey, box: Box, pixels: npt.NDArray[np.bool_]) 
     return 1.0 - max(0.0, float(differences.min())) / unmoved
 
 
-class History:
-    """The last pictures of a camera, small."""
+def rest_and_unity(recent: Recent, box: Box, pixels: npt.NDArray[np.bool_], time_ns: int) -> tuple[float, float] | None:
+    """(rest, unity) of `pixels` inside `box` over the last seconds, both 0..1; None where too little is known.
 
-    def __init__(self) -> None:
-        self._pictures: deque[tuple[int, Grey]] = deque(maxlen=FRAMES)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._pictures.clear()
-
-    def see(self, half: Grey, time_ns: int) -> None:
-        """Note a picture of half the size, if enough time has gone by since the last one."""
-        if not self._pictures or time_ns - self._pictures[-1][0] >= SPAN_NS // FRAMES:
-            self._pictures.append((time_ns, half))
-
-    def of(self, box: Box, pixels: npt.NDArray[np.bool_], time_ns: int) -> tuple[float, float] | None:
-        """(rest, unity) of `pixels` inside `box` over the last SPAN_NS, both 0..1; None where too little is known.
-
-        Rest: the share of the time that a pixel is where it always is; things that pass leave it where it was. Unity:
-        the share of all change that is one common rise and fall, as of a lamp or of the exposure.
-        """
-        x, y = box[:2]
-        chosen = pixels[y % 2 :: 2, x % 2 :: 2]
-        top, left = (y + y % 2) // 2, (x + x % 2) // 2
-        pictures = [picture for then, picture in self._pictures if time_ns - then <= SPAN_NS]
-        if len(pictures) < FEWEST_FRAMES or np.count_nonzero(chosen) < 2:
-            return None
-        window = (slice(top, top + chosen.shape[0]), slice(left, left + chosen.shape[1]))
-        rows, columns = np.nonzero(chosen)
-        step = 1 + len(rows) // MOST_PIXELS
-        rows, columns = rows[::step], columns[::step]
-        series = np.array([picture[window][rows, columns] for picture in pictures], np.float32)
-        deviation = series.std(axis=0).mean()
-        rest = float((np.abs(series - np.median(series, axis=0)) < NEAR * deviation).mean())
-        series -= series.mean(axis=0)
-        products = series @ series.T
-        total = float(np.trace(products))
-        if total <= 0:
-            return 1.0, 0.0
-        vector = products[-1] + np.float32(1e-3)
-        for _ in range(STEPS):
-            vector = products @ vector
-            vector /= np.linalg.norm(vector) + np.float32(1e-9)
-        return rest, float(vector @ products @ vector) / total
+    Rest: the share of the time that a pixel is where it always is; things that pass leave it where it was. Unity:
+    the share of all change that is one common rise and fall, as of a lamp or of the exposure.
+    """
+    x, y = box[:2]
+    chosen = pixels[y % 2 :: 2, x % 2 :: 2]
+    above, before = (edge.start for edge in recent.window)
+    top, left = (y + y % 2 - above) // 2, (x + x % 2 - before) // 2
+    pictures = [seen.half for seen in recent.samples if time_ns - seen.time_ns <= SPAN_NS]
+    if len(pictures) < FEWEST_FRAMES or np.count_nonzero(chosen) < 2:
+        return None
+    window = (slice(top, top + chosen.shape[0]), slice(left, left + chosen.shape[1]))
+    rows, columns = np.nonzero(chosen)
+    step = 1 + len(rows) // MOST_PIXELS
+    rows, columns = rows[::step], columns[::step]
+    series = np.array([picture[window][rows, columns] for picture in pictures], np.float32)
+    deviation = series.std(axis=0).mean()
+    rest = float((np.abs(series - np.median(series, axis=0)) < NEAR * deviation).mean())
+    series -= series.mean(axis=0)
+    products = series @ series.T
+    total = float(np.trace(products))
+    if total <= 0:
+        return 1.0, 0.0
+    vector = products[-1] + np.float32(1e-3)
+    for _ in range(STEPS):
+        vector = products @ vector
+        vector /= np.linalg.norm(vector) + np.float32(1e-9)
+    return rest, float(vector @ products @ vector) / total

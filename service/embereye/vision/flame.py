@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.v1.types_pb2 import Term
-from embereye.vision.character import History, travel
+from embereye.vision.character import rest_and_unity, travel
 from embereye.vision.periodicity import Periodicity
 from embereye.vision.pixels import (
     NOTHING,
@@ -28,12 +28,14 @@ from embereye.vision.pixels import (
     around,
     at_least,
     both,
+    even,
     less,
     median,
     overlaid,
     together,
     window_of,
 )
+from embereye.vision.recent import Recent
 from embereye.vision.thresholds import SECOND, FlameThresholds
 
 TRAITS = ("travel", "rest", "unity", "repetition")  # what is measured anew at each judgement
@@ -91,6 +93,7 @@ class _Memory:
         self._shape = shape
         self._neutral = [limits.weights[name].neutral for name in TRAITS]
         self.window = NOWHERE
+        self._learnt = False
         # Shares of the time, up to ALWAYS: that a pixel has a flame's colour, swings as well, is as bright as its core.
         self.occupancy = self.flicker = self.core = np.zeros((0, 0), np.float32)
         self._held: npt.NDArray[np.float32] | None = None
@@ -118,11 +121,11 @@ class _Memory:
         x, y = box[0] - self.window[1].start, box[1] - self.window[0].start
         return remembered[y : y + box[3], x : x + box[2]]
 
-    def _reach(self, window: Window) -> None:
+    def reach(self, window: Window) -> None:
         """Remember what is in `window` as well."""
         if window == NOWHERE or together(self.window, around(window, _REACH, self._shape)) == self.window:
             return
-        before, self.window = self.window, together(self.window, around(window, _MARGIN, self._shape))
+        before, self.window = self.window, even(together(self.window, around(window, _MARGIN, self._shape)))
         rows, columns = self.window
         shape = rows.stop - rows.start, columns.stop - columns.start
         top, left = before[0].start - rows.start, before[1].start - columns.start
@@ -142,10 +145,9 @@ class _Memory:
 
     def learn(self, colour: Patch, flickering: Patch, core: Patch, rate: float) -> None:
         """Move the shares by `rate` (0..1) towards what there is now, each 255 or 0."""
-        new = self.window == NOWHERE
-        self._reach(together(colour.window, flickering.window))
-        if new:  # what stood there before is not known: as if it always had
+        if not self._learnt:  # what stood there before is not known: as if it always had
             self.occupancy[:] = overlaid(self.window, colour)
+            self._learnt = True
         for share, patch in ((self.occupancy, colour), (self.flicker, flickering), (self.core, core)):
             cv2.accumulateWeighted(overlaid(self.window, patch), share, rate)
 
@@ -226,8 +228,7 @@ class FlameDetector:
         self._memory: _Memory | None = None  # None: nothing of a flame's colour swings
         self._holding = False  # whether any pixel is held
         self._swung_ns = 0  # when anything of a flame's colour swung last
-        self._periodicity = Periodicity(self.limits)
-        self._history = History()
+        self._forget_recent()
         self._white = 255.0  # counts: how bright the brightest pixels of this camera get
         self._judged_ns = 0  # when sites were looked at last
         self._since_ns = 0  # for how much time the latest look counts
@@ -241,8 +242,7 @@ class FlameDetector:
         elapsed = time_ns - self._steps[-1].time_ns if self._steps else 0
         if elapsed < 0 or elapsed > limits.step_max_ns:
             self._steps.clear()
-            self._periodicity.clear()
-            self._history.clear()
+            self._forget_recent()
             self._judged_ns = elapsed = 0
         self._red = picture.red
         self._adapt(elapsed)
@@ -295,19 +295,21 @@ class FlameDetector:
             self._swung_ns = time_ns
         if (memory := self._memory) is None:
             return
-        half = last.green[::2, ::2].copy()
-        self._history.see(half, time_ns)
-        self._periodicity.see(half, time_ns)
-        self._periodicity.swing(swinging, time_ns)
+        memory.reach(together(last.colour.window, flickering.window))
+        self._recent.see(last.green, memory.window, time_ns)
+        self._recent.swing(swinging, time_ns)
         rate = 1.0 - math.exp(-min(elapsed_ns, limits.frame_max_ns) / limits.memory_ns)
         core = core_coloured(picture, limits, self._white / 255.0)
         memory.learn(last.colour, flickering, core, rate)
 
     def _forget(self) -> None:
         self._memory, self._holding, self._judged_ns = None, False, 0
-        self._periodicity.clear()
-        self._history.clear()
+        self._forget_recent()
         self._result = Flame()
+
+    def _forget_recent(self) -> None:
+        self._recent = Recent()
+        self._periodicity = Periodicity(self.limits, self._recent)
 
     def _step_before(self, time_ns: int) -> tuple[_Step, _Step] | None:
         """The frames one and two steps before `time_ns`; forgets what is older."""
@@ -374,7 +376,7 @@ class FlameDetector:
     ) -> _Site:
         limits = self.limits
         occupied = float(memory.of(memory.occupancy, box)[mask].sum())
-        rest, unity = self._history.of(box, seeds, time_ns) or (None, None)
+        rest, unity = rest_and_unity(self._recent, box, seeds, time_ns) or (None, None)
         values = {
             "flicker": float(memory.of(memory.flicker, box)[seeds].mean()) / ALWAYS,
             "core": float(memory.of(memory.core, box)[mask].sum()) / max(1e-6, occupied),

@@ -1,73 +1,38 @@
 """Whether something repeats itself: a flame never returns to a picture it had; beacons, fans and needles do."""
 
-from collections import deque
-
-import cv2
 import numpy as np
 import numpy.typing as npt
 
+from embereye.vision.recent import Recent
 from embereye.vision.thresholds import FlameThresholds
 
 Box = tuple[int, int, int, int]  # x, y, width, height in pixels
 Grey = npt.NDArray[np.uint8]
 
-FRAMES = 48  # kept to look for fast repetition, at half the working resolution
-BINS = 20  # kept to look for slow repetition
-BIN_NS = 200_000_000
 EVERY_NS = 300_000_000  # a region is looked at this often
 KNOWN_NS = 3_400_000_000
 CELL = 8  # pixels: regions whose middles share a cell are one region
 DIP_FAST = 0.3  # below this correlation a lag is no longer just the picture before
 DIP_SLOW = 0.1
 MOST_PIXELS = 200  # of a region that are looked at
-FEWEST = 8  # pictures or bins that say anything
+FEWEST = 8  # pictures or swings that say anything
 
 
 class Periodicity:
-    """What one camera remembers of the last seconds to find repetition in any region.
+    """Finds repetition in any region of what is `recent` of one camera.
 
     Fast repetition (0.25 to 1.6 s) shows in the pictures themselves. Slow repetition (0.4 s to 2.6 s) drowns there in
     slow change, but shows in where the picture swings during each fifth of a second.
     """
 
-    def __init__(self, limits: FlameThresholds) -> None:
+    def __init__(self, limits: FlameThresholds, recent: Recent) -> None:
         self._limits = limits
-        self._pictures: deque[tuple[int, Grey]] = deque(maxlen=FRAMES)
-        self._bins: deque[Grey] = deque(maxlen=BINS)
-        self._bin: npt.NDArray[np.float32] | None = None
-        self._bin_frames = 0
-        self._bin_began_ns = 0
-        self._since_ns = 0  # beginning of the first bin since everything was forgotten
+        self._recent = recent
         self._known: dict[tuple[int, int], tuple[int, float]] = {}
-
-    def clear(self) -> None:
-        """Forget everything: time or size jumped."""
-        self._pictures.clear()
-        self._bins.clear()
-        self._bin = None
-        self._since_ns = 0
-        self._known.clear()
-
-    def see(self, half: Grey, time_ns: int) -> None:
-        """Note a picture of half the size."""
-        self._pictures.append((time_ns, half))
-
-    def swing(self, swinging: Grey, time_ns: int) -> None:
-        """Note where the picture swings: 255 there, 0 elsewhere."""
-        size = ((swinging.shape[1] + 1) // 2, (swinging.shape[0] + 1) // 2)
-        small = cv2.resize(swinging, size, interpolation=cv2.INTER_AREA)
-        if self._bin is None:
-            self._bin, self._bin_frames, self._bin_began_ns = np.zeros(small.shape, np.float32), 0, time_ns
-            self._since_ns = self._since_ns or time_ns
-        cv2.accumulate(small, self._bin)
-        self._bin_frames += 1
-        if time_ns - self._bin_began_ns >= BIN_NS:
-            self._bins.append((self._bin / self._bin_frames).astype(np.uint8))
-            self._bin = None
 
     def knows(self, time_ns: int) -> bool:
         """Whether enough time is remembered to have seen slow repetition."""
-        return bool(self._since_ns) and time_ns - self._since_ns >= KNOWN_NS
+        return self._recent.known_ns(time_ns) >= KNOWN_NS
 
     def of(self, box: Box, time_ns: int) -> float:
         """How well the region repeats itself, at most 1; 0 where too little is known."""
@@ -75,26 +40,29 @@ class Periodicity:
         known = self._known.get(key)
         if known and 0 <= time_ns - known[0] < EVERY_NS:
             return known[1]
-        half = (box[0] // 2, box[1] // 2, box[2] // 2 + 1, box[3] // 2 + 1)
+        top, left = (edge.start // 2 for edge in self._recent.window)
+        half = (box[0] // 2 - left, box[1] // 2 - top, box[2] // 2 + 1, box[3] // 2 + 1)
         value = max(self._fast(half), self._slow(half))
         self._known[key] = (time_ns, value)
         return value
 
     def _fast(self, box: Box) -> float:
-        if len(self._pictures) < FEWEST:
+        pictures = self._recent.pictures
+        if len(pictures) < FEWEST:
             return 0.0
-        period = (self._pictures[-1][0] - self._pictures[0][0]) / (len(self._pictures) - 1)
+        period = (pictures[-1].time_ns - pictures[0].time_ns) / (len(pictures) - 1)
         if period <= 0:
             return 0.0
         limits = self._limits
-        longest = min(len(self._pictures) // 2, int(limits.repeat_longest_ns / period))
+        longest = min(len(pictures) // 2, int(limits.repeat_longest_ns / period))
         shortest = int(limits.repeat_shortest_ns / period)
-        return best_return([picture for _, picture in self._pictures], box, shortest, longest, DIP_FAST)
+        return best_return([picture.half for picture in pictures], box, shortest, longest, DIP_FAST)
 
     def _slow(self, box: Box) -> float:
-        if len(self._bins) < FEWEST:
+        swings = self._recent.swings
+        if len(swings) < FEWEST:
             return 0.0
-        return best_return(list(self._bins), box, 1, len(self._bins) - 4, DIP_SLOW)
+        return best_return(list(swings), box, 1, len(swings) - 4, DIP_SLOW)
 
 
 def best_return(pictures: list[Grey], box: Box, shortest: int, longest: int, dip: float) -> float:

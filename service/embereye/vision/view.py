@@ -38,8 +38,12 @@ class Impression:
     def _derive(self) -> None:
         gradient = _gradient(self.average)
         self.level = float(self.average.mean())  # counts
-        self.edges = _edges(gradient)
         self.structure = _blocks(gradient, BLOCK // SMALL)  # mean gradient of each block, counts per pixel
+
+    @property
+    def edges(self) -> Field:
+        """Where the edges are; not kept, as it is asked for once a second at most."""
+        return _edges(_gradient(self.average))
 
     def add(self, grey: Grey, rate: float) -> None:
         """Move the averages towards `grey` (height x width, 0..255) by `rate` (0..1)."""

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from embereye.vision.periodicity import Periodicity
+from embereye.vision.recent import Recent
 from embereye.vision.thresholds import FlameThresholds
 
 RNG = np.random.default_rng(5)
@@ -10,14 +11,15 @@ BOX = (0, 0, 32, 32)
 
 
 def value(draw, seconds=4.0, box=BOX):
-    memory = Periodicity(FlameThresholds())
+    recent = Recent()
+    memory = Periodicity(FlameThresholds(), recent)
     before, time_ns = None, 0
     for number in range(int(seconds * RATE)):
         time_ns = int(number / RATE * 1e9)
         picture = draw(number / RATE)
-        memory.see(picture[::2, ::2], time_ns)
+        recent.see(picture, (slice(0, 32), slice(0, 32)), time_ns)
         if before is not None:
-            memory.swing(np.uint8(255) * (np.abs(picture.astype(int) - before) > 20), time_ns)
+            recent.swing(np.uint8(255) * (np.abs(picture.astype(int) - before) > 20), time_ns)
         before = picture
     return memory.of(box, time_ns)
 

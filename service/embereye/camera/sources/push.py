@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 
@@ -123,7 +124,7 @@ class PushService(FramesServicer):
         """Serve one sender."""
         stream = _Stream()
         self._streams.add(stream)
-        reader = asyncio.get_running_loop().create_task(self._read(stream, request_iterator), name="push-read")
+        reader = asyncio.get_running_loop().create_task(self._read(stream, context), name="push-read")
         reader.add_done_callback(lambda _: stream.wake.set())
         try:
             while not reader.done():
@@ -149,20 +150,25 @@ class PushService(FramesServicer):
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await reader
 
-    async def _read(self, stream: _Stream, requests: AsyncIterator[PushRequest]) -> bool:
+    async def _read(self, stream: _Stream, context: "grpc.aio.ServicerContext[PushRequest, PushResponse]") -> bool:
         """Take every frame of the sender; False where it has to be sent away.
 
         While no frame is wanted none is read: the connection's small window fills, and the sender has to let frames go
         instead of us.
         """
-        async for request in requests:
-            if not self._receive(stream, request):
+        # The iterator of requests would keep the latest one, a picture for each camera, while it waits for the next.
+        while True:
+            request: Any = await context.read()
+            if request is grpc.aio.EOF:
+                return True
+            taken = self._receive(stream, request)
+            del request
+            if not taken:
                 return False
             if not stream.tallies:
                 await asyncio.sleep(STRANGER_REST)
             while (rest := stream.rest(time.time_ns())) > 0:
                 await asyncio.sleep(min(rest, LOOK_AGAIN))
-        return True
 
     def _receive(self, stream: _Stream, request: PushRequest) -> bool:
         camera = request.camera
