@@ -1,33 +1,28 @@
-"""A small HTTP server: the metrics page of a shard, the console of the hub."""
+"""An HTTP server for what people look at: the hub's console."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import CollectorRegistry
 
 from embereye.process.lifecycle import UserError
+from embereye.process.pages import Page, all_interfaces, metrics_pages
 
 
 def metrics_app(registry: CollectorRegistry, unhealthy: Callable[[], str] = str) -> web.Application:
     """An application that serves `registry` at /metrics and answers /healthz: 503 while `unhealthy()` says why."""
     app = web.Application()
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    async def healthz(_: web.Request) -> web.Response:
-        why = unhealthy()
-        return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
-
-    app.router.add_get("/metrics", metrics)
-    app.router.add_get("/healthz", healthz)
+    for path, page in metrics_pages(registry, unhealthy).items():
+        app.router.add_get(path, _handler(page))
     return app
 
 
-def all_interfaces(host: str) -> str | None:
-    """`host` for asyncio's servers: gRPC's "[::]" means every address of both families, asyncio's "::" only IPv6."""
-    return None if host in {"[::]", "::"} else host.strip("[]")
+def _handler(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        status, content_type, body = page()
+        return web.Response(body=body, status=status, headers={"Content-Type": content_type})
+
+    return answer
 
 
 async def serve_http(app: web.Application, host: str, port: int) -> web.AppRunner:

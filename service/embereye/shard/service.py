@@ -16,8 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from embereye.process.grpc_server import GrpcServer, Service
-from embereye.process.http_server import metrics_app, serve_http
 from embereye.process.lifecycle import Tasks, first_of
+from embereye.process.pages import metrics_pages, serve_pages
 from embereye.shard.assignment import Assignments, follow_file
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
@@ -157,7 +157,7 @@ class ShardProcess(ShardServicer, Collector):
         self._grpc.listen(f"{options.host}:{options.grpc_port}")
         if options.shared_grpc_port:
             self._grpc.listen(f"{options.host}:{options.shared_grpc_port}")
-        web = await serve_http(metrics_app(registry), options.host, options.metrics_port)
+        pages = await serve_pages(metrics_pages(registry), options.host, options.metrics_port)
         async with Tasks() as tasks:
             context = ShardContext(
                 options, tasks, self._reporter.report, self._reporter.coverage_changed, self._close_ledger
@@ -177,7 +177,7 @@ class ShardProcess(ShardServicer, Collector):
                 logger.warning("%d reports stay in the spool until this shard is started again", len(self._spool))
             await self._grpc.stop()
             await self._core.stop()
-            await web.cleanup()
+            pages.close()
         self._spool.close()
         return int(failed)
 

@@ -3,9 +3,7 @@
 from embereye.camera.sources.credentials import credentials_of
 from embereye.camera.sources.declared import declared
 from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.http import HttpSource
 from embereye.camera.sources.intake import Intake
-from embereye.camera.sources.onvif import OnvifSource
 from embereye.camera.sources.rtp import RtpSource
 from embereye.camera.sources.rtsp import RtspSource
 from embereye.camera.sources.source import Source
@@ -33,6 +31,10 @@ def open_source(
         case "rtsp":
             return RtspSource(what, credentials, dials, intake)
         case "onvif":
+            from embereye.camera.sources.onvif import OnvifSource  # aiohttp takes 8 MB where nobody needs it
+
             return OnvifSource(what, credentials, dials, frame_rate)
         case _:
+            from embereye.camera.sources.http import HttpSource
+
             return HttpSource(what, credentials, dials, intake)
