@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import cv2
@@ -53,6 +54,7 @@ def load(path: Path) -> Films:
     return Films(tuple(tuple(film) for _, film in sorted(films.items())))
 
 
+@cache
 def draw(width: int = 640, height: int = 480, seconds: float = 3.0, *, options: tuple[int, ...] = ()) -> Films:
     """One room, `seconds` of it each quiet, with somebody walking through, and with a fire; 25 to 40 KB a VGA frame.
 

@@ -270,6 +270,10 @@ class CameraShard:
                 status.state = f"{status.state}; no clips: {failing}"
         return statuses
 
+    def covered(self, now_ns: int) -> tuple[int, int]:
+        """How many cameras it owns, and how many of them are covered."""
+        return len(self._cameras), sum(not camera.reason(now_ns) for camera in self._cameras.values())
+
     def degraded(self) -> str:
         """Nothing: each camera says it of itself."""
         return ""

@@ -384,10 +384,13 @@ class SensorDevice:
         self.ledger.offered += count
         self.ledger.shed[reason] += count
 
+    def reason(self, now_ns: int, deadline_ns: int) -> str:
+        """Why it is not covered, or ''."""
+        return self.watch.reason(now_ns, deadline_ns) if self.spec.zone else "not declared in this fleet"
+
     def status(self, now_ns: int, deadline_ns: int) -> DeviceStatus:
         """The device as the hub and the operator are told."""
-        declared = bool(self.spec.zone)
-        reason = self.watch.reason(now_ns, deadline_ns) if declared else "not declared in this fleet"
+        reason = self.reason(now_ns, deadline_ns)
         status = DeviceStatus(
             id=self.spec.id,
             zone=self.spec.zone,

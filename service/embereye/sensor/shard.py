@@ -191,6 +191,12 @@ class SensorShard:
         deadline = self._settings.deadline_ns
         return [device.status(now_ns, deadline) for device in (*self._devices.values(), *self._undeclared.values())]
 
+    def covered(self, now_ns: int) -> tuple[int, int]:
+        """How many devices it tells of, and how many of them are covered."""
+        deadline = self._settings.deadline_ns
+        covered = sum(not device.reason(now_ns, deadline) for device in self._devices.values())
+        return len(self._devices) + len(self._undeclared), covered
+
     def load(self) -> Load:
         """Measured over the last seconds."""
         return self._meter.load(queue_depth=self.intake.depth, oldest_age_ns=self.intake.oldest_age_ns())

@@ -95,6 +95,10 @@ class ShardCore(Protocol):
         """The status of every owned device."""
         ...
 
+    def covered(self, now_ns: int) -> tuple[int, int]:
+        """How many devices `devices` would tell of, and how many of them it would call covered."""
+        ...
+
     def load(self) -> Load:
         """What was measured over the last seconds."""
         ...
@@ -210,16 +214,17 @@ class ShardProcess(ShardServicer, Collector):
 
     def _status(self, *, devices: bool) -> ShardStatus:
         current = self._assignments.current
-        statuses = self._core.devices(time.time_ns())
+        now = time.time_ns()
+        declared, covered = self._core.covered(now)
         return ShardStatus(
             fleet=current.fleet,
             shard=self._options.shard,
             epoch=current.epoch,
             ready=bool(current.epoch) and not self._draining,
             draining=self._draining,
-            devices=statuses if devices else (),
-            declared=len(statuses),
-            covered=sum(status.covered for status in statuses),
+            devices=self._core.devices(now) if devices else (),
+            declared=declared,
+            covered=covered,
             load=self._core.load(),
             started_ns=self._started_ns,
             evidence_spooled=len(self._spool),
