@@ -32,6 +32,7 @@ SEGMENT, HEADER = struct.Struct("=H"), struct.Struct(">HII")
 SEGMENTS = 40  # packets a call: UDP takes 64 KB at most
 CLOCK = 90_000  # Hz, of RTP's timestamps
 LATE = 1.0  # seconds behind which what was missed is not caught up with
+LOOK_SECONDS = 0.002  # between looks at whose turn it is: waking up takes time from what is measured
 
 
 class Pace:
@@ -89,7 +90,7 @@ class Numbers:
                     self.sent += 1
                 else:
                     self.unsent += 1
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 def image_field(frame: bytes) -> bytes:

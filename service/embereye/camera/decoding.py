@@ -79,28 +79,38 @@ class Decoded:
     cpu_seconds: float
 
 
-def carry_out(order: Order, data: bytes | memoryview, width: int, height: int) -> Decoded:
-    """Decode the frame `data` of `width` x `height` pixels; UndecodableError where that cannot be."""
+def carry_out(
+    order: Order, data: bytes | memoryview, width: int, height: int, into: memoryview | None = None
+) -> Decoded:
+    """Decode the frame `data` of `width` x `height` pixels; UndecodableError where that cannot be.
+
+    The picture is put `into` memory where that is simple: if it has its size there, it lies there.
+    """
     began = time.thread_time()
     try:
-        picture = to_working_size(decode(data, order.scale, (width, height)))
+        picture = to_working_size(decode(data, order.scale, (width, height), into))
         still = b"" if order.still is None else make_still(data, width, height, order.still)
     except cv2.error as error:
         raise UndecodableError(str(error)) from error
     return Decoded(picture, still, time.thread_time() - began)
 
 
-def decode(data: bytes | memoryview, scale: int, size: tuple[int, int] | None = None) -> Picture:
+def decode(
+    data: bytes | memoryview, scale: int, size: tuple[int, int] | None = None, into: memoryview | None = None
+) -> Picture:
     """`data` as BGR, reduced by `scale` (1, 2, 4 or 8); UndecodableError where that cannot be.
 
-    Where its header's `size` (width, height) is known most frames are left to a thin layer over the library that OpenCV
-    uses as well: the same pictures in a tenth less time. What is cut short, turned or of unusual colours is OpenCV's.
+    Where its header's `size` (width, height) is known, a thin layer over the library that OpenCV uses as well makes the
+    same picture in a tenth less time, `into` memory that is large enough. What is cut short, turned or of unusual
+    colours is OpenCV's.
     """
     if size and data[-2:] == EOI and b"Exif" not in bytes(data[:EXIF_REACH]):
         width, height = (-(-side // scale) for side in size)
+        if into and len(into) < 3 * width * height:
+            into = None
         with contextlib.suppress(ValueError):
             return simplejpeg.decode_jpeg(  # type: ignore[no-any-return]
-                data, "BGR", min_height=height, min_width=width, strict=False
+                data, "BGR", min_height=height, min_width=width, strict=False, buffer=into
             )
     picture = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[scale])
     if picture is None:
@@ -157,12 +167,16 @@ def _answer(message: bytes, at: int, memory: memoryview) -> tuple[bytes, int]:
     at += count * BOX.size
     begin, began = slot * SLOT_BYTES, time.monotonic()
     try:
-        done = carry_out(Order(scale, boxes if still_wanted else None), memory[begin : begin + size], width, height)
+        order, place = Order(scale, boxes if still_wanted else None), begin + FRAME_BYTES
+        room = memory[place : place + PICTURE_BYTES - STILL_BYTES]
+        done = carry_out(order, memory[begin : begin + size], width, height, room)
     except UndecodableError as error:
         why = str(error).encode()[:REASON]
         return REPLY.pack(slot, False, 0, 0, 0, began, time.monotonic(), 0.0, len(why)) + why, at
     rows, columns = done.picture.shape[:2]
-    picture_of(memory, slot, rows, columns)[:] = done.picture
+    picture = picture_of(memory, slot, rows, columns)
+    if not np.may_share_memory(picture, done.picture):
+        picture[:] = done.picture
     place = begin + FRAME_BYTES + done.picture.size
     memory[place : place + len(done.still)] = done.still
     return REPLY.pack(slot, True, rows, columns, len(done.still), began, time.monotonic(), done.cpu_seconds, 0), at

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from embereye.camera.schedule import SECOND, Pace
 from embereye.shard.ledger import Ledger
 from embereye.vision.observation import Box
-from embereye.wire import radiometric
 from embereye.wire.jpeg import Headers, JpegError, JpegHeader
+from embereye.wire.radiometric import is_radiometric, read_header
 
 MAX_BYTES = 8 * 1024 * 1024  # of one compressed frame
 
@@ -33,11 +33,7 @@ class Frame:
     tally: Tally | None = None
     lost: tuple[Box, ...] = ()  # parts of the picture that did not arrive
     hurried: bool = False  # the pool does not keep up: nothing is made of it that can wait
-
-    @property
-    def radiometric(self) -> bool:
-        """Whether it holds temperatures, not a picture."""
-        return radiometric.is_radiometric(self.data)
+    radiometric: bool = False  # it holds temperatures, not a picture
 
 
 @dataclass
@@ -81,7 +77,8 @@ class Mailbox:
         try:
             if len(data) > MAX_BYTES:
                 raise JpegError("too large", f"{len(data)} bytes, at most {MAX_BYTES}")
-            header = radiometric.read_header(data) if radiometric.is_radiometric(data) else self._headers.read(data)
+            thermal = is_radiometric(data)
+            header = read_header(data) if thermal else self._headers.read(data)
             if not header.complete:
                 raise JpegError("truncated", f"no end of image within {len(data)} bytes")
         except JpegError as error:
@@ -98,7 +95,7 @@ class Mailbox:
             self.pace.learn((received_ns - self._since_ns) / SECOND, received_ns, urgent=boosted, unseen=True)
         else:
             self._since_ns = received_ns
-        self._slot.append(Frame(data, header, time_ns, received_ns, tally, lost, self.pace.cut))
+        self._slot.append(Frame(data, header, time_ns, received_ns, tally, lost, self.pace.cut, thermal))
         return ""
 
     def take(self) -> Frame | None:

@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 TICK = 0.2  # seconds between looks at coverage
 SAMPLE_TICKS = 3  # ticks between load samples
+CLEAR = Level.LEVEL_CLEAR  # looked up once: that costs more than all the rest of a comparison
 DIALS = 8  # sources that are being connected at the same time
 DRAIN_SECONDS = 1.0  # for frames in work
 
@@ -204,7 +205,7 @@ class CameraShard:
             return  # handed over while its frame was in work
         now = time.time_ns()
         # Most frames of most cameras say nothing, as the ones before them did.
-        telling = seen.level > Level.LEVEL_CLEAR or self._episodes.active(device.id)
+        telling = seen.level > CLEAR or self._episodes.active(device.id)
         for sign, finding in zip(signs(camera, seen), seen.findings, strict=True) if telling else ():
             report = self._episodes.observe(sign, now)
             if report and self._context:

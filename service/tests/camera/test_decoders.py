@@ -100,6 +100,8 @@ SAMPLING = {"4:4:4": 0x111111, "4:2:2": 0x211111, "4:4:0": 0x121111, "4:1:1": 0x
 def test_pictures_are_those_that_opencv_makes(jpeg, scale):
     expected = cv2.imdecode(np.frombuffer(jpeg, np.uint8), _REDUCED[scale])
     assert np.array_equal(decode(memoryview(jpeg), scale, (325, 243)), expected)
+    for room in (300_000, 100):
+        assert np.array_equal(decode(memoryview(jpeg), scale, (325, 243), memoryview(bytearray(room))), expected)
 
 
 def test_a_picture_without_an_end_is_refused():
