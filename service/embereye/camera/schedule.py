@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -10,6 +11,7 @@ Key = TypeVar("Key")  # a camera, hashable
 
 SECOND = 1_000_000_000  # nanoseconds
 
+LONG_SECONDS = 0.2  # that somebody has been in line without a break
 EARLY = 0.8  # of the target period: cameras jitter, and every second frame of a doubled rate is on time
 LEAST_EARLY = 0.9  # of the least rate's period: the frame behind it may be a whole period of the camera later
 LATE_SECONDS = 0.1  # that a frame may wait for its turn; more, and the pool does not keep up
@@ -42,14 +44,20 @@ class Line(Generic[Key]):
     for those in line would forget what an expensive camera owes. Here everybody's tag grows by the time that was
     spent on them, the smallest tag is next, and whoever was away starts at the present. Those that have not been
     looked at for their longest allowed pause come before all others, the latest first; then those under suspicion.
+
+    While the line has not been long for LONG_SECONDS all that would be of no use: whoever came first is next, so that
+    nobody's frame waits until the one behind it takes its place.
     """
 
     def __init__(self) -> None:
         self._places: dict[Key, _Place] = {}
         self._fair: list[tuple[bool, float, int, Key]] = []
         self._due: list[tuple[float, int, Key]] = []
+        self._come: deque[tuple[int, Key]] = deque()
+        self._since = 0.0  # when somebody came into the empty line
         self._stamps = itertools.count(1)
         self._present = 0.0  # virtual seconds: the tag of whoever was picked last
+        self._owed = 0.0  # the largest tag of those who came first: forgiven once nobody waits
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -62,7 +70,10 @@ class Line(Generic[Key]):
             return False
         place.entered, place.stamp = now, next(self._stamps)
         place.tag = max(place.tag, self._present)
+        if not self._waiting:
+            self._since = now
         self._waiting += 1
+        self._come.append((place.stamp, key))
         heapq.heappush(self._fair, (not urgent, place.tag, place.stamp, key))
         heapq.heappush(self._due, (place.began + pause, place.stamp, key))
         return True
@@ -73,12 +84,18 @@ class Line(Generic[Key]):
             _, stamp, key = heapq.heappop(self._due)
             if self._stands(key, stamp):
                 return self._take(key, now)
-        while self._fair:
-            _, tag, stamp, key = heapq.heappop(self._fair)
-            if self._stands(key, stamp):
-                self._present = max(self._present, tag)
-                return self._take(key, now)
-        return None
+        while self._fair and not self._stands(self._fair[0][3], self._fair[0][2]):
+            heapq.heappop(self._fair)
+        if not self._fair:
+            return None
+        calm, tag, _, key = self._fair[0]
+        if calm and now - self._since < LONG_SECONDS:
+            while not self._stands(key := self._come[0][1], self._come[0][0]):
+                self._come.popleft()
+            self._owed = max(self._owed, self._places[key].tag)
+        else:
+            self._present = max(self._present, tag)
+        return self._take(key, now)
 
     def _stands(self, key: Key, stamp: int) -> bool:
         """Whether an entry of the heaps is the one that counts: each camera has one in both."""
@@ -90,8 +107,10 @@ class Line(Generic[Key]):
         place.stamp, place.began = 0, now
         self._waiting -= 1
         if not self._waiting:
+            self._present = max(self._present, self._owed)
             self._fair.clear()
             self._due.clear()
+            self._come.clear()
         return key, now - place.entered
 
     def charge(self, key: Key, seconds: float) -> None:

@@ -41,6 +41,30 @@ def test_whoever_has_an_expensive_frame_now_and_then_pays_for_it_later():
     assert spent["bursts"] == pytest.approx(spent["even"], rel=0.02)
 
 
+def test_in_a_short_line_whoever_came_first_is_next_whatever_it_costs():
+    line, now = Line(), 1000.0
+    for number, camera in enumerate(["a", "b", "suspect", *["expensive"] * 5]):
+        line.enter(camera, 10.0 * number, pause=2000, urgent=False)
+        line.pick(10.0 * number)
+        line.charge(camera, 0.3 if camera == "expensive" else 0.001)
+    for number, camera in enumerate(["a", "expensive", "b", "suspect"]):
+        line.enter(camera, now + 0.01 * number, pause=2000, urgent=camera == "suspect")
+    line.forget("a")
+    assert [line.pick(now + 0.05)[0] for _ in range(3)] == ["suspect", "expensive", "b"]
+    assert line.pick(now + 0.05) is None
+
+
+def test_in_a_long_line_whoever_cost_less_is_next():
+    line = Line()
+    for camera in ("expensive", "cheap"):
+        line.enter(camera, 0.0, pause=60, urgent=False)
+    for _ in range(2):
+        camera, _ = line.pick(0.1)
+        line.charge(camera, 0.3 if camera == "expensive" else 0.001)
+        line.enter(camera, 0.1, pause=60, urgent=False)
+    assert [line.pick(0.3)[0] for _ in range(2)] == ["cheap", "expensive"]
+
+
 def test_whoever_was_away_saves_nothing_up():
     line = Line()
     serve(line, {"busy": 0.01}, 100)
