@@ -33,10 +33,16 @@ class Analysis:
 
 @dataclass
 class Analyst:
-    """One camera's detector and what it needs between frames."""
+    """One camera's detector and what it needs between frames.
+
+    `phase` (0..1) tells when in each period it does what need not be done with every frame: cameras that a shard began
+    with at the same moment would do all that at the same moment for good.
+    """
 
     detector: Detector
     health: PictureHealth = field(default_factory=PictureHealth)
+    phase: float = 0.0
+    _began_ns: int = field(default=0, init=False)
     _still_ns: int = field(default=0, init=False)  # when a still was asked for last
     _still_level: Level.ValueType = field(default=Level.LEVEL_CLEAR, init=False)
     _looks: int = field(default=0, init=False)
@@ -56,14 +62,22 @@ class Analyst:
         measured = self._looks % MEASURE_EVERY == 0
         self._looks += 1
         began = time.thread_time() if measured else 0.0
+        now = frame.received_ns
+        self._began_ns = self._began_ns or now
         observation = self.detector.detect(decoded.picture, frame.time_ns, frame.lost)
-        if self.health.due(frame.received_ns) and not frame.lost:
-            self.health.observe(decoded.picture, frame.received_ns, suspected=observation.suspected)
+        if self.health.due(now) and now >= self._health_from_ns and not frame.lost:
+            self.health.observe(decoded.picture, now, suspected=observation.suspected)
         if self._still_due(observation, frame):
-            self._still_ns, self._still_level, self._wanted = frame.received_ns, observation.level, observation
+            # The first one is made at once, and the second one in its phase.
+            ahead = 0 if self._still_ns else int(self.phase * STILL_STALE_NS)
+            self._still_ns, self._still_level, self._wanted = now - ahead, observation.level, observation
         if measured:
             self._look_seconds = time.thread_time() - began
         return Analysis(observation, decoded.still, decoded.cpu_seconds + self._look_seconds, self.health.fault)
+
+    @property
+    def _health_from_ns(self) -> int:
+        return self._began_ns + int(self.phase * self.health.limits.period_ns)
 
     def _still_due(self, observation: Observation, frame: Frame) -> bool:
         if observation.level > self._still_level:

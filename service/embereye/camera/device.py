@@ -2,6 +2,7 @@
 
 import logging
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -174,7 +175,7 @@ class CameraDevice:
             smoke if "smoke" in setup.detectors else None,
             self.device.masks,
         )
-        self._analyst = Analyst(detector, self._health)
+        self._analyst = Analyst(detector, self._health, zlib.crc32(self.device.id.encode()) / 2**32)
         self._thermal = ThermalAnalyst(self._heat, self.device.radiometry, self.device.masks)
 
     def _choose_model(self, settings: CameraSettings) -> None:
