@@ -360,7 +360,7 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "rtp-loss-1pct": rtp_loss,
     "overload-10x": overload,
 }
-FULL, QUICK = Scale(5, 10.0), Scale(2, 1.5)
+FULL, QUICK = Scale(5, 10.0), Scale(2, 1.3)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
