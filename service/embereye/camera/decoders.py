@@ -45,6 +45,7 @@ READ = 2  # messages of replies at once: the event loop has other things to do
 # Frames are given, decoded and looked at several at a time: work that is done in one go finds its code and data at
 # hand, and whoever sleeps is woken less often.
 GATHER_SECONDS = 0.003  # from the first frame that waits until it is given
+ALONE_SECONDS = 0.02  # without a frame, after which the next one will hardly have company
 GIVEN_SECONDS = 0.005  # of work that a decoder is given ahead; more would be kept from whoever is urgent by then
 GIVEN_LEAST = 2  # frames, so that it need not wait for the next one
 COST_SHARE = 0.05  # of a frame in the mean of what frames take
@@ -92,6 +93,7 @@ class Decoders:
         self._decoders: list[_Decoder] = []
         self._cost = 0.0  # seconds that a frame takes to be decoded, smoothed
         self._gathering: asyncio.TimerHandle | None = None
+        self._given = 0.0  # when decoders were given something last
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="camera-work")
         self._forking: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -185,8 +187,12 @@ class Decoders:
             self._enter(customer, now)
 
     def _enter(self, customer: Customer, since: float) -> None:
-        if self._line.enter(customer, since, pause=customer.pause, urgent=customer.urgent):
-            self._gathering = self._gathering or self._loop.call_later(GATHER_SECONDS, self._gathered)
+        if not self._line.enter(customer, since, pause=customer.pause, urgent=customer.urgent) or self._gathering:
+            return
+        if time.monotonic() - self._given > ALONE_SECONDS:
+            self._give()
+        else:
+            self._gathering = self._loop.call_later(GATHER_SECONDS, self._gathered)
 
     def _gathered(self) -> None:
         self._gathering = None
@@ -199,6 +205,7 @@ class Decoders:
 
     def _give(self) -> None:
         """Give decoders something to do as long as one has room and somebody is in line."""
+        self._given = time.monotonic()
         most = min(SLOTS, max(GIVEN_LEAST, int(GIVEN_SECONDS / self._cost))) if self._cost else GIVEN_LEAST
         while len(self._line):
             decoder = min(self._decoders, key=lambda decoder: len(decoder.given) if decoder.link else SLOTS)
