@@ -223,13 +223,17 @@ class _Both:
     sent: int  # to ours
 
 
-def _compared(ours: Callable[[str], Costly], theirs: list[str], films: Films, scale: Scale) -> _Both:
-    """Send one 1080p30 camera to either in turn; `theirs` is GStreamer's pipeline behind the depayloader."""
+def _compared(ours: Callable[[str, str], Costly], theirs: list[str], films: Films, scale: Scale) -> _Both:
+    """Send one 1080p30 camera to either in turn; `theirs` is GStreamer's pipeline behind the depayloader.
+
+    `ours` gets the port that its camera sends to, and the hub's address.
+    """
     found = _Both([], [], 0)
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         films.save(Path(name) / "films")
         mine, other = map(str, free_ports(2, socket.SOCK_DGRAM))
-        receivers: dict[str, tuple[Costly, list[float]]] = {mine: (ours(mine), found.ours)}
+        hubs = dict(zip((mine, other), (f"{HOST}:{port}" for port in free_ports(2)), strict=True))
+        receivers: dict[str, tuple[Costly, list[float]]] = {mine: (ours(mine, hubs[mine]), found.ours)}
         if shutil.which("gst-launch-1.0"):
             peer = Measured(*_gstreamer(other, *theirs))
             stack.callback(peer.stop)
@@ -237,9 +241,8 @@ def _compared(ours: Callable[[str], Costly], theirs: list[str], films: Films, sc
         time.sleep(1.5)
         senders = {}
         for port in receivers:
-            hub = f"{HOST}:{free_ports(1)[0]}"
-            options = ["--hub", hub, "--films", f"{name}/films", "--cameras", "1", "--rate", "30", "--ports", port]
-            senders[port] = stack.enter_context(Sender("rtp", *options))
+            options = ["--films", f"{name}/films", "--cameras", "1", "--rate", "30", "--ports", port]
+            senders[port] = stack.enter_context(Sender("rtp", "--hub", hubs[port], *options))
         for _ in range(scale.rounds):
             for port, (receiver, cores) in receivers.items():
                 senders[port].tell("start")
@@ -261,7 +264,7 @@ def rtp_receive(scale: Scale) -> Result:
     """One 1080p30 RTP/JPEG camera, received and put together; beside GStreamer's receiver."""
     receivers: list[Measured] = []
 
-    def ours(port: str) -> Measured:
+    def ours(port: str, _: str) -> Measured:
         receivers.append(Measured(sys.executable, "-m", "embereye.bench.receiver", port))
         return receivers[0]
 
@@ -288,9 +291,9 @@ def rtp_analyse(scale: Scale) -> Result:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         shards: list[CameraShardProcess] = []
 
-        def ours(port: str) -> CameraShardProcess:
+        def ours(port: str, hub: str) -> CameraShardProcess:
             wanted = assignment([f"rtp://{HOST}:{port}"], target=30.0)
-            shards.append(stack.enter_context(CameraShardProcess(wanted, Path(name), f"{HOST}:1")))
+            shards.append(stack.enter_context(CameraShardProcess(wanted, Path(name), hub)))
             shards[0].wait_ready(1)
             return shards[0]
 
