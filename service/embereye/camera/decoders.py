@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 
 CRASH_SECONDS = 1.0  # that a camera is charged with for a frame that ends a decoder
 START_SECONDS = 30.0  # for the first decoder to come up
-READ = 2  # messages of replies at once: the event loop has other things to do
 # Frames are given, decoded and looked at several at a time: work that is done in one go finds its code and data at
 # hand, and whoever sleeps is woken less often.
 GATHER_SECONDS = 0.003  # from the first frame that waits until it is given
@@ -248,24 +247,28 @@ class Decoders:
         decoder.orders.append(message)
 
     def _replies(self, decoder: _Decoder) -> None:
-        for _ in range(READ):
-            try:
-                replies = decoder.link.recv(MESSAGE) if decoder.link else b""
-            except BlockingIOError:
-                return
-            except ConnectionResetError:
-                continue  # it died with orders unread: told once, and before what it has answered
-            if not replies:
-                self._lost(decoder)
-                return
-            if replies == READY:
-                self._ready.set()
-                continue
-            decoder.backoff.reset()
-            at = 0
-            while at < len(replies):
-                at += self._answered(decoder, replies, at)
-            self._give()
+        assert decoder.link
+        try:
+            replies = decoder.link.recv(MESSAGE)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            # It died with orders unread, which is told once, before what it has answered, and then by nobody any more.
+            dead = decoder.link
+            while decoder.link is dead:
+                self._replies(decoder)
+            return
+        if not replies:
+            self._lost(decoder)
+            return
+        if replies == READY:
+            self._ready.set()
+            return
+        decoder.backoff.reset()
+        at = 0
+        while at < len(replies):
+            at += self._answered(decoder, replies, at)
+        self._give()
 
     def _answered(self, decoder: _Decoder, replies: bytes, at: int) -> int:
         """Take the reply that begins at byte `at`; returns how many it has."""

@@ -5,6 +5,7 @@ import select
 from collections.abc import Callable
 
 REST_SECONDS = 0.004  # from one look at all sockets to the next: a picture's packets come close together
+ALONE_SECONDS = 0.016  # without anything, after which what comes is all there is for a while
 DATAGRAM = 65_536  # bytes, the largest, and the largest that the kernel joins
 
 
@@ -19,6 +20,7 @@ class Intake:
         self._readers: dict[int, Callable[[], None]] = {}
         self._epoll: select.epoll | None = None  # while there are any
         self._timer: asyncio.TimerHandle | None = None  # while anything comes
+        self._looked = 0.0  # when it looked last, the loop's time
 
     def add(self, descriptor: int, read: Callable[[], None]) -> None:
         """Call `read`, which must not raise, when `descriptor` has something to be read."""
@@ -47,7 +49,9 @@ class Intake:
         assert self._epoll
         loop = asyncio.get_running_loop()
         readable = self._epoll.poll(0)
-        if readable:
+        now = loop.time()
+        alone, self._looked = now - self._looked > ALONE_SECONDS, now
+        if readable and not (alone and self._timer is None):
             if self._timer is None:
                 loop.remove_reader(self._epoll)
             self._timer = loop.call_later(REST_SECONDS, self._look)
