@@ -88,10 +88,11 @@ class Line(Generic[Key]):
             heapq.heappop(self._fair)
         if not self._fair:
             return None
+        while not self._stands(self._come[0][1], self._come[0][0]):
+            self._come.popleft()
         calm, tag, _, key = self._fair[0]
         if calm and now - self._since < LONG_SECONDS:
-            while not self._stands(key := self._come[0][1], self._come[0][0]):
-                self._come.popleft()
+            key = self._come[0][1]
             self._owed = max(self._owed, self._places[key].tag)
         else:
             self._present = max(self._present, tag)

@@ -65,6 +65,12 @@ def test_in_a_long_line_whoever_cost_less_is_next():
     assert [line.pick(0.3)[0] for _ in range(2)] == ["cheap", "expensive"]
 
 
+def test_a_line_that_never_ends_takes_no_more_memory():
+    line = Line()
+    serve(line, {"vga": 0.001, "4k": 0.020, "hd": 0.005}, 30, pause=0.5)
+    assert max(len(line._come), len(line._fair), len(line._due)) < 1000
+
+
 def test_whoever_was_away_saves_nothing_up():
     line = Line()
     serve(line, {"busy": 0.01}, 100)
