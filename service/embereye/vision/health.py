@@ -118,6 +118,7 @@ class PictureHealth:
         self._seen = Impression(grey)
         self._views.clear()
         self._candidate = None
+        self._frozen_fault = self._scene_fault = ""
 
     def _excuse(self, now_ns: int) -> None:
         self._scene_fault = ""
