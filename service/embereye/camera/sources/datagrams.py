@@ -140,7 +140,11 @@ class Datagrams:
             self._empty()
         except Exception:  # this camera's own, and others wait behind it
             logger.exception("port %d: its packets could not be taken", self._port)
-        if self._taker.pending and self._overdue is None:
+        pending = self._taker.pending
+        if self._overdue and not pending:
+            self._overdue.cancel()
+            self._overdue = None
+        elif pending and self._overdue is None:
             self._overdue = self._loop.call_later(OVERDUE_SECONDS, self._poll)
 
     def _poll(self) -> None:
