@@ -215,9 +215,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
     cv2.setNumThreads(1)
-    decode(
-        cv2.imencode(".jpg", np.zeros((16, 16, 3), np.uint8))[1].tobytes(), 1, (16, 16)
-    )  # what is loaded on first use
+    picture = cv2.imencode(".jpg", np.zeros((16, 16, 3), np.uint8))[1].tobytes()
+    decode(picture, 1, (16, 16))  # loads what is loaded on first use
     gc.collect()
     gc.freeze()
     gc.disable()  # nothing here makes cycles, and pages that are not written to stay shared

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from embereye.process.lifecycle import UserError
-from embereye.process.pages import Page, all_interfaces, metrics_pages
+from embereye.process.pages import Page, all_interfaces, cannot_listen, metrics_pages
 
 
 def metrics_app(registry: CollectorRegistry, unhealthy: Callable[[], str] = str) -> web.Application:
@@ -33,7 +32,7 @@ async def serve_http(app: web.Application, host: str, port: int) -> web.AppRunne
         await web.TCPSite(runner, all_interfaces(host), port).start()
     except OSError as error:
         await runner.cleanup()
-        raise UserError(f"cannot listen for HTTP on {host}:{port}: {error.strerror or error}") from error
+        raise cannot_listen(host, port, error) from error
     return runner
 
 

@@ -57,7 +57,12 @@ async def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> asynci
     try:
         return await asyncio.start_server(connected, all_interfaces(host), port, limit=REQUEST_BYTES)
     except OSError as error:
-        raise UserError(f"cannot listen for HTTP on {host}:{port}: {error.strerror or error}") from error
+        raise cannot_listen(host, port, error) from error
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> UserError:
+    """What a person is told of a port that cannot be had."""
+    return UserError(f"cannot listen for HTTP on {host}:{port}: {error.strerror or error}")
 
 
 def _answer(pages: Mapping[str, Page], request: bytes) -> bytes:

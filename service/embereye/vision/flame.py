@@ -32,6 +32,7 @@ from embereye.vision.pixels import (
     less,
     median,
     overlaid,
+    put,
     together,
     window_of,
 )
@@ -128,20 +129,14 @@ class _Memory:
         before, self.window = self.window, even(together(self.window, around(window, _MARGIN, self._shape)))
         rows, columns = self.window
         shape = rows.stop - rows.start, columns.stop - columns.start
-        top, left = before[0].start - rows.start, before[1].start - columns.start
-
-        def grown(small: npt.NDArray[np.float32], large: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-            if small.size:
-                large[top : top + small.shape[0], left : left + small.shape[1]] = small
-            return large
-
-        self.occupancy = grown(self.occupancy, np.zeros(shape, np.float32))
-        self.flicker = grown(self.flicker, np.zeros(shape, np.float32))
-        self.core = grown(self.core, np.zeros(shape, np.float32))
+        self.occupancy, self.flicker, self.core = (
+            put(share, before, np.zeros(shape, np.float32), self.window)
+            for share in (self.occupancy, self.flicker, self.core)
+        )
         if self._held is not None:
-            self._held = grown(self._held, np.zeros(shape, np.float32))
+            self._held = put(self._held, before, np.zeros(shape, np.float32), self.window)
         if self._traits is not None:
-            self._traits = grown(self._traits, self._without_traits(shape))
+            self._traits = put(self._traits, before, self._without_traits(shape), self.window)
 
     def learn(self, colour: Patch, flickering: Patch, core: Patch, rate: float) -> None:
         """Move the shares by `rate` (0..1) towards what there is now, each 255 or 0."""

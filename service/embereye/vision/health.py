@@ -204,9 +204,10 @@ class PictureHealth:
     def _best(self) -> tuple[View, Agreement]:
         """The view that fits best, moved to the front."""
         assert self._seen is not None
-        compared = [(view, view.compare(self._seen, self.limits)) for view in self._views[:1]]
+        edges = self._seen.edges
+        compared = [(view, view.compare(self._seen, edges, self.limits)) for view in self._views[:1]]
         if compared[0][1].place < self.limits.steady_min:
-            compared += [(view, view.compare(self._seen, self.limits)) for view in self._views[1:]]
+            compared += [(view, view.compare(self._seen, edges, self.limits)) for view in self._views[1:]]
         view, agreement = max(compared, key=lambda pair: pair[1].place)
         if view is not self._views[0] and agreement.place >= self.limits.place_min:
             self._views.remove(view)
@@ -217,7 +218,7 @@ class PictureHealth:
         """Learn a scene that is none of the views; one that stays becomes one of them."""
         assert self._seen is not None
         known = self._candidate
-        if known is None or known.compare(self._seen, self.limits).place < self.limits.steady_min:
+        if known is None or known.compare(self._seen, self._seen.edges, self.limits).place < self.limits.steady_min:
             self._candidate = View(self._seen, now_ns)
             return
         known.learn(self._seen, now_ns, self.limits)

@@ -1,7 +1,7 @@
 """Small steps on single-channel 8-bit pictures, each one fast OpenCV call with a type."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 Picture = npt.NDArray[np.uint8]
 Window = tuple[slice, slice]  # rows and columns
+Plane = TypeVar("Plane", bound=npt.NDArray[Any])
 
 
 NOWHERE: Window = (slice(0, 0), slice(0, 0))
@@ -106,6 +107,13 @@ def around(window: Window, margin: int, shape: tuple[int, ...]) -> Window:
         slice(max(0, rows.start - margin), min(shape[0], rows.stop + margin)),
         slice(max(0, columns.start - margin), min(shape[1], columns.stop + margin)),
     )
+
+
+def put(small: Plane, of: Window, large: Plane, window: Window, step: int = 1) -> Plane:
+    """`large`, every `step`-th pixel of `window`, with `small`, the same of the window `of` inside it, in its place."""
+    top, left = (of[0].start - window[0].start) // step, (of[1].start - window[1].start) // step
+    large[top : top + small.shape[0], left : left + small.shape[1]] = small
+    return large
 
 
 def even(window: Window) -> Window:

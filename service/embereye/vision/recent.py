@@ -2,16 +2,14 @@
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TypeVar
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.vision.pixels import NOWHERE, Window
+from embereye.vision.pixels import NOWHERE, Window, put
 
 Grey = npt.NDArray[np.uint8]
-Small = TypeVar("Small", npt.NDArray[np.uint8], npt.NDArray[np.float32])
 
 PICTURES = 48
 SAMPLES = 24  # of them, further apart, and so over a longer time where pictures come fast
@@ -73,16 +71,9 @@ class Recent:
             self._swing = None
 
     def _widen(self, window: Window, half: Grey) -> None:
-        rows, columns = self.window
-        top, left = (rows.start - window[0].start) // 2, (columns.start - window[1].start) // 2
-
-        def wide(small: Small, large: Small) -> Small:
-            large[top : top + small.shape[0], left : left + small.shape[1]] = small
-            return large
-
+        before, self.window = self.window, window
         for earlier in {*self.pictures, *self.samples}:
-            earlier.half = wide(earlier.half, half.copy())
-        self.swings = deque((wide(swing, np.zeros_like(half)) for swing in self.swings), SWINGS)
+            earlier.half = put(earlier.half, before, half.copy(), window, 2)
+        self.swings = deque((put(swing, before, np.zeros_like(half), window, 2) for swing in self.swings), SWINGS)
         if self._swing is not None:
-            self._swing = wide(self._swing, np.zeros(half.shape, np.float32))
-        self.window = window
+            self._swing = put(self._swing, before, np.zeros(half.shape, np.float32), window, 2)

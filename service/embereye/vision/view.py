@@ -42,7 +42,7 @@ class Impression:
 
     @property
     def edges(self) -> Field:
-        """Where the edges are; not kept, as it is asked for once a second at most."""
+        """Where the edges are: found anew each time, as that is once a second at most."""
         return _edges(_gradient(self.average))
 
     def add(self, grey: Grey, rate: float) -> None:
@@ -86,9 +86,9 @@ class View:
         usual = float(self._structure[self._structured].sum())
         self._sharpness = float(self._detail[self._structured].sum()) / usual if usual else 0.0
 
-    def compare(self, seen: Impression, limits: HealthThresholds) -> Agreement:
-        """How `seen` stands to this view."""
-        place = float(np.vdot(self._edges, seen.edges))
+    def compare(self, seen: Impression, edges: Field, limits: HealthThresholds) -> Agreement:
+        """How `seen`, whose edges are `edges`, stands to this view."""
+        place = float(np.vdot(self._edges, edges))
         structure = seen.structure[self._structured]
         if not structure.size or not self._sharpness:
             return Agreement(place, 0.0, 1.0)
