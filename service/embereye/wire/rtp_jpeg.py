@@ -7,9 +7,12 @@ markers, a loss costs its restart intervals and no more.
 
 import math
 import struct
+from bisect import bisect, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+
+import numpy as np
 
 from embereye.wire.interchange import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
 from embereye.wire.jpeg import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
@@ -27,13 +30,16 @@ MAX_FRAGMENTS = 16_384  # of one picture
 MAX_INTERVALS = 16_384  # of one picture that are put in place one by one
 SEARCHED_PICTURES = 8  # of a sender, for restart markers that it does not mention
 SEARCHED_ROWS = 2  # of every later picture, in rows of MCUs of mean size
+SEARCHED_BYTES = 2048  # of every later picture besides, from another place each time
 RUN = 6  # packets joined, from which on they are compared all at once
-RUNS = 64  # packets compared at once; the kernel joins no more
+RUNS = 256  # packets compared at once
 USABLE = 0.5  # of a picture: with less there is nothing to be sure of
 WHOLE_FRAME = 0x3FFF  # restart count that says nothing about the place of an interval
 FIRST, LAST = 0x8000, 0x4000  # in the restart count: this packet begins, ends a chunk of whole intervals
 FAST = struct.Struct(">HHIIII")  # RTP's fixed header, type-specific and offset, then type, Q, width, height
 MAIN = struct.Struct(">II")
+WORD = np.dtype(np.uint32)
+HEAD = FAST.size // WORD.itemsize  # words of FAST's
 RESTART = struct.Struct(">HH")
 TABLES = struct.Struct(">BBH")
 _OFFSET = 0xFF_FFFF
@@ -76,7 +82,10 @@ class _Frame:
     key: int  # type, Q, width and height, as on the wire
     skip: int  # bytes before the payload of a packet without tables
     sequence: int  # extended, of the first packet that came
-    parts: dict[int, bytes] = field(default_factory=dict)  # by offset
+    parts: dict[int, bytes] = field(default_factory=dict)  # by offset; packets that came joined are one part
+    joined: list[int] = field(default_factory=list)  # the offsets of parts of several packets, ascending
+    steps: dict[int, int] = field(default_factory=dict)  # bytes of each packet of those
+    packets: int = 0
     next: int = 0  # the offset behind the packet that came last
     held: int = 0  # bytes
     end: int = -1  # bytes of the scan; -1: its last packet has not come
@@ -92,6 +101,34 @@ class _Frame:
         """Take the restart count of the packet at `offset`."""
         if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
             self.chunks[offset] = count & WHOLE_FRAME
+
+    def append(self, payload: bytes, step: int) -> None:
+        """Take the payload of the next packets in order, `step` bytes each."""
+        size = len(payload)
+        if size > step:
+            insort(self.joined, self.next)
+            self.steps[self.next] = step
+        self.parts[self.next] = payload
+        self.packets += size // step if size else 1
+        self.next += size
+        self.held += size
+
+    def holds(self, offset: int) -> bool:
+        """Whether the packet at `offset` has come."""
+        if offset in self.parts:
+            return True
+        if not (before := bisect(self.joined, offset)):
+            return False
+        begin = self.joined[before - 1]
+        return offset < begin + len(self.parts[begin]) and (offset - begin) % self.steps[begin] == 0
+
+    def pieces(self) -> list[tuple[int, bytes]]:
+        """Offset and payload of every packet, in order."""
+        found: dict[int, bytes] = {}
+        for begin, part in self.parts.items():
+            step = self.steps.get(begin) or len(part) or 1
+            found.update((begin + start, part[start : start + step]) for start in range(0, len(part), step))
+        return sorted(found.items())
 
 
 class Depacketizer:
@@ -137,7 +174,7 @@ class Depacketizer:
             or not frame.next
             or self._previous is not None
             or frame.held > MAX_PICTURE
-            or len(frame.parts) >= MAX_FRAGMENTS
+            or frame.packets >= MAX_FRAGMENTS
         ):
             return self._any(packet, now_ns)
         # The next packet of the picture at hand: nearly all are, so this way is short.
@@ -148,9 +185,7 @@ class Depacketizer:
         if skip > FAST.size:
             frame.mark(frame.next, RESTART.unpack_from(packet, FAST.size)[1])
         payload = bytes(packet[skip:])
-        frame.parts[frame.next] = payload
-        frame.next += len(payload)
-        frame.held += len(payload)
+        frame.append(payload, len(payload))
         if lead & MARKER:
             frame.end = frame.next
             if frame.held == frame.end:
@@ -181,41 +216,25 @@ class Depacketizer:
             or (timestamp, ssrc, key) != (frame.timestamp, self.ssrc, frame.key)
             or place & _OFFSET != frame.next
             or frame.held > MAX_PICTURE
-            or len(frame.parts) >= MAX_FRAGMENTS
+            or frame.packets >= MAX_FRAGMENTS
         ):
             return 0
+        count = min((len(packets) - start) // size, 0x10000 - sequence, RUNS)  # the wrap is left to `feed`
         step = size - frame.skip
-        count = min((len(packets) - start) // size, RUNS)
-        fields = _run_of(count, frame.skip - FAST.size, step).unpack_from(packets, start)
-        if (
-            fields[0::8] != (lead,) * count
-            or fields[1::8] != tuple(range(sequence, sequence + count))
-            or fields[2::8] != (timestamp,) * count
-            or fields[3::8] != (ssrc,) * count
-            or fields[4::8] != tuple(range(place, place + count * step, step))
-            or fields[5::8] != (key,) * count
-        ):
-            count = 1
-            while fields[8 * count : 8 * count + 6] == (
-                lead,
-                sequence + count,
-                timestamp,
-                ssrc,
-                place + count * step,
-                key,
-            ):
-                count += 1
+        heads = np.ndarray((count, HEAD), ">u4", packets, start, (size, WORD.itemsize)).astype(WORD)
+        if (heads - heads[0]).tobytes() != _going_on(step)[: heads.nbytes]:
+            expected = np.frombuffer(_going_on(step), WORD, count * HEAD).reshape(count, HEAD)
+            count = int((heads - heads[0] == expected).all(axis=1).argmin())
         if frame.skip > FAST.size:
-            for row, mark in enumerate(fields[6 : 8 * count : 8]):
-                frame.mark(frame.next + row * step, RESTART.unpack(mark)[1])
+            marks = np.ndarray((count, 2), np.uint8, packets, start + FAST.size + RESTART.size // 2, (size, 1)).tolist()
+            for row, (high, low) in enumerate(marks):
+                frame.mark(frame.next + row * step, high << 8 | low)
         reception.extended += count
         reception.received += count
         self._heard_ns = frame.touched_ns = now_ns
-        taken = count * step
-        frame.parts.update(zip(range(frame.next, frame.next + taken, step), fields[7 : 8 * count : 8], strict=True))
-        frame.next += taken
-        frame.held += taken
-        return count * size
+        payloads = np.ndarray((count, step), np.uint8, packets, start + frame.skip, (size, 1))
+        frame.append(payloads.tobytes(), step)
+        return int(count * size)
 
     def poll(self, now_ns: int) -> Sequence[Picture]:
         """The pictures whose missing packets are waited for no longer at `now_ns`."""
@@ -313,7 +332,7 @@ class Depacketizer:
         pictures, frame = self._frame_of(packet, key, offset, arrival, now_ns)
         if frame is None:
             return pictures
-        if key != frame.key or max(offset, frame.held) > MAX_PICTURE or len(frame.parts) >= MAX_FRAGMENTS:
+        if key != frame.key or max(offset, frame.held) > MAX_PICTURE or frame.packets >= MAX_FRAGMENTS:
             self._refuse(f"it contradicts its picture, or makes it larger than {MAX_PICTURE} bytes")
             return pictures
         if tables:
@@ -324,15 +343,13 @@ class Depacketizer:
             frame.described = self._described = describe(packet.extension_data) or self._described
         frame.interval = interval or frame.interval
         frame.touched_ns = now_ns
-        if offset in frame.parts:
+        if frame.holds(offset):
             self.counts.duplicates += 1
             return pictures
         frame.mark(offset, count)
-        part = bytes(payload[start:])
         frame.ordered = frame.ordered and offset == frame.next
-        frame.parts[offset] = part
-        frame.held += len(part)
-        frame.next = offset + len(part)
+        frame.next = offset
+        frame.append(bytes(payload[start:]), len(payload) - start)
         if packet.marker:
             frame.end = frame.next
         return [*pictures, *self._whole(frame)]
@@ -368,7 +385,7 @@ class Depacketizer:
         return pictures, self._frame
 
     def _in_order(self, frame: _Frame) -> bool:
-        return self.reception.extended - frame.sequence == len(frame.parts)
+        return self.reception.extended - frame.sequence == frame.packets
 
     def _aged(self) -> list[Picture]:
         """Count a packet of the newest picture against the gaps of the one before."""
@@ -413,11 +430,14 @@ class Depacketizer:
         whole = frame.ordered and frame.held == frame.end
         runs = [] if whole else _runs(frame)
         if whole or (len(runs) == 1 and runs[0].offset == 0 and runs[0].last):
-            parts = list(frame.parts.values()) if whole else [runs[0].data]
             if frame.held < smallest(geometry.units, geometry.type):
                 raise JpegError("truncated", f"{frame.held} bytes are no {geometry.width}x{geometry.height} pixels")
-            interval = frame.interval or self._untold_interval(parts, geometry)
-            return Picture(b"".join([header(geometry, tables, interval), *parts, EOI]), frame.timestamp)
+            parts = frame.parts.values() if whole else (runs[0].data,)
+            head = header(geometry, tables, frame.interval)
+            data = b"".join((head, *parts, EOI))
+            if not frame.interval and (interval := self._untold_interval(data, len(head), geometry)):
+                data = header(geometry, tables, interval) + data[len(head) :]
+            return Picture(data, frame.timestamp)
         interval = frame.interval or (self._untold[1] if self._untold[0] == geometry else 0)
         head = header(geometry, tables, interval)
         if not interval or not runs or geometry.units > MAX_INTERVALS * interval:
@@ -437,20 +457,20 @@ class Depacketizer:
         described = frame.described or self._described
         return _geometry(frame.key, (described.width, described.height) if described else self._size)
 
-    def _untold_interval(self, parts: Sequence[bytes], geometry: Geometry) -> int:
+    def _untold_interval(self, data: bytes, begin: int, geometry: Geometry) -> int:
         """The restart interval of a whole scan whose sender does not mention that it has any: FFmpeg is one.
 
-        A sender has them or not, so only its first pictures are searched to their end; of later ones the beginning and
-        one more part, another one each time.
+        The scan is that of the JPEG `data`, from `begin` on. A sender has them or not, so only its first pictures are
+        searched to their end; of later ones the beginning and one more part, another one each time.
         """
-        searched = parts
+        size = len(data) - begin - len(EOI)
+        searched = size
         if self.counts.pictures > SEARCHED_PICTURES:
-            rows = geometry.units // geometry.columns
-            in_turn = parts[self.counts.pictures % len(parts)]
-            searched = [*parts[: 1 + SEARCHED_ROWS * len(parts) // rows], in_turn]
-        if not any(RESTART_0 in part for part in searched):
+            searched = SEARCHED_BYTES + SEARCHED_ROWS * size * geometry.columns // geometry.units
+        turn = begin + self.counts.pictures * SEARCHED_BYTES % size
+        if data.find(RESTART_0, begin, begin + searched) < 0 and data.find(RESTART_0, turn, turn + SEARCHED_BYTES) < 0:
             return 0
-        interval = infer_interval(b"".join(parts), geometry)
+        interval = infer_interval(data[begin : -len(EOI)], geometry)
         if not interval:
             raise JpegError("unsupported JPEG", "it has restart markers, and its sender does not say their interval")
         self._untold = (geometry, interval)
@@ -486,10 +506,13 @@ def _geometry(key: int, size: tuple[int, int]) -> Geometry:
     return geometry
 
 
-@lru_cache(maxsize=256)
-def _run_of(count: int, restart: int, step: int) -> struct.Struct:
-    """`count` packets one behind the other: FAST's fields, `restart` bytes of restart header, `step` of payload."""
-    return struct.Struct(">" + f"{FAST.format[1:]}{restart}s{step}s" * count)
+@lru_cache(maxsize=64)
+def _going_on(step: int) -> bytes:
+    """By how much each word of FAST's is more than in the first of RUNS packets in order of `step` bytes of payload."""
+    more = np.zeros((RUNS, HEAD), WORD)
+    more[:, 0] = np.arange(RUNS)  # the sequence number
+    more[:, 3] = np.arange(RUNS) * step  # the offset
+    return more.tobytes()
 
 
 def _read_tables(payload: memoryview, start: int) -> tuple[int, bytes]:
@@ -518,8 +541,8 @@ def _runs(frame: _Frame) -> list[Run]:
                 data = data[:-2]
             runs.append(Run(start, data, last, frame.chunks.get(start, -1) if start else -1))
 
-    for place in sorted(frame.parts):
-        part = frame.parts[place][max(0, end - place) :]
+    for place, payload in frame.pieces():
+        part = payload[max(0, end - place) :]
         offset = max(place, end)
         anchored = start == 0 or start in frame.chunks
         if offset > end or not pieces or (offset in frame.chunks and not anchored):
