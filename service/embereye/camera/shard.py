@@ -27,7 +27,7 @@ from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.process.grpc_server import Service
-from embereye.process.lifecycle import settle
+from embereye.process.memory import settle
 from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
 from embereye.shard.meter import Meter

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -17,9 +16,6 @@ logger = logging.getLogger(__name__)
 # The id of a parent whose death is to end this process: nothing is left running behind a killed `embereye up`. The
 # parent says who it is itself: it may be gone before this process can ask.
 PARENT_VARIABLE = "EMBEREYE_FOLLOW_PARENT"
-
-
-COLLECT_AFTER = 20_000  # objects made and not yet freed, until the garbage collector looks at the new ones
 
 
 class UserError(Exception):
@@ -68,17 +64,6 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2
-
-
-def settle() -> None:
-    """Let what is loaded by now stay for good.
-
-    Nearly all garbage is no cycle. A collector that looks at everything again and again only makes a process that is to
-    answer within milliseconds stand still for tens of them.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, 20, 100)
 
 
 async def _follow_parent(parent: int, stop: asyncio.Event) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 from prometheus_client.core import Metric
 
 from embereye.process.grpc_server import Service
-from embereye.process.lifecycle import UserError, settle
+from embereye.process.lifecycle import UserError
+from embereye.process.memory import settle
 from embereye.process.pages import all_interfaces
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.bands import BandTable
