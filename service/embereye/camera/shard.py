@@ -26,6 +26,7 @@ from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
+from embereye.process.beat import beat
 from embereye.process.grpc_server import Service
 from embereye.process.memory import settle
 from embereye.shard.episodes import Episodes
@@ -40,7 +41,7 @@ from embereye.vision.observation import Observation
 
 logger = logging.getLogger(__name__)
 
-TICK = 0.2  # seconds between looks at coverage
+TICK = 0.25  # seconds between looks at coverage
 SAMPLE_TICKS = 3  # ticks between load samples
 CLEAR = Level.LEVEL_CLEAR  # looked up once: that costs more than all the rest of a comparison
 DIALS = 8  # sources that are being connected at the same time
@@ -236,7 +237,7 @@ class CameraShard:
                     cpu=time.process_time() + self._decoders.cpu_seconds,
                 )
             ticks += 1
-            await asyncio.sleep(TICK)
+            await beat(TICK)
 
     def _admit(self, now: int) -> None:
         demands = [Demand(name, camera.least_rate, camera.cost_seconds) for name, camera in self._cameras.items()]

@@ -9,6 +9,7 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
+from embereye.process.beat import beat
 from embereye.process.grpc_server import Service
 from embereye.process.lifecycle import UserError
 from embereye.process.memory import settle
@@ -240,7 +241,7 @@ class SensorShard:
         """Notice silence and recovery at once instead of with the next regular coverage report."""
         ticks = 0
         while True:
-            await asyncio.sleep(TICK_SECONDS)
+            await beat(TICK_SECONDS)
             now, deadline = time.time_ns(), self._settings.deadline_ns
             covered = {name: device.covered(now, deadline) for name, device in self._devices.items()}
             if covered != self._covered and self._context is not None:

@@ -1,6 +1,5 @@
 """Which devices this shard owns, as the operator says it: by call, and by file for when the operator is away."""
 
-import asyncio
 import gzip
 import json
 import logging
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
+from embereye.process.beat import beat
 from embereye.v1.shard_pb2 import Assignment
 
 logger = logging.getLogger(__name__)
@@ -112,4 +112,4 @@ async def follow_file(path: Path, assignments: Assignments, *, period: float = 0
                 logger.warning("assignment file not taken: %s", reason)
             refused = reason
             seen = mark
-        await asyncio.sleep(period)
+        await beat(period)

@@ -1,6 +1,5 @@
 """RTP/JPEG that a camera sends to a port of ours, and the stream of pictures that RTSP shares with it."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -9,6 +8,7 @@ from embereye.camera.sources.datagrams import WANTED_BUFFER, Datagrams, dropped,
 from embereye.camera.sources.declared import Declared
 from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.source import Offer, Tell
+from embereye.process.beat import beat
 from embereye.wire.rtp import CaptureClock
 from embereye.wire.rtp_jpeg import DEADLINE_NS, PAYLOAD_TYPE, Depacketizer, Picture
 
@@ -142,7 +142,7 @@ class RtpSource:
         stream.say(f"waiting for packets on port {self._what.port}")
         with Datagrams(receiver, stream, self._intake):
             while True:
-                await asyncio.sleep(LOOK_SECONDS)
+                await beat(LOOK_SECONDS)
                 if stream.packets_ns:
                     stream.look(silent, lambda: dropped(receiver))
 

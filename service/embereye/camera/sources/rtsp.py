@@ -21,6 +21,7 @@ from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import LOOK_SECONDS, PictureStream
 from embereye.camera.sources.source import Offer, Tell, rest
 from embereye.camera.sources.video import VideoSource
+from embereye.process.beat import beat
 from embereye.wire.authorization import Challenge, authorize, strongest
 from embereye.wire.rtp import parse_rtcp, receiver_report
 from embereye.wire.rtp_jpeg import DEADLINE_NS
@@ -380,7 +381,7 @@ class _Session(asyncio.Protocol):
             self._stream.say("connected, no picture yet")
         duties = _every(REPORT_SECONDS, self._send_report), _every(self._timeout / 2, self._stay_alive)
         while not self._failure:
-            await asyncio.sleep(LOOK_SECONDS)
+            await beat(LOOK_SECONDS)
             self._stream.poll()
             now = time.monotonic()
             for duty in duties:

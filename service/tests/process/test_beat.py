@@ -1,0 +1,18 @@
+import pytest
+
+from embereye.process import beat
+
+
+@pytest.mark.parametrize(
+    ("now", "period", "rest"),
+    [
+        (100.0, 0.25, 0.25),
+        (100.01, 0.25, 0.24),
+        (100.01, 1.0, 0.99),
+        (100.2499, 0.25, 0.2501),  # a timer that fired early does not fire twice
+        (100.2, 0.25, 0.30),  # nor one that was held up for long
+    ],
+)
+def test_all_wake_at_multiples_of_their_periods(monkeypatch, now, period, rest):
+    monkeypatch.setattr(beat.time, "monotonic", lambda: now)
+    assert beat.until_beat(period) == pytest.approx(rest)
