@@ -134,8 +134,8 @@ class Datagrams:
             self._overdue.cancel()
         self._socket.close()
 
-    def _read(self) -> None:
-        """Take what waits."""
+    def _read(self) -> bool:
+        """Take what waits; returns whether a picture is arriving."""
         try:
             self._empty()
         except Exception:  # this camera's own, and others wait behind it
@@ -146,6 +146,7 @@ class Datagrams:
             self._overdue = None
         elif pending and self._overdue is None:
             self._overdue = self._loop.call_later(OVERDUE_SECONDS, self._poll)
+        return pending
 
     def _poll(self) -> None:
         self._overdue = None

@@ -128,9 +128,9 @@ def _bare(
         resuming.clear()
         intake.add(descriptor, read)
 
-    def read() -> None:
+    def read() -> bool:
         if ended.done():
-            return
+            return False
         try:
             size = os.readv(descriptor, [intake.room])
             if not size:
@@ -139,11 +139,12 @@ def _bare(
                 intake.remove(descriptor)
                 resuming.append(loop.call_later(pause, read_on))
         except BlockingIOError:
-            return
+            pass
         except OSError as error:
             ended.set_exception(SourceError(f"the connection broke: {error.strerror}"))
         except Exception as error:
             ended.set_exception(error)
+        return False
 
     intake.add(descriptor, read)
     try:

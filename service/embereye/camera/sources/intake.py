@@ -10,20 +10,23 @@ DATAGRAM = 65_536  # bytes, the largest, and the largest that the kernel joins
 
 
 class Intake:
-    """Looks at the sockets of all cameras of one event loop together, every REST_SECONDS while anything comes.
+    """Looks at the sockets of all cameras of one event loop together, every REST_SECONDS while they are busy.
 
     A wake-up for every packet would cost more than the packets; one for every camera's picture, more than the pictures.
     """
 
     def __init__(self) -> None:
-        self.room = memoryview(bytearray(4 * DATAGRAM))  # that sockets are read into, one at a time
-        self._readers: dict[int, Callable[[], None]] = {}
+        self.room = memoryview(bytearray(8 * DATAGRAM))  # that sockets are read into, one at a time
+        self._readers: dict[int, Callable[[], bool]] = {}
         self._epoll: select.epoll | None = None  # while there are any
-        self._timer: asyncio.TimerHandle | None = None  # while anything comes
-        self._looked = 0.0  # when it looked last, the loop's time
+        self._timer: asyncio.TimerHandle | None = None  # while it rests
+        self._whole = 0.0  # the loop's time when it had looked, and no picture was in part there
 
-    def add(self, descriptor: int, read: Callable[[], None]) -> None:
-        """Call `read`, which must not raise, when `descriptor` has something to be read."""
+    def add(self, descriptor: int, read: Callable[[], bool]) -> None:
+        """Call `read`, which must not raise, when `descriptor` has something to be read.
+
+        It returns whether the rest of something that it has read is to come at once.
+        """
         if self._epoll is None:
             self._epoll = select.epoll()
             asyncio.get_running_loop().add_reader(self._epoll, self._look)
@@ -46,18 +49,25 @@ class Intake:
         self._epoll = None
 
     def _look(self) -> None:
-        assert self._epoll
+        epoll = self._epoll
+        assert epoll
         loop = asyncio.get_running_loop()
-        readable = self._epoll.poll(0)
+        readable = epoll.poll(0)
         now = loop.time()
-        alone, self._looked = now - self._looked > ALONE_SECONDS, now
-        if readable and not (alone and self._timer is None):
-            if self._timer is None:
-                loop.remove_reader(self._epoll)
-            self._timer = loop.call_later(REST_SECONDS, self._look)
-        elif self._timer:
-            self._timer = None
-            loop.add_reader(self._epoll, self._look)
+        awaited = False
         for descriptor, _ in readable:
             if read := self._readers.get(descriptor):
-                read()
+                awaited |= read()
+        alone = now - self._whole > ALONE_SECONDS
+        if not awaited:
+            self._whole = now
+        if self._epoll is not epoll:
+            return  # there is none of those sockets any more
+        resting = self._timer is not None
+        if readable and (awaited or not alone):
+            if not resting:
+                loop.remove_reader(epoll)
+            self._timer = loop.call_later(REST_SECONDS, self._look)
+        elif resting:
+            self._timer = None
+            loop.add_reader(epoll, self._look)
