@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from embereye.vision.working import to_working_size
+from embereye.vision.working import shrunk, to_working_size
 from embereye.wire.jpeg import EOI
 
 Picture = npt.NDArray[np.uint8]
@@ -123,12 +123,9 @@ def make_still(data: bytes | memoryview, width: int, height: int, boxes: Sequenc
     side = max(width, height)
     scale = next((scale for scale in (8, 4, 2) if side >= scale * STILL_SIDE), 1)
     picture = decode(data, scale, (width, height))
+    if max(picture.shape[:2]) > STILL_SIDE:
+        picture = shrunk(picture, STILL_SIDE)
     height, width = picture.shape[:2]
-    factor = STILL_SIDE / max(width, height)
-    if factor < 1:
-        size = (max(1, round(width * factor)), max(1, round(height * factor)))
-        picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
-        height, width = picture.shape[:2]
     for x, y, w, h in boxes:
         corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
         cv2.rectangle(picture, *corners, (0, 0, 255), 1)

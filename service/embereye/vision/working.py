@@ -8,6 +8,7 @@ Picture = npt.NDArray[np.uint8]
 
 WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
 WORKING_SLACK = 0.8  # nearer than this to the working size, a picture is left as it is
+INTERPOLATED = 0.66  # of its size; 1080p comes here with 240 pixels
 SCALES = (8, 4, 2, 1)  # what a JPEG decoder can reduce by without decoding everything
 
 
@@ -18,9 +19,14 @@ def working_scale(width: int, height: int) -> int:
 
 def to_working_size(frame: Picture) -> Picture:
     """`frame` with a long side of WORKING_SIDE, if it is clearly longer: limits in pixels mean the same everywhere."""
-    height, width = frame.shape[:2]
-    factor = WORKING_SIDE / max(width, height)
-    if factor > WORKING_SLACK:
-        return frame
+    return frame if WORKING_SLACK * max(frame.shape[:2]) < WORKING_SIDE else shrunk(frame, WORKING_SIDE)
+
+
+def shrunk(picture: Picture, side: int) -> Picture:
+    """`picture` with a long side of `side` pixels, which is less than it has."""
+    height, width = picture.shape[:2]
+    factor = side / max(width, height)
     size = (max(1, round(width * factor)), max(1, round(height * factor)))
-    return cv2.resize(frame, size, interpolation=cv2.INTER_AREA)  # type: ignore[return-value]
+    # It takes a third of the time to interpolate, and of a picture that becomes little smaller no pixel is left out.
+    way = cv2.INTER_LINEAR if factor > INTERPOLATED else cv2.INTER_AREA
+    return cv2.resize(picture, size, interpolation=way)  # type: ignore[return-value]
