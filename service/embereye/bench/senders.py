@@ -32,7 +32,8 @@ SEGMENT, HEADER = struct.Struct("=H"), struct.Struct(">HII")
 SEGMENTS = 40  # packets a call: UDP takes 64 KB at most
 CLOCK = 90_000  # Hz, of RTP's timestamps
 LATE = 1.0  # seconds behind which what was missed is not caught up with
-LOOK_SECONDS = 0.002  # between looks at whose turn it is: waking up takes time from what is measured
+LOOK_SECONDS = 0.002  # between looks at whose turn it is, at least: waking up takes time from what is measured
+WORD_SECONDS = 0.05  # between looks at whether it is to start
 
 
 class Pace:
@@ -59,6 +60,13 @@ class Pace:
             number, camera = divmod(self.turn, self._cameras)
             self.turn += 1
             yield camera, number
+
+    @property
+    def rest(self) -> float:
+        """Seconds until the next frame is due."""
+        if not self.began:
+            return WORD_SECONDS
+        return self.began + (self.turn + 1) * self._interval - time.perf_counter()
 
 
 class Numbers:
@@ -90,7 +98,7 @@ class Numbers:
                     self.sent += 1
                 else:
                     self.unsent += 1
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(max(LOOK_SECONDS, self.pace.rest))
 
 
 def image_field(frame: bytes) -> bytes:
@@ -205,13 +213,15 @@ async def rtp(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> 
 
 
 class Hub(EvidenceServicer):
-    """Takes evidence and coverage, and acknowledges."""
+    """Takes evidence and coverage, and answers as the real one does."""
 
     async def Report(self, request_iterator: Any, context: object) -> Any:
-        """Acknowledge everything."""
+        """Acknowledge evidence."""
+        yield ReportResponse()
         async for request in request_iterator:
             assert isinstance(request, ReportRequest)
-            yield ReportResponse(acknowledged=[request.evidence.id] if request.HasField("evidence") else ())
+            if request.HasField("evidence"):
+                yield ReportResponse(acknowledged=[request.evidence.id])
 
 
 async def _main(arguments: argparse.Namespace) -> None:
