@@ -33,7 +33,6 @@ SEGMENTS = 40  # packets a call: UDP takes 64 KB at most
 CLOCK = 90_000  # Hz, of RTP's timestamps
 LATE = 1.0  # seconds behind which what was missed is not caught up with
 LOOK_SECONDS = 0.002  # between looks at whose turn it is, at least: waking up takes time from what is measured
-WORD_SECONDS = 0.05  # between looks at whether it is to start
 
 
 class Pace:
@@ -63,9 +62,7 @@ class Pace:
 
     @property
     def rest(self) -> float:
-        """Seconds until the next frame is due."""
-        if not self.began:
-            return WORD_SECONDS
+        """Seconds until the next frame is due, once it has begun."""
         return self.began + (self.turn + 1) * self._interval - time.perf_counter()
 
 
@@ -74,6 +71,7 @@ class Numbers:
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
+        self._sending = asyncio.Event()
         self.sent = 0
         self.unsent = 0  # frames that a camera could not get rid of
 
@@ -85,14 +83,16 @@ class Numbers:
         while line := await reader.readline():
             if line == b"start\n":
                 self.pace.start()
+                self._sending.set()
             elif line == b"stop\n":
                 self.pace.began = 0.0
+                self._sending.clear()
             numbers = {"sent": self.sent, "unsent": self.unsent, "cpu": time.process_time()}
             print(json.dumps(numbers), flush=True)
 
     async def send(self, frame: Callable[[int, int], bool]) -> None:
         """Call `frame(camera, number)` for every frame that is due; it says whether the frame went out."""
-        while True:
+        while await self._sending.wait():
             for camera, number in self.pace.due():
                 if frame(camera, number):
                     self.sent += 1
