@@ -1,16 +1,19 @@
 """Sleeping in step. What a process does now and then it does together: to wake up costs more than most of it."""
 
 import asyncio
+import random
 import time
+
+PHASE = random.random()  # seconds: processes of one machine are not in step with each other
 
 
 def until_beat(period: float) -> float:
-    """Seconds until the monotonic clock shows a multiple of `period`, the next one or, where that is near, the second.
+    """Seconds until the next multiple of `period` on this process' clock, or the second one where that is very near.
 
     Those of periods that are multiples of each other fall together.
     """
-    rest = period - time.monotonic() % period
-    return rest if rest > period / 2 else rest + period  # a timer may have fired early
+    rest = period - (time.monotonic() + PHASE) % period
+    return rest if rest > period / 8 else rest + period  # a timer may have fired early
 
 
 async def beat(period: float) -> None:

@@ -7,7 +7,7 @@ markers, a loss costs its restart intervals and no more.
 
 import math
 import struct
-from bisect import bisect, insort
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -86,7 +86,7 @@ class _Frame:
     joined: list[int] = field(default_factory=list)  # the offsets of parts of several packets, ascending
     steps: dict[int, int] = field(default_factory=dict)  # bytes of each packet of those
     packets: int = 0
-    next: int = 0  # the offset behind the packet that came last
+    reach: int = 0  # the highest offset behind a packet
     held: int = 0  # bytes
     end: int = -1  # bytes of the scan; -1: its last packet has not come
     ordered: bool = True  # parts came in the order of their offsets
@@ -102,16 +102,21 @@ class _Frame:
         if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
             self.chunks[offset] = count & WHOLE_FRAME
 
+    def put(self, offset: int, payload: bytes) -> None:
+        """Take the payload of the packet at `offset`."""
+        self.parts[offset] = payload
+        self.packets += 1
+        self.held += len(payload)
+        self.reach = max(self.reach, offset + len(payload))
+
     def append(self, payload: bytes, step: int) -> None:
-        """Take the payload of the next packets in order, `step` bytes each."""
-        size = len(payload)
-        if size > step:
-            insort(self.joined, self.next)
-            self.steps[self.next] = step
-        self.parts[self.next] = payload
-        self.packets += size // step if size else 1
-        self.next += size
-        self.held += size
+        """Take the payload of packets of `step` bytes each that go on where all others end."""
+        self.joined.append(self.reach)
+        self.steps[self.reach] = step
+        self.parts[self.reach] = payload
+        self.packets += len(payload) // step
+        self.held += len(payload)
+        self.reach += len(payload)
 
     def holds(self, offset: int) -> bool:
         """Whether the packet at `offset` has come."""
@@ -170,8 +175,8 @@ class Depacketizer:
             or timestamp != frame.timestamp
             or ssrc != self.ssrc
             or key != frame.key
-            or place & _OFFSET != frame.next
-            or not frame.next
+            or place & _OFFSET != frame.reach
+            or not frame.reach
             or self._previous is not None
             or frame.held > MAX_PICTURE
             or frame.packets >= MAX_FRAGMENTS
@@ -183,11 +188,10 @@ class Depacketizer:
         self._heard_ns = frame.touched_ns = now_ns
         skip = frame.skip
         if skip > FAST.size:
-            frame.mark(frame.next, RESTART.unpack_from(packet, FAST.size)[1])
-        payload = bytes(packet[skip:])
-        frame.append(payload, len(payload))
+            frame.mark(frame.reach, RESTART.unpack_from(packet, FAST.size)[1])
+        frame.put(frame.reach, bytes(packet[skip:]))
         if lead & MARKER:
-            frame.end = frame.next
+            frame.end = frame.reach
             if frame.held == frame.end:
                 return self._finish(frame)
         return _NOTHING
@@ -207,14 +211,14 @@ class Depacketizer:
     def _run(self, packets: memoryview, start: int, size: int, now_ns: int) -> int:
         """Take as many packets as just go on with the picture at hand; returns their bytes."""
         frame, reception = self._frame, self.reception
-        if frame is None or size <= frame.skip or self._previous is not None or not frame.next:
+        if frame is None or size <= frame.skip or self._previous is not None or not frame.reach:
             return 0
         lead, sequence, timestamp, ssrc, place, key = FAST.unpack_from(packets, start)
         if (
             lead != self._plain
             or sequence != (reception.extended + 1) & 0xFFFF
             or (timestamp, ssrc, key) != (frame.timestamp, self.ssrc, frame.key)
-            or place & _OFFSET != frame.next
+            or place & _OFFSET != frame.reach
             or frame.held > MAX_PICTURE
             or frame.packets >= MAX_FRAGMENTS
         ):
@@ -228,7 +232,7 @@ class Depacketizer:
         if frame.skip > FAST.size:
             marks = np.ndarray((count, 2), np.uint8, packets, start + FAST.size + RESTART.size // 2, (size, 1)).tolist()
             for row, (high, low) in enumerate(marks):
-                frame.mark(frame.next + row * step, high << 8 | low)
+                frame.mark(frame.reach + row * step, high << 8 | low)
         reception.extended += count
         reception.received += count
         self._heard_ns = frame.touched_ns = now_ns
@@ -347,11 +351,10 @@ class Depacketizer:
             self.counts.duplicates += 1
             return pictures
         frame.mark(offset, count)
-        frame.ordered = frame.ordered and offset == frame.next
-        frame.next = offset
-        frame.append(bytes(payload[start:]), len(payload) - start)
+        frame.ordered = frame.ordered and offset == frame.reach
+        frame.put(offset, bytes(payload[start:]))
         if packet.marker:
-            frame.end = frame.next
+            frame.end = offset + len(payload) - start
         return [*pictures, *self._whole(frame)]
 
     def _frame_of(
@@ -377,7 +380,7 @@ class Depacketizer:
             # The packet before this one is the last of the picture before: its marker was forgotten, not lost.
             previous = self._previous
             if previous.end < 0 and previous.ordered and offset == 0 and self._in_order(previous):
-                previous.end = previous.next
+                previous.end = previous.reach
                 pictures += self._whole(previous)
         self.reception.arrived(packet.timestamp, now_ns)
         skip = FIXED.size + MAIN.size + (RESTART.size if key >> 24 & EXTRA_FIELD else 0)

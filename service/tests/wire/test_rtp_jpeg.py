@@ -487,6 +487,11 @@ def trains(stream):
     return found
 
 
+def renumbered(packet):
+    """The packet with the next sequence number."""
+    return packet[:2] + ((int.from_bytes(packet[2:4]) + 1) & 0xFFFF).to_bytes(2) + packet[4:]
+
+
 # Three pictures over a wrap of the sequence numbers: plain, with restart markers, with chunks that say their place.
 TRAINED = Packetizer(7, 65_530, max_payload=200)
 TRAIN = [
@@ -497,7 +502,7 @@ TRAIN = [
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, len(TRAIN) - 1), st.sampled_from(["lose", "twice", "late", "spoil"]),
+        st.tuples(st.integers(0, len(TRAIN) - 1), st.sampled_from(["lose", "twice", "late", "spoil", "again"]),
                   st.integers(0, 30), st.integers(0, 255)),
         max_size=8,
     )
@@ -512,12 +517,36 @@ def test_packets_that_are_taken_joined_give_what_they_give_one_by_one(damages):
             stream.insert(place + at, packet)
         elif damage == "spoil":
             stream.insert(place, packet[:at] + bytes([value]) + packet[at + 1 :])
+        elif damage == "again":
+            stream.insert(place, packet)
+            stream[place + at :] = [renumbered(other) for other in (packet, *stream[place + at :])]
     one, joined = Depacketizer(), Depacketizer()
     expected = [*fed(one, stream), *one.poll(DEADLINE_NS)]
     found = [picture for train, size in trains(stream) for picture in joined.feed_joined(memoryview(train), size, 0)]
     assert [*found, *joined.poll(DEADLINE_NS)] == expected
     assert joined.counts == one.counts
     assert (joined.reception.extended, joined.reception.lost) == (one.reception.extended, one.reception.lost)
+
+
+def test_what_comes_joined_is_never_taken_for_finer_pieces_than_it_came_in():
+    """Six packets of a byte at one place, and later 60,000 bytes at the same, would be 60,000 pieces."""
+    receiver, jpeg = Depacketizer(), encoded()
+    head, *_ = Packetizer(7, 0, max_payload=200).packets_of(read_scan(jpeg), 1)
+    sent = []
+
+    def packet(place, size):
+        fields = struct.pack(">HHII", 0x801A, len(sent), 1, 7) + place.to_bytes(4)
+        sent.append(fields + head[16:20] + bytes(size))
+        return sent[-1]
+
+    receiver.feed(memoryview(packet(0, 98)), 0)
+    receiver.feed_joined(memoryview(b"".join(packet(98 + place, 1) for place in range(6))), len(sent[0]) - 97, 0)
+    receiver.feed(memoryview(packet(96, 2)), 0)
+    receiver.feed(memoryview(packet(98, 60_000)), 0)
+    receiver.feed(memoryview(packet(98, 60_000)), 0)
+    assert receiver._frame is not None
+    assert len(receiver._frame.pieces()) <= len(sent)
+    assert receiver.counts.duplicates == 2
 
 
 def test_tiny_packets_in_order_are_bounded_as_any_others():

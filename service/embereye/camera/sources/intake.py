@@ -1,8 +1,11 @@
 """Reads the sockets of many cameras together."""
 
 import asyncio
+import logging
 import select
 from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 REST_SECONDS = 0.004  # from one look at all sockets to the next: a picture's packets come close together
 ALONE_SECONDS = 0.016  # without anything, after which what comes is all there is for a while
@@ -23,7 +26,7 @@ class Intake:
         self._whole = 0.0  # the loop's time when it had looked, and no picture was in part there
 
     def add(self, descriptor: int, read: Callable[[], bool]) -> None:
-        """Call `read`, which must not raise, when `descriptor` has something to be read.
+        """Call `read` when `descriptor` has something to be read.
 
         It returns whether the rest of something that it has read is to come at once.
         """
@@ -56,8 +59,11 @@ class Intake:
         now = loop.time()
         awaited = False
         for descriptor, _ in readable:
-            if read := self._readers.get(descriptor):
-                awaited |= read()
+            try:
+                if read := self._readers.get(descriptor):
+                    awaited |= read()
+            except Exception:  # this socket's own, and others wait behind it
+                logger.exception("what came could not be taken")
         alone = now - self._whole > ALONE_SECONDS
         if not awaited:
             self._whole = now
