@@ -203,7 +203,11 @@ class FlameDetector:
     """The temporal memory of one camera. Feed it every frame; a gap or a step back in time starts it anew."""
 
     def __init__(self, thresholds: FlameThresholds | None = None) -> None:
-        self.limits = thresholds or FlameThresholds()
+        self.limits = limits = thresholds or FlameThresholds()
+        self._even = math.log(limits.score_min / (1.0 - limits.score_min)) if 0 < limits.score_min < 1 else 0.0
+        # What the traits can do for a site at best. One that has no hope even so is not measured further: that takes
+        # most of a judgement.
+        self._hope = sum(limits.weights[name].most for name in TRAITS)
         self._shape: tuple[int, ...] = ()
         self._reset((0, 0))
 
@@ -371,17 +375,21 @@ class FlameDetector:
     ) -> _Site:
         limits = self.limits
         occupied = float(memory.of(memory.occupancy, box)[mask].sum())
-        rest, unity = rest_and_unity(self._recent, box, seeds, time_ns) or (None, None)
         values = {
             "flicker": float(memory.of(memory.flicker, box)[seeds].mean()) / ALWAYS,
             "core": float(memory.of(memory.core, box)[mask].sum()) / max(1e-6, occupied),
             "contrast": self._contrast(box, mask) * 255.0 / self._white,
             "area": np.count_nonzero(mask) / mask_size(self._shape),
         }
-        repetition = max(0.0, self._periodicity.of(box, time_ns))
-        traits = memory.of(memory.traits, box)
-        values.update(self._lately(traits, mask, [self._travelled(box, mask, time_ns), rest, unity, repetition]))
-        odds = limits.prior + sum(weight.of(values[name]) for name, weight in limits.weights.items())
+        odds = limits.prior + sum(limits.weights[name].of(value) for name, value in values.items())
+        latest: list[float | None] = [None] * len(TRAITS)
+        if self._holding or odds + self._hope >= self._even:
+            rest, unity = rest_and_unity(self._recent, box, seeds, time_ns) or (None, None)
+            repetition = max(0.0, self._periodicity.of(box, time_ns))
+            latest = [self._travelled(box, mask, time_ns), rest, unity, repetition]
+        traits = self._lately(memory.of(memory.traits, box), mask, latest)
+        odds += sum(limits.weights[name].of(value) for name, value in traits.items())
+        values.update(traits)
         return _Site(box, mask, values, odds)
 
     def _lately(
@@ -420,12 +428,11 @@ class FlameDetector:
     def _hold(self, memory: _Memory, sites: list[_Site], time_ns: int, seconds: float) -> None:
         """Add up to `seconds` where there is evidence, by its odds; take some off elsewhere."""
         limits = self.limits
-        even = math.log(limits.score_min / (1.0 - limits.score_min)) if 0 < limits.score_min < 1 else 0.0
         rates = np.full(memory.held.shape, -limits.decay, np.float32)
         rows, columns = memory.window
         for site in sorted(sites, key=lambda site: site.odds):
             x, y, width, height = site.box
-            rate = min(1.0, max(-limits.decay_most, site.odds - even))
+            rate = min(1.0, max(-limits.decay_most, site.odds - self._even))
             reach = cv2.dilate(
                 cv2.copyMakeBorder(site.mask.view(np.uint8), 2, 2, 2, 2, cv2.BORDER_CONSTANT), _HELD_REACH
             )
