@@ -269,7 +269,7 @@ def rtp_receive(scale: Scale) -> Result:
         return receivers[0]
 
     films = _hd()
-    both = _compared(ours, [], films, Scale(scale.rounds, scale.seconds / 2))
+    both = _compared(ours, [], films, scale)
     memory = receivers[0].memory
     counted = json.loads(receivers[0].stop())
     lost = both.sent - int(counted["pictures"] - counted["damaged"])
@@ -297,7 +297,7 @@ def rtp_analyse(scale: Scale) -> Result:
             shards[0].wait_ready(1)
             return shards[0]
 
-        both = _compared(ours, ["jpegdec", "!"], films, Scale(scale.rounds + 1, scale.seconds))
+        both = _compared(ours, ["jpegdec", "!"], films, Scale(scale.rounds + 1, 0.75 * scale.seconds))
         analysed = int(shards[0].counters().total(ANALYSED))
     value, baseline = median(both.ours), median(both.theirs)
     ratio = value / baseline if baseline else 0.0
@@ -363,7 +363,7 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "rtp-loss-1pct": rtp_loss,
     "overload-10x": overload,
 }
-FULL, QUICK = Scale(5, 10.0), Scale(2, 1.3)
+FULL, QUICK = Scale(6, 10.0), Scale(2, 1.3)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
