@@ -23,13 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from embereye.vision.working import shrunk, to_working_size
+from embereye.vision.working import SCALES, shrunk, to_working_size
 from embereye.wire.jpeg import EOI
 
 Picture = npt.NDArray[np.uint8]
 Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
 
-STILL_SIDE = 320  # pixels of the long side of a still
+STILL_SIDE = 320  # pixels of the long side of a still, at most
+STILL_LEAST = 240  # … and at least, of a larger picture: 1080p is reduced to it for detection, and need not be twice
 STILL_BYTES = 20_000  # at most
 EXIF_REACH = 64  # bytes in which a picture that may have to be turned says so: behind JFIF's segment, if there is one
 HANG_SECONDS = 5.0  # for one frame; the slowest honest one takes a tenth of that
@@ -88,8 +89,13 @@ def carry_out(
     """
     began = time.thread_time()
     try:
-        picture = to_working_size(decode(data, order.scale, (width, height), into))
-        still = b"" if order.still is None else make_still(data, width, height, order.still)
+        picture = decode(data, order.scale, (width, height), into)
+        still = b""
+        if order.still is not None:
+            scale = still_scale(width, height)
+            shown = picture if scale == order.scale else decode(data, scale, (width, height))
+            still = make_still(shown, order.still)
+        picture = to_working_size(picture)
     except cv2.error as error:
         raise UndecodableError(str(error)) from error
     return Decoded(picture, still, time.thread_time() - began)
@@ -118,13 +124,14 @@ def decode(
     return picture  # type: ignore[return-value]
 
 
-def make_still(data: bytes | memoryview, width: int, height: int, boxes: Sequence[Box]) -> bytes:
-    """A small JPEG, for people, of the frame `data` of `width` x `height` pixels; each of `boxes` is marked in it."""
-    side = max(width, height)
-    scale = next((scale for scale in (8, 4, 2) if side >= scale * STILL_SIDE), 1)
-    picture = decode(data, scale, (width, height))
-    if max(picture.shape[:2]) > STILL_SIDE:
-        picture = shrunk(picture, STILL_SIDE)
+def still_scale(width: int, height: int) -> int:
+    """By how much to reduce a picture of this size on decoding for a still of it."""
+    return next((scale for scale in SCALES if max(width, height) >= scale * STILL_LEAST), 1)
+
+
+def make_still(picture: Picture, boxes: Sequence[Box]) -> bytes:
+    """A small JPEG, for people, of a `picture` (BGR), which stays as it is; each of `boxes` is marked in it."""
+    picture = shrunk(picture, STILL_SIDE) if max(picture.shape[:2]) > STILL_SIDE else picture.copy()
     height, width = picture.shape[:2]
     for x, y, w, h in boxes:
         corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))

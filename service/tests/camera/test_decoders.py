@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from embereye.camera import decoders as module
+from embereye.camera import decoding
 from embereye.camera.decoders import Decoders
 from embereye.camera.decoding import _REDUCED, Decoded, Order, UndecodableError, carry_out, decode
 from embereye.camera.mailbox import Mailbox
@@ -127,6 +128,30 @@ async def test_a_still_marks_what_it_is_asked_to(pool):
     assert still.shape == (240, 320, 3)
     blue, _, red = still[60, 80:240].astype(int).mean(axis=0)
     assert red > blue + 60
+
+
+@pytest.mark.parametrize(
+    ("size", "scale", "still", "decoded"),
+    [
+        ((1920, 1080), 8, (240, 135), 1),
+        ((3840, 2160), 8, (320, 180), 1),
+        ((1080, 1920), 8, (135, 240), 1),
+        ((1280, 720), 8, (320, 180), 2),
+        ((640, 480), 4, (320, 240), 2),
+        ((200, 150), 1, (200, 150), 1),
+    ],
+)
+def test_a_still_takes_no_second_decoding_of_a_large_picture(monkeypatch, size, scale, still, decoded):
+    calls = []
+    monkeypatch.setattr(decoding, "decode", lambda *given: calls.append(given) or decode(*given))
+    jpeg = noisy_jpeg(size=size[::-1])
+    room = memoryview(bytearray(300_000))
+    found = carry_out(Order(scale, [(0.25, 0.25, 0.5, 0.5)]), jpeg, *size, room)
+    assert len(calls) == decoded
+    picture = cv2.imdecode(np.frombuffer(found.still, np.uint8), cv2.IMREAD_COLOR)
+    assert picture.shape == (*still[::-1], 3)
+    # What is drawn into the still is not drawn into what is looked at.
+    assert np.array_equal(found.picture, carry_out(Order(scale), jpeg, *size).picture)
 
 
 async def test_the_latest_frame_of_each_of_many_cameras_is_decoded(pool):
@@ -245,6 +270,7 @@ async def test_nothing_is_left_running_once_it_is_stopped():
 STARTS = """
 import asyncio, os, signal
 from embereye.camera import decoders as module
+from embereye.camera import decoding
 from embereye.camera.decoders import Decoders
 async def main():
     decoders = Decoders(2)
