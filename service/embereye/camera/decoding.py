@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from embereye.vision.working import SCALES, shrunk, to_working_size
+from embereye.vision.working import reduction, shrunk, to_working_size
 from embereye.wire.jpeg import EOI
 
 Picture = npt.NDArray[np.uint8]
@@ -92,7 +92,7 @@ def carry_out(
         picture = decode(data, order.scale, (width, height), into)
         still = b""
         if order.still is not None:
-            scale = still_scale(width, height)
+            scale = reduction(width, height, STILL_LEAST)
             shown = picture if scale == order.scale else decode(data, scale, (width, height))
             still = make_still(shown, order.still)
         picture = to_working_size(picture)
@@ -122,11 +122,6 @@ def decode(
     if picture is None:
         raise UndecodableError("the decoder refused it")
     return picture  # type: ignore[return-value]
-
-
-def still_scale(width: int, height: int) -> int:
-    """By how much to reduce a picture of this size on decoding for a still of it."""
-    return next((scale for scale in SCALES if max(width, height) >= scale * STILL_LEAST), 1)
 
 
 def make_still(picture: Picture, boxes: Sequence[Box]) -> bytes:

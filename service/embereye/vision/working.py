@@ -12,9 +12,14 @@ INTERPOLATED = 0.66  # of its size; 1080p comes here with 240 pixels
 SCALES = (8, 4, 2, 1)  # what a JPEG decoder can reduce by without decoding everything
 
 
+def reduction(width: int, height: int, side: int) -> int:
+    """By how much to reduce a picture of this size on decoding: as far as its long side stays `side` or more."""
+    return next((scale for scale in SCALES if max(width, height) >= scale * side), 1)
+
+
 def working_scale(width: int, height: int) -> int:
-    """By how much to reduce a picture of this size on decoding: as far as its long side stays WORKING_SIDE or more."""
-    return next((scale for scale in SCALES if max(width, height) >= scale * WORKING_SIDE), 1)
+    """By how much to reduce a picture of this size on decoding to look at it."""
+    return reduction(width, height, WORKING_SIDE)
 
 
 def to_working_size(frame: Picture) -> Picture:

@@ -11,8 +11,10 @@ from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 
 import numpy as np
+import numpy.typing as npt
 
 from embereye.wire.interchange import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
 from embereye.wire.jpeg import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
@@ -83,8 +85,8 @@ class _Frame:
     skip: int  # bytes before the payload of a packet without tables
     sequence: int  # extended, of the first packet that came
     parts: dict[int, bytes] = field(default_factory=dict)  # by offset; packets that came joined are one part
-    joined: list[int] = field(default_factory=list)  # the offsets of parts of several packets, ascending
-    steps: dict[int, int] = field(default_factory=dict)  # bytes of each packet of those
+    # The offsets of parts of several packets, ascending, and the bytes of each packet of those.
+    joined: list[tuple[int, int]] = field(default_factory=list)
     packets: int = 0
     reach: int = 0  # the highest offset behind a packet
     held: int = 0  # bytes
@@ -102,36 +104,33 @@ class _Frame:
         if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
             self.chunks[offset] = count & WHOLE_FRAME
 
-    def put(self, offset: int, payload: bytes) -> None:
-        """Take the payload of the packet at `offset`."""
+    def put(self, offset: int, payload: bytes, packets: int = 1) -> None:
+        """Take the payload of the packet, or joined `packets`, at `offset`."""
         self.parts[offset] = payload
-        self.packets += 1
+        self.packets += packets
         self.held += len(payload)
         self.reach = max(self.reach, offset + len(payload))
 
     def append(self, payload: bytes, step: int) -> None:
         """Take the payload of packets of `step` bytes each that go on where all others end."""
-        self.joined.append(self.reach)
-        self.steps[self.reach] = step
-        self.parts[self.reach] = payload
-        self.packets += len(payload) // step
-        self.held += len(payload)
-        self.reach += len(payload)
+        self.joined.append((self.reach, step))
+        self.put(self.reach, payload, len(payload) // step)
 
     def holds(self, offset: int) -> bool:
         """Whether the packet at `offset` has come."""
         if offset in self.parts:
             return True
-        if not (before := bisect(self.joined, offset)):
+        if not (before := bisect(self.joined, offset, key=itemgetter(0))):
             return False
-        begin = self.joined[before - 1]
-        return offset < begin + len(self.parts[begin]) and (offset - begin) % self.steps[begin] == 0
+        begin, step = self.joined[before - 1]
+        return offset < begin + len(self.parts[begin]) and (offset - begin) % step == 0
 
     def pieces(self) -> list[tuple[int, bytes]]:
         """Offset and payload of every packet, in order."""
         found: dict[int, bytes] = {}
+        steps = dict(self.joined)
         for begin, part in self.parts.items():
-            step = self.steps.get(begin) or len(part) or 1
+            step = steps.get(begin) or len(part) or 1
             found.update((begin + start, part[start : start + step]) for start in range(0, len(part), step))
         return sorted(found.items())
 
@@ -226,9 +225,9 @@ class Depacketizer:
         count = min((len(packets) - start) // size, 0x10000 - sequence, RUNS)  # the wrap is left to `feed`
         step = size - frame.skip
         heads = np.ndarray((count, HEAD), ">u4", packets, start, (size, WORD.itemsize)).astype(WORD)
-        if (heads - heads[0]).tobytes() != _going_on(step)[: heads.nbytes]:
-            expected = np.frombuffer(_going_on(step), WORD, count * HEAD).reshape(count, HEAD)
-            count = int((heads - heads[0] == expected).all(axis=1).argmin())
+        more, expected = heads - heads[0], _going_on(step)[:count]
+        if more.tobytes() != expected.tobytes():
+            count = int((more == expected).all(axis=1).argmin())
         if frame.skip > FAST.size:
             marks = np.ndarray((count, 2), np.uint8, packets, start + FAST.size + RESTART.size // 2, (size, 1)).tolist()
             for row, (high, low) in enumerate(marks):
@@ -510,12 +509,12 @@ def _geometry(key: int, size: tuple[int, int]) -> Geometry:
 
 
 @lru_cache(maxsize=64)
-def _going_on(step: int) -> bytes:
+def _going_on(step: int) -> npt.NDArray[np.uint32]:
     """By how much each word of FAST's is more than in the first of RUNS packets in order of `step` bytes of payload."""
     more = np.zeros((RUNS, HEAD), WORD)
     more[:, 0] = np.arange(RUNS)  # the sequence number
     more[:, 3] = np.arange(RUNS) * step  # the offset
-    return more.tobytes()
+    return more
 
 
 def _read_tables(payload: memoryview, start: int) -> tuple[int, bytes]:
