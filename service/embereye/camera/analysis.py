@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from embereye.camera.decoding import Decoded, Order
 from embereye.camera.mailbox import Frame
 from embereye.camera.ring import Kept
+from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.health import PictureHealth
+from embereye.detect.vision.observation import Observation
+from embereye.detect.vision.working import working_scale
 from embereye.v1.types_pb2 import Level
-from embereye.vision.detector import Detector
-from embereye.vision.health import PictureHealth
-from embereye.vision.observation import Observation
-from embereye.vision.working import working_scale
 
 CLEAR = Level.LEVEL_CLEAR  # looked up once: that costs more than all the rest of a comparison
 STILL_EVERY_NS = 2_000_000_000

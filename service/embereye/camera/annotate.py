@@ -6,9 +6,9 @@ from typing import Any
 import cv2
 
 from embereye.camera.decoding import Picture, decode
+from embereye.detect.vision.observation import Observation
 from embereye.process.lifecycle import UserError
 from embereye.v1.types_pb2 import Level
-from embereye.vision.observation import Observation
 from embereye.zone.sentences import kind_word
 
 RATE = 15.0  # frames/s of the video; frames of the recording are repeated or left out to keep its time

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from embereye.vision.working import reduction, shrunk, to_working_size
+from embereye.detect.vision.working import reduction, shrunk, to_working_size
 from embereye.wire.jpeg import EOI
 
 Picture = npt.NDArray[np.uint8]

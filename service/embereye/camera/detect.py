@@ -22,10 +22,10 @@ from embereye.camera.sources.dials import Dials
 from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.player import frames
+from embereye.detect.vision.observation import Box, Observation
 from embereye.process.lifecycle import UserError
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Level, Term
-from embereye.vision.observation import Box, Observation
 from embereye.zone.sentences import kind_word, quantity
 
 TARGET = 15.0  # frames/s: a fleet's default; under suspicion a camera takes all there are, and so do we

@@ -20,15 +20,15 @@ from embereye.camera.schedule import least_rate
 from embereye.camera.sources.push import Verdict
 from embereye.camera.thermal import ThermalAnalyst
 from embereye.camera.workers import Work
+from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.health import PictureHealth
+from embereye.detect.vision.observation import Box, Observation
+from embereye.detect.vision.persistence import merged
+from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.shard.coverage import SECOND, Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device, Level, Term
-from embereye.vision.detector import Detector
-from embereye.vision.health import PictureHealth
-from embereye.vision.observation import Box, Observation
-from embereye.vision.persistence import merged
-from embereye.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.zone.sentences import kind_word
 
 logger = logging.getLogger(__name__)

@@ -14,12 +14,12 @@ from pathlib import Path
 from embereye.camera.decoding import UndecodableError, decode
 from embereye.camera.mailbox import Frame
 from embereye.camera.workers import Work, Workers
+from embereye.detect.vision.model import Detection, ModelError, Network, Picture
+from embereye.detect.vision.observation import Observation
+from embereye.detect.vision.persistence import EVERY_NS, ModelWatch
+from embereye.detect.vision.working import SCALES
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask
-from embereye.vision.model import Detection, ModelError, Network, Picture
-from embereye.vision.observation import Observation
-from embereye.vision.persistence import EVERY_NS, ModelWatch
-from embereye.vision.working import SCALES
 
 logger = logging.getLogger(__name__)
 

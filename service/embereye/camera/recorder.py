@@ -12,10 +12,10 @@ from typing import TypeVar
 from embereye.camera.clip_spool import ClipSpool, Recording
 from embereye.camera.ring import Kept
 from embereye.camera.stills import annotate
+from embereye.detect.vision.observation import Box
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.types_pb2 import Kind, Level
-from embereye.vision.observation import Box
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")

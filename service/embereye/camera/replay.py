@@ -8,12 +8,12 @@ from embereye.camera.device import CameraDevice
 from embereye.camera.ring import Budget
 from embereye.camera.signs import signs
 from embereye.camera.workers import Work
+from embereye.detect.vision.observation import Box, Observation
 from embereye.shard.episodes import Episodes
 from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device, Kind, Level, Term
-from embereye.vision.observation import Box, Observation
 from embereye.zone.state import ZoneMachine
 
 SECOND = 1_000_000_000

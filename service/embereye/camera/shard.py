@@ -26,6 +26,7 @@ from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
 from embereye.camera.sources.push import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
+from embereye.detect.vision.observation import Observation
 from embereye.process.beat import beat
 from embereye.process.grpc_server import Service
 from embereye.process.memory import settle
@@ -37,7 +38,6 @@ from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
 from embereye.v1.types_pb2 import Device, Level
-from embereye.vision.observation import Observation
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """From what a camera sees to the signs that become evidence: one for each kind."""
 
 from embereye.camera.device import CameraDevice
+from embereye.detect.vision.observation import Observation
 from embereye.shard.episodes import Sign
 from embereye.v1.types_pb2 import Level, Sense
-from embereye.vision.observation import Observation
 
 
 def signs(camera: CameraDevice, seen: Observation) -> list[Sign]:

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import cv2
 import numpy as np
 
+from embereye.detect.vision.observation import Box
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.types_pb2 import Level
-from embereye.vision.observation import Box
 from embereye.zone.sentences import kind_word, quantity
 
 QUALITY = 88

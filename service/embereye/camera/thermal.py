@@ -10,11 +10,11 @@ import numpy.typing as npt
 from embereye.camera.analysis import STILL_EVERY_NS, Analysis
 from embereye.camera.mailbox import Frame
 from embereye.camera.ring import SPACING_NS, Kept
-from embereye.thermal.radiometric import Celsius, Heat, RadiometricWatch
+from embereye.detect.thermal.radiometric import Celsius, Heat, RadiometricWatch
+from embereye.detect.vision.detector import rasterize
+from embereye.detect.vision.observation import Finding, Observation
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Kind, Level, Mask, Radiometry
-from embereye.vision.detector import rasterize
-from embereye.vision.observation import Finding, Observation
 from embereye.wire.radiometric import read_words
 
 RANGE_K = 8.0  # that the colours span at least: noise must not look like fire

@@ -9,6 +9,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.thermal.health import LIMIT, PixelWatch, doubt
+from embereye.detect.thermal.heat import Extreme, HeatAssessment, HeatWatch
+from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Calibration, words_of
+from embereye.detect.thermal.spot import SpotWatch, hot_spot
 from embereye.sensor.bands import NOWHERE, BandTable, Limits
 from embereye.sensor.calibration import active_low, emissivity_of, full_scale_of, settings_of
 from embereye.sensor.health import Health
@@ -25,10 +29,6 @@ from embereye.sensor.thresholds import (
 from embereye.shard.coverage import SECOND, Watch
 from embereye.shard.episodes import HOLD_NS, Sign
 from embereye.shard.ledger import Ledger
-from embereye.thermal.health import LIMIT, PixelWatch, doubt
-from embereye.thermal.heat import Extreme, HeatAssessment, HeatWatch
-from embereye.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Calibration, words_of
-from embereye.thermal.spot import SpotWatch, hot_spot
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
 from embereye.process.lifecycle import UserError
 from embereye.sensor.thresholds import percent, ppm
-from embereye.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
 from embereye.wire.device import (
     DeviceParser,
     Eeprom,

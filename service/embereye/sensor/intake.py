@@ -16,13 +16,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.thermal.batch import temperatures
+from embereye.detect.thermal.heat import Extreme, extremes
+from embereye.detect.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
 from embereye.sensor.archive import Archive
 from embereye.sensor.bands import BandTable
 from embereye.sensor.device import COMPACTED, SensorDevice
 from embereye.shard.episodes import Sign
-from embereye.thermal.batch import temperatures
-from embereye.thermal.heat import Extreme, extremes
-from embereye.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.wire.readings import Shape, parse_usual
 

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.client import Client, SpoolFullError
+from embereye.detect.thermal.mlx90640 import COLUMNS, ROWS, Calibration
 from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks, UserError, first_of
 from embereye.sim.fire import Fire, intensity, parse_fire
 from embereye.sim.mlx90640 import invent_eeprom, measure
-from embereye.thermal.mlx90640 import COLUMNS, ROWS, Calibration
 from embereye.wire.device import (
     CALIBRATION,
     REQUEST,

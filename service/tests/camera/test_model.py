@@ -8,10 +8,10 @@ import pytest
 from embereye.camera import model as model_module
 from embereye.camera.mailbox import Tally
 from embereye.camera.model import CameraModel, ModelHost, path_of
+from embereye.detect.vision.model import ModelError, Network
+from embereye.detect.vision.observation import Observation
 from embereye.v1.shard_pb2 import Model, ModelClass
 from embereye.v1.types_pb2 import Kind, Level
-from embereye.vision.model import ModelError, Network
-from embereye.vision.observation import Observation
 
 from ..vision.models import RUNTIMES, constant, redness, settings
 from .conftest import SECOND, assignment, device, eventually, status_of

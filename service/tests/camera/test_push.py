@@ -10,13 +10,13 @@ from embereye.camera.mailbox import Tally
 from embereye.camera.schedule import SECOND
 from embereye.camera.sources.push import MAX_UNKNOWN, SILENT_NS, _Stream
 from embereye.camera.workers import Work
+from embereye.detect.vision.observation import Finding, Observation
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.sim.thermal_camera import HEIGHT, WIDTH, ThermalRoom
 from embereye.v1.frames_pb2 import PushRequest, RawWords
 from embereye.v1.frames_pb2_grpc import FramesStub
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Kind, Level
-from embereye.vision.observation import Finding, Observation
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from embereye.camera.mailbox import Tally
+from embereye.detect.vision.observation import Finding, Observation
 from embereye.sim.cameras import CameraSpec, run_cameras
 from embereye.sim.fire import Fire
 from embereye.sim.scene import render
@@ -13,7 +14,6 @@ from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH
 from embereye.sim.thermal_camera import ThermalRoom
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Kind, Level, Mask, Sense
-from embereye.vision.observation import Finding, Observation
 from embereye.wire.radiometric import wrap
 
 from .conftest import SECOND, assignment, device, eventually, noisy_jpeg, status_of

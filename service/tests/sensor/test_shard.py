@@ -9,13 +9,13 @@ import grpc
 import numpy as np
 import pytest
 
+from embereye.detect.thermal.mlx90640 import Calibration, words_of
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import Tasks, UserError
 from embereye.sensor import request
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
-from embereye.thermal.mlx90640 import Calibration, words_of
 from embereye.v1.evidence_pb2 import DeviceStatus, EvidenceItem
 from embereye.v1.ingest_pb2 import AskRequest, DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.ingest_pb2_grpc import IngestStub, SensorsStub

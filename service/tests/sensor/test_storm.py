@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from embereye.bench.load import HOST, Server, close, connect, reading_line
 from embereye.sensor.text import MAX_CONNECTIONS, Sessions, _keep_alive
+from embereye_bench.load import HOST, Server, close, connect, reading_line
 
 DEVICES = 1000
 STEADY = DEVICES  # the number of the device that has nothing to do with it
