@@ -24,7 +24,7 @@ import numpy.typing as npt
 import simplejpeg
 
 from embereye.detect.vision.working import reduction, shrunk, to_working_size
-from embereye.wire.jpeg import EOI
+from embereye.wire.jpeg.header import EOI
 
 Picture = npt.NDArray[np.uint8]
 Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from embereye.camera.schedule import SECOND, Pace
 from embereye.detect.vision.observation import Box
 from embereye.shard.ledger import Ledger
-from embereye.wire.jpeg import Headers, JpegError, JpegHeader
+from embereye.wire.jpeg.header import Headers, JpegError, JpegHeader
 from embereye.wire.radiometric import is_radiometric, read_header
 
 MAX_BYTES = 8 * 1024 * 1024  # of one compressed frame

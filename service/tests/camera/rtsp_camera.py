@@ -6,8 +6,8 @@ import re
 import socket
 from dataclasses import dataclass, field
 
-from embereye.wire.packetize import Packetizer, read_scan
-from embereye.wire.rtsp import Interleaved, RtspParser, interleaved
+from embereye.wire.rtp.packetize import Packetizer, read_scan
+from embereye.wire.rtsp.messages import Interleaved, RtspParser, interleaved
 
 from .conftest import noisy_jpeg
 

@@ -9,7 +9,7 @@ from embereye.camera.sources.player import frames
 from embereye.process.lifecycle import UserError
 from embereye.sim.scene import Room
 from embereye.v1.types_pb2 import Kind, Level
-from embereye.wire.jpeg import read_header
+from embereye.wire.jpeg.header import read_header
 from embereye_operator.cli import main
 
 RATE = 15.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from embereye.camera.sources.declared import SourceError, declared
 from embereye.camera.sources.onvif import OnvifSource
 from embereye.process.http_server import bound_port, serve_http
-from embereye.wire import soap
+from embereye.wire.http import soap
 
 from .conftest import eventually, noisy_jpeg
 

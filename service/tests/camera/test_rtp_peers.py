@@ -13,7 +13,7 @@ import pytest
 from embereye.camera.sources.declared import declared
 from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import RtpSource
-from embereye.wire.jpeg import JpegError, read_header
+from embereye.wire.jpeg.header import JpegError, read_header
 
 from .conftest import eventually
 from .test_rtp_source import free_port

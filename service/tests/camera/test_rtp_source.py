@@ -14,8 +14,8 @@ from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtp import RtpSource
 from embereye.camera.sources.source import keep_playing
 from embereye.process.backoff import Backoff
-from embereye.wire.jpeg import read_header
-from embereye.wire.packetize import Packetizer, read_scan
+from embereye.wire.jpeg.header import read_header
+from embereye.wire.rtp.packetize import Packetizer, read_scan
 
 from .conftest import eventually, noisy_jpeg
 

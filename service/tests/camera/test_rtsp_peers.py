@@ -14,7 +14,7 @@ from embereye.camera.sources.declared import SourceError, declared
 from embereye.camera.sources.dials import Dials
 from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.rtsp import RtspSource
-from embereye.wire.jpeg import read_header
+from embereye.wire.jpeg.header import read_header
 
 from .conftest import eventually
 

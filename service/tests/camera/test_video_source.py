@@ -12,7 +12,7 @@ from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.source import keep_playing
 from embereye.camera.sources.video import FileSource
 from embereye.process.backoff import Backoff
-from embereye.wire.jpeg import read_header
+from embereye.wire.jpeg.header import read_header
 
 from .conftest import eventually
 

@@ -12,8 +12,8 @@ from embereye.camera.sources.rtsp import RtspSource
 from embereye.process.lifecycle import UserError
 from embereye.sim.cameras import CameraSpec, Film, prepare
 from embereye.sim.rtp import check_carried, send_rtp, serve_rtsp
-from embereye.wire.jpeg import read_header
-from embereye.wire.rtsp import RtspParser, request
+from embereye.wire.jpeg.header import read_header
+from embereye.wire.rtsp.messages import RtspParser, request
 
 
 async def cameras(*ids):

@@ -15,8 +15,8 @@ from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import Declared, SourceError
 from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.source import Offer, Tell, rest
-from embereye.wire.authorization import Challenge, authorize, strongest
-from embereye.wire.multipart import MAX_STEPS, MultipartParser
+from embereye.wire.http.authorization import Challenge, authorize, strongest
+from embereye.wire.http.multipart import MAX_STEPS, MultipartParser
 
 DIAL_SECONDS = 5.0  # from connecting to the end of the response's headers
 STALL_SECONDS = 5.0  # without one whole picture

@@ -9,8 +9,8 @@ from embereye.camera.sources.declared import Declared
 from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.source import Offer, Tell
 from embereye.process.beat import beat
-from embereye.wire.rtp import CaptureClock
-from embereye.wire.rtp_jpeg import DEADLINE_NS, PAYLOAD_TYPE, Depacketizer, Picture
+from embereye.wire.rtp.depacketize import DEADLINE_NS, PAYLOAD_TYPE, Depacketizer, Picture
+from embereye.wire.rtp.packet import CaptureClock
 
 logger = logging.getLogger(__name__)
 TELL_SECONDS = 2.0  # between two looks at how the stream is

@@ -22,10 +22,10 @@ from embereye.camera.sources.rtp import LOOK_SECONDS, PictureStream
 from embereye.camera.sources.source import Offer, Tell, rest
 from embereye.camera.sources.video import VideoSource
 from embereye.process.beat import beat
-from embereye.wire.authorization import Challenge, authorize, strongest
-from embereye.wire.rtp import parse_rtcp, receiver_report
-from embereye.wire.rtp_jpeg import DEADLINE_NS
-from embereye.wire.rtsp import (
+from embereye.wire.http.authorization import Challenge, authorize, strongest
+from embereye.wire.rtp.depacketize import DEADLINE_NS
+from embereye.wire.rtp.packet import parse_rtcp, receiver_report
+from embereye.wire.rtsp.messages import (
     DEFAULT_TIMEOUT,
     Interleaved,
     Message,

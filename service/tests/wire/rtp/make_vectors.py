@@ -8,8 +8,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from embereye.wire.packetize import Packetizer, read_scan
-from embereye.wire.rtp_jpeg import DEADLINE_NS, Depacketizer
+from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer
+from embereye.wire.rtp.packetize import Packetizer, read_scan
 
 SAMPLING = {"4:2:2": 0x211111, "4:2:0": 0x221111}
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embereye.wire.authorization import Challenge, authorize, strongest
-from embereye.wire.rtsp import (
+from embereye.wire.http.authorization import Challenge, authorize, strongest
+from embereye.wire.rtsp.messages import (
     Interleaved,
     RtspError,
     RtspParser,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embereye.wire.interchange import Geometry, quantization
-from embereye.wire.jpeg import JpegError, read_header
-from embereye.wire.packetize import Packetizer, read_scan
-from embereye.wire.restart import grey, smallest
-from embereye.wire.rtp_jpeg import DEADLINE_NS, MAX_FRAGMENTS, TAKEOVER_NS, WINDOW, Depacketizer
+from embereye.wire.jpeg.header import JpegError, read_header
+from embereye.wire.jpeg.restart import grey, smallest
+from embereye.wire.jpeg.tables import Geometry, quantization
+from embereye.wire.rtp.depacketize import DEADLINE_NS, MAX_FRAGMENTS, TAKEOVER_NS, WINDOW, Depacketizer
+from embereye.wire.rtp.packetize import Packetizer, read_scan
 
 MS = 1_000_000
 SAMPLING = {0: 0x211111, 1: 0x221111}
@@ -406,7 +406,7 @@ def test_a_picture_of_single_bytes_is_refused_before_they_fill_the_memory():
 
 def test_no_picture_is_put_together_of_which_too_little_came(monkeypatch):
     built = []
-    monkeypatch.setattr("embereye.wire.restart.grey", lambda *what: built.append(what) or b"")
+    monkeypatch.setattr("embereye.wire.jpeg.restart.grey", lambda *what: built.append(what) or b"")
     head = struct.pack(">BBHIIII", 0x80, 0x80 | 26, 1, 1, 7, 0, 0x4132FFFF) + struct.pack(">HH", 1, 0xFFFF)
     receiver = Depacketizer()
     for sequence, offset in ((1, 0), (3, 4000)):

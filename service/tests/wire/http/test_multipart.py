@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from embereye.wire.multipart import MAX_HEADERS, MultipartParser, boundary_of
+from embereye.wire.http.multipart import MAX_HEADERS, MultipartParser, boundary_of
 
 
 def picture(seed=0):

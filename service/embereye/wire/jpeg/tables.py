@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-from embereye.wire.jpeg import SOI, JpegError
+from embereye.wire.jpeg.header import SOI, JpegError
 
 EXTRA_FIELD = 64  # added to the type where restart intervals are used
 # ITU-T T.81, tables K.1 and K.2, in zig-zag order.

@@ -16,11 +16,11 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from embereye.wire.interchange import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
-from embereye.wire.jpeg import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
-from embereye.wire.onvif import EXTENSION, Described, describe
-from embereye.wire.restart import RESTART_0, Region, Run, infer_interval, repair, smallest
-from embereye.wire.rtp import FIXED, MARKER, Arrival, Packet, Reception, RtpError, is_rtcp, parse_packet
+from embereye.wire.jpeg.header import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
+from embereye.wire.jpeg.restart import RESTART_0, Region, Run, infer_interval, repair, smallest
+from embereye.wire.jpeg.tables import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
+from embereye.wire.rtp.onvif_extension import EXTENSION, Described, describe
+from embereye.wire.rtp.packet import FIXED, MARKER, Arrival, Packet, Reception, RtpError, is_rtcp, parse_packet
 
 PAYLOAD_TYPE = 26  # the static one (RFC 3551)
 WINDOW = 32  # packets of a newer picture after which a gap in the one before is a loss

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embereye.wire.jpeg import Headers, JpegError, read_header
+from embereye.wire.jpeg.header import Headers, JpegError, read_header
 
 
 def encoded(width=64, height=48, *options, grey=False):

@@ -5,8 +5,7 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embereye.wire.packetize import Packetizer
-from embereye.wire.rtp import (
+from embereye.wire.rtp.packet import (
     Arrival,
     CaptureClock,
     Reception,
@@ -16,6 +15,7 @@ from embereye.wire.rtp import (
     parse_rtcp,
     receiver_report,
 )
+from embereye.wire.rtp.packetize import Packetizer
 
 MS = 1_000_000
 

@@ -9,7 +9,7 @@ just where their Content-Length says, they are not searched.
 import re
 from enum import Enum, auto
 
-from embereye.wire.jpeg import EOI, SOI, end_of_image, scan_start
+from embereye.wire.jpeg.header import EOI, SOI, end_of_image, scan_start
 
 MAX_PART = 8 * 1024 * 1024  # bytes; a larger part is dropped
 MAX_HEADERS = 8 * 1024  # bytes of headers of one part

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from embereye.wire.interchange import Geometry
+from embereye.wire.jpeg.tables import Geometry
 
 Region = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
 BORDER = 2  # pixels beside a lost MCU whose colour is interpolated from it: half a chroma sample's reach, rounded up
