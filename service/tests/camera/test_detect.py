@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from embereye.camera.detect import Settings, expand, settings_of, watch
-from embereye.camera.sources.player import frames
+from embereye.camera.sources.video.player import frames
 from embereye.process.lifecycle import UserError
 from embereye.sim.scene import Room
 from embereye.v1.types_pb2 import Kind, Level

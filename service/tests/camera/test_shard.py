@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from embereye.camera.mailbox import Tally
+from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.sim.cameras import CameraSpec, run_cameras
 from embereye.sim.fire import Fire

@@ -6,9 +6,9 @@ import pytest
 
 from embereye.camera.sources.declared import declared
 from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.intake import Intake
-from embereye.camera.sources.rtp import RtpSource
-from embereye.camera.sources.rtsp import RtspSource
+from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.rtp.source import RtpSource
+from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.process.lifecycle import UserError
 from embereye.sim.cameras import CameraSpec, Film, prepare
 from embereye.sim.rtp import check_carried, send_rtp, serve_rtsp

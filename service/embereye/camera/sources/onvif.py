@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from embereye.camera.mailbox import MAX_BYTES
+from embereye.camera.scheduling.mailbox import MAX_BYTES
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import Declared, SourceError
-from embereye.camera.sources.http import DIAL_SECONDS, get, in_sentences
+from embereye.camera.sources.http.source import DIAL_SECONDS, get, in_sentences
 from embereye.camera.sources.source import Offer, Tell
 from embereye.wire.http import soap
 
