@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from embereye.wire import device
+from embereye.wire.device import lines as device
 from embereye.wire.device.lines import (
     CommandParser,
     DeviceParser,
