@@ -21,7 +21,7 @@ from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks, UserError, first_of
 from embereye.sim.fire import Fire, intensity, parse_fire
 from embereye.sim.mlx90640 import invent_eeprom, measure
-from embereye.wire.device import (
+from embereye.wire.device.lines import (
     CALIBRATION,
     REQUEST,
     START,

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embereye.detect.sensing.bands import BandTable
+from embereye.detect.sensing.calibration import settings_of
+from embereye.detect.sensing.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
 from embereye.process.lifecycle import UserError
 from embereye.sensor import calibrate
-from embereye.sensor.bands import BandTable
-from embereye.sensor.calibration import settings_of
-from embereye.sensor.device import SensorDevice
-from embereye.sensor.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
+from embereye.sensor.device.sensor import SensorDevice
 from embereye.shard.episodes import Sign
 from embereye.v1.shard_pb2 import GasThresholds, SensorSettings
 from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Level, SensorCalibration

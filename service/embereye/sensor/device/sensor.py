@@ -9,15 +9,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.detect.thermal.health import LIMIT, PixelWatch, doubt
-from embereye.detect.thermal.heat import Extreme, HeatAssessment, HeatWatch
-from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Calibration, words_of
-from embereye.detect.thermal.spot import SpotWatch, hot_spot
-from embereye.sensor.bands import NOWHERE, BandTable, Limits
-from embereye.sensor.calibration import active_low, emissivity_of, full_scale_of, settings_of
-from embereye.sensor.health import Health
-from embereye.sensor.summary import Summary, summarize
-from embereye.sensor.thresholds import (
+from embereye.detect.sensing.bands import NOWHERE, BandTable, Limits
+from embereye.detect.sensing.calibration import active_low, emissivity_of, full_scale_of, settings_of
+from embereye.detect.sensing.compaction import Summary, summarize
+from embereye.detect.sensing.health import Health
+from embereye.detect.sensing.thresholds import (
     Assessment,
     assess_flame,
     assess_gas,
@@ -26,13 +22,17 @@ from embereye.sensor.thresholds import (
     ppm,
     sensor_kohm,
 )
+from embereye.detect.thermal.health import LIMIT, PixelWatch, doubt
+from embereye.detect.thermal.heat import Extreme, HeatAssessment, HeatWatch
+from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Calibration, words_of
+from embereye.detect.thermal.spot import SpotWatch, hot_spot
 from embereye.shard.coverage import SECOND, Watch
 from embereye.shard.episodes import HOLD_NS, Sign
 from embereye.shard.ledger import Ledger
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term
-from embereye.wire.readings import calm_reading
+from embereye.wire.device.rows import calm_reading
 
 logger = logging.getLogger(__name__)
 # Looked up once: an enum's name costs more than the comparison it is for.

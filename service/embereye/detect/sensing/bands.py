@@ -9,8 +9,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.sensor.calibration import full_scale_of
-from embereye.sensor.thresholds import (
+from embereye.detect.sensing.calibration import full_scale_of
+from embereye.detect.sensing.thresholds import (
     FLAME_DEFAULTS,
     HYSTERESIS,
     SMOKE_DEFAULTS,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from embereye.sensor.thresholds import (
+from embereye.detect.sensing.thresholds import (
     FULL_SCALE,
     GAS_DEFAULTS,
     assess_flame,

@@ -3,7 +3,7 @@
 import math
 import random
 
-from embereye.sensor.health import SECOND, Health
+from embereye.detect.sensing.health import SECOND, Health
 
 DICE = random.Random(4)
 
