@@ -16,10 +16,11 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
+from embereye.units import Box
 from embereye.wire.interchange import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
 from embereye.wire.jpeg import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
 from embereye.wire.onvif import EXTENSION, Described, describe
-from embereye.wire.restart import RESTART_0, Region, Run, infer_interval, repair, smallest
+from embereye.wire.restart import RESTART_0, Run, infer_interval, repair, smallest
 from embereye.wire.rtp import FIXED, MARKER, Arrival, Packet, Reception, RtpError, is_rtcp, parse_packet
 
 PAYLOAD_TYPE = 26  # the static one (RFC 3551)
@@ -57,7 +58,7 @@ class Picture:
 
     data: bytes
     timestamp: int  # 90 kHz
-    lost: tuple[Region, ...] = ()
+    lost: tuple[Box, ...] = ()
     usable: bool = True
 
 

@@ -2,7 +2,8 @@ import random
 
 import pytest
 
-from embereye.camera.schedule import SECOND, Admission, Demand, Line, Pace, least_rate
+from embereye.camera.schedule import Admission, Demand, Line, Pace, least_rate
+from embereye.units import SECOND
 
 
 def serve(line, cameras, seconds, *, pause=60.0, urgent=()):
