@@ -24,10 +24,10 @@ import numpy.typing as npt
 import simplejpeg
 
 from embereye.detect.vision.working import reduction, shrunk, to_working_size
+from embereye.units import Box
 from embereye.wire.jpeg.header import EOI
 
 Picture = npt.NDArray[np.uint8]
-Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
 
 STILL_SIDE = 320  # pixels of the long side of a still, at most
 STILL_LEAST = 240  # … and at least, of a larger picture: 1080p is reduced to it for detection, and need not be twice

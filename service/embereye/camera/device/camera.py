@@ -22,14 +22,15 @@ from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
 from embereye.camera.sources.push.service import Verdict
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.health import PictureHealth
-from embereye.detect.vision.observation import Box, Observation
+from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.persistence import merged
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
-from embereye.shard.coverage import SECOND, Watch
+from embereye.levels import Level
+from embereye.shard.coverage import Watch
+from embereye.units import SECOND, Box
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
-from embereye.v1.types_pb2 import Device, Level, Term
-from embereye.zone.sentences import kind_word
+from embereye.v1.types_pb2 import Device, Term
 
 logger = logging.getLogger(__name__)
 
@@ -318,7 +319,7 @@ class CameraDevice:
             self.still, self._still_ns = result.still, now
         if self.blindness(now):
             # Whoever cannot see may still raise an alarm, but must not say that a fire is out.
-            seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.LEVEL_CLEAR))
+            seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.CLEAR))
         self._report(self, seen)
 
     def blindness(self, now: int) -> str:
@@ -419,7 +420,7 @@ class CameraDevice:
                 for t in of.terms
                 if t.unit == "°C" and t.name == "temperature.max"
             ]
-            terms += [Term(name=f"{kind_word(of.kind)}.score", value=of.score, unit="1") for of in seen.findings]
+            terms += [Term(name=f"{of.kind.word}.score", value=of.score, unit="1") for of in seen.findings]
         if self.model and self.model.runs:
             terms.append(Term(name="model.run", value=self.model.seconds * 1e3, unit="ms"))
         return terms
@@ -433,6 +434,6 @@ class CameraDevice:
         return (len(self._arrivals) - 1) * SECOND / max(1, self._arrivals[-1] - self._arrivals[0])
 
     @property
-    def level(self) -> Level.ValueType:
+    def level(self) -> Level:
         """The level of the latest observation."""
-        return self.observation.level if self.observation else Level.LEVEL_CLEAR
+        return self.observation.level if self.observation else Level.CLEAR

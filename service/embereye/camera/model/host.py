@@ -18,12 +18,12 @@ from embereye.detect.vision.model import Detection, ModelError, Network, Picture
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.persistence import EVERY_NS, ModelWatch
 from embereye.detect.vision.working import SCALES
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask
 
 logger = logging.getLogger(__name__)
 
-SECOND = 1_000_000_000  # nanoseconds
 IDLE_NS = 10 * SECOND  # between runs while nothing moves, where the settings leave it at 0
 BUDGET_NS = SECOND  # for a run, likewise
 MOVES = 0.005  # share of the picture that has to differ from the background for the model to look at it sooner

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from embereye.camera.scheduling.fair_queue import SECOND
+from embereye.units import SECOND
 
 # A rest ends this early, so that what has waited on its way is passed over and a fresh frame is looked at: the next one
 # that is known to be fresh, else the first when the time has come.

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from embereye.units import SECOND
+
 Key = TypeVar("Key")  # a camera, hashable
 
-SECOND = 1_000_000_000  # nanoseconds
 
 LONG_SECONDS = 0.2  # that somebody has been in line without a break
 EARLY = 0.8  # of the target period: cameras jitter, and every second frame of a doubled rate is on time

@@ -1,7 +1,7 @@
 import pytest
 
 from embereye.camera.scheduling.backpressure import FLUSH_NS, HELD_UP_NS, REST_NS, Rest
-from embereye.camera.scheduling.fair_queue import SECOND
+from embereye.units import SECOND
 
 NOW = 1_000 * SECOND
 

@@ -2,7 +2,8 @@ import random
 
 import pytest
 
-from embereye.camera.scheduling.fair_queue import SECOND, Admission, Demand, Line, Pace, least_rate
+from embereye.camera.scheduling.fair_queue import Admission, Demand, Line, Pace, least_rate
+from embereye.units import SECOND
 
 
 def serve(line, cameras, seconds, *, pause=60.0, urgent=()):

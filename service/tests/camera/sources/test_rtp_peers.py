@@ -103,7 +103,7 @@ class Relay(asyncio.DatagramProtocol):
 
 async def received(command, query, *, expect, loss=0.0, delay=0.0):
     """(JPEG, lost regions) of what arrives from `command(port)` by way of a relay."""
-    port, frames = free_port(), []
+    port, frames = free_port(socket.SOCK_DGRAM), []
     source = RtpSource(declared(f"rtp://127.0.0.1:{port}{query}"), Intake())
     player = asyncio.ensure_future(source.play(lambda data, _, lost: frames.append((data, lost)), lambda _: None))
     await asyncio.sleep(0)
