@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import math
 import re
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.need import PARQUET
 
 from embereye.process.lifecycle import Tasks, UserError
 from embereye.sensor.archive import Archive, Telemetry
@@ -26,10 +26,9 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.batches import Request
 from embereye.wire.device.lines import Eeprom, FrameWords, encode
 
-if importlib.util.find_spec("pyarrow") is None or importlib.util.find_spec("duckdb") is None:
-    pytest.skip("pyarrow and duckdb are not installed", allow_module_level=True)
+PARQUET.require()
 
-import duckdb
+import duckdb  # noqa: E402
 
 DOCS = Path(__file__).parents[3] / "docs" / "telemetry.md"
 REST = np.array([[283.0, math.nan, 2.0, 0.0]] * 6)

@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from harness.need import CAPTURE, RECORDINGS
 
 from embereye.detect.thermal.mlx90640 import Calibration, words_of
 from embereye.levels import Kind, Level
@@ -33,7 +34,6 @@ from embereye.v1.shard_pb2 import (
 from embereye.v1.types_pb2 import Device
 from embereye.wire.device.lines import DeviceParser, Eeprom, FrameWords, encode
 
-SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "device"
 SETTINGS = SensorSettings(
     deadline_ns=5_000_000_000,
     heat=HeatThresholds(pre_alarm_c=47, alarm_c=57, critical_c=90, rise_c_per_min=4, rise_allowance_c=10),
@@ -269,12 +269,12 @@ async def test_all_of_a_device_that_is_being_handed_over_is_passed_on_once(start
     writer.close()
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the recorded device bytes are not on this machine")
+@pytest.mark.needs(CAPTURE)
 async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> None:
     running = await start()
     running.own("1234")
     _, writer = await connect(running)
-    capture = (SHARED / "capture.bin").read_bytes()
+    capture = (RECORDINGS / "capture.bin").read_bytes()
     writer.write(capture)
     messages = DeviceParser().feed(capture)
     await until(lambda: running.status("1234").ledger.analysed == len(messages))
