@@ -1,11 +1,12 @@
 """What a machine lacks: its tests are skipped with a remedy and counted, and nothing is built in their place."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from harness.need import FFMPEG, HELM, NEEDS, ROOT, Need, program, summary
+from harness.need import API_SERVER, FFMPEG, HELM, NEEDS, ROOT, Need, program, summary
 
 ABSENT = Need("a perpetual motion machine", "wait for one", lambda: False)
 PRESENT = Need("air", "open a window", lambda: True)
