@@ -69,6 +69,7 @@ e2e: e2e-up ## Run the smoke test in a real three-node cluster, which stays up; 
 
 e2e-up: install ## Bring the cluster up where it is not, with the image as it is now
 	e2e/cluster/up >/dev/null
+	e2e/cluster/binaries helm >/dev/null
 	e2e/cluster/build-image $(IMAGE) >/dev/null
 	e2e/cluster/load $(IMAGE)
 
