@@ -40,6 +40,13 @@ def test_without_a_recent_go_nothing_is_built_and_the_remedy_is_told(answer: str
     assert "install Go 1.21 or later" in demanded.stderr
 
 
+def test_a_go_that_may_fetch_no_newer_one_is_told_as_such(tmp_path: Path) -> None:
+    path = go_that('[ "$2" = GOVERSION ] && echo go1.24.1 || echo local', tmp_path)
+    done = run(CLUSTER / "binaries", "helm", PATH=path, EMBEREYE_CACHE=tmp_path / "cache")
+    assert done.returncode == 1
+    assert "is go1.24.1, and GOTOOLCHAIN=local keeps it from fetching 1.2" in done.stderr
+
+
 def test_what_is_there_is_not_built_again_whatever_go_there_is(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     folder = Path(run(CLUSTER / "binaries", EMBEREYE_CACHE=cache).stdout.strip())
