@@ -14,7 +14,7 @@ from embereye.levels import Kind, Level
 from embereye.units import MILLISECOND
 from embereye.v1.shard_pb2 import Model, ModelClass
 
-from ..vision.models import RUNTIMES, constant, redness, settings
+from ..detect.vision.models import RUNTIMES, constant, redness, settings
 from .conftest import SECOND, assignment, device, eventually, status_of
 
 FLAME = [ModelClass(index=0, kind=Kind.FLAME, threshold=0.5)]
