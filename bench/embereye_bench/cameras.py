@@ -25,8 +25,8 @@ import numpy as np
 from embereye.process.addresses import free_ports
 from embereye.v1.shard_pb2 import Assignment, CameraSettings
 from embereye.v1.types_pb2 import Device
-from embereye.wire.packetize import Packetizer, read_scan
-from embereye.wire.rtp_jpeg import Depacketizer, Picture
+from embereye.wire.rtp.depacketize import Depacketizer, Picture
+from embereye.wire.rtp.packetize import Packetizer, read_scan
 from embereye_bench import report
 from embereye_bench.load import HOST
 from embereye_bench.pictures import Films, draw, enlarge

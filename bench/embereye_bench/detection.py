@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from embereye.camera.annotate import draw
-from embereye.camera.decoding import Picture, decode
+from embereye.camera.decode.process import Picture, decode
 from embereye.camera.detect import Settings, settings_of, watch
 from embereye.camera.replay import START_NS
 from embereye.camera.sources.declared import SourceError

@@ -10,8 +10,8 @@ import sys
 import uvloop
 
 from embereye.camera.sources.declared import declared
-from embereye.camera.sources.intake import Intake
-from embereye.camera.sources.rtp import RtpSource
+from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.rtp.source import RtpSource
 from embereye.units import Box
 from embereye_bench.load import HOST
 from embereye_bench.process import resident_mb

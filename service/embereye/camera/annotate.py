@@ -5,7 +5,7 @@ from typing import Any
 
 import cv2
 
-from embereye.camera.decoding import Picture, decode
+from embereye.camera.decode.process import Picture, decode
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
 from embereye.process.lifecycle import UserError

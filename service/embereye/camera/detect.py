@@ -15,13 +15,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from embereye.camera.annotate import Annotator
-from embereye.camera.device import AVAILABLE
+from embereye.camera.device.camera import AVAILABLE
 from embereye.camera.replay import Replay
 from embereye.camera.sources.declared import SourceError, declared, redact
 from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
-from embereye.camera.sources.player import frames
+from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.video.player import frames
 from embereye.detect.vision.observation import Observation
 from embereye.process.lifecycle import UserError
 from embereye.units import Box

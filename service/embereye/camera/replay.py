@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from embereye.camera.decoding import carry_out
-from embereye.camera.device import CameraDevice
-from embereye.camera.ring import Budget
-from embereye.camera.signs import signs
-from embereye.camera.workers import Work
+from embereye.camera.clips.ring import Budget
+from embereye.camera.decode.process import carry_out
+from embereye.camera.device.camera import CameraDevice
+from embereye.camera.device.signs import signs
+from embereye.camera.model.threads import Work
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level, ZoneState
 from embereye.shard.episodes import Episodes

@@ -11,20 +11,20 @@ from typing import Any
 import cv2
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from embereye.camera.decoders import Decoders, thread_count
-from embereye.camera.delays import Delays
-from embereye.camera.device import CameraDevice
-from embereye.camera.evidence import Evidence
-from embereye.camera.mailbox import Tally
-from embereye.camera.model import ModelHost
-from embereye.camera.ring import Budget
-from embereye.camera.schedule import Admission, Demand
-from embereye.camera.signs import signs
+from embereye.camera.clips.pipeline import Evidence
+from embereye.camera.clips.ring import Budget
+from embereye.camera.decode.pool import Decoders, thread_count
+from embereye.camera.device.camera import CameraDevice
+from embereye.camera.device.signs import signs
+from embereye.camera.latency import Delays
+from embereye.camera.model.host import ModelHost
+from embereye.camera.scheduling.fair_queue import Admission, Demand
+from embereye.camera.scheduling.mailbox import Tally
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
-from embereye.camera.sources.push import WINDOW, PushService, Verdict
+from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.push.service import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level

@@ -23,7 +23,7 @@ from embereye.process.lifecycle import Tasks, UserError, first_of
 from embereye.sim.fire import Fire, intensity, parse_fire
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.units import split_address
-from embereye.wire.device import (
+from embereye.wire.device.lines import (
     CALIBRATION,
     REQUEST,
     START,

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from embereye.camera.detect import Settings, expand, settings_of, watch
-from embereye.camera.sources.player import frames
+from embereye.camera.sources.video.player import frames
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sim.scene import Room
-from embereye.wire.jpeg import read_header
+from embereye.wire.jpeg.header import read_header
 from embereye_operator.cli import main
 
 RATE = 15.0

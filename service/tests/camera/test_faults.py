@@ -12,12 +12,12 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera.decoding import Order
-from embereye.camera.mailbox import Tally
-from embereye.process.addresses import free_port
+from embereye.camera.decode.process import Order
+from embereye.camera.scheduling.mailbox import Tally
 from embereye.wire.radiometric import wrap
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
+from .sources.test_rtp_source import free_port
 
 CALM = [f"calm-{number}" for number in range(4)]
 STEPS = 12

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from embereye.camera.mailbox import Tally
+from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level, Sense
 from embereye.sim.cameras import CameraSpec, run_cameras

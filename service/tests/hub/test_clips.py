@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from embereye.camera.delivery import Delivery
-from embereye.camera.recorder import Recorder
-from embereye.camera.ring import Kept
+from embereye.camera.clips.delivery import Delivery
+from embereye.camera.clips.recorder import Recorder
+from embereye.camera.clips.ring import Kept
 from embereye.hub import clips as clips_module
 from embereye.hub.api import Api
 from embereye.hub.clip_service import ClipsService

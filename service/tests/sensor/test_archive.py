@@ -24,7 +24,7 @@ from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 from embereye.wire.batches import Request
-from embereye.wire.device import Eeprom, FrameWords, encode
+from embereye.wire.device.lines import Eeprom, FrameWords, encode
 
 if importlib.util.find_spec("pyarrow") is None or importlib.util.find_spec("duckdb") is None:
     pytest.skip("pyarrow and duckdb are not installed", allow_module_level=True)

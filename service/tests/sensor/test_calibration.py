@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embereye.detect.sensing.bands import BandTable
+from embereye.detect.sensing.calibration import settings_of
+from embereye.detect.sensing.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sensor import calibrate
-from embereye.sensor.bands import BandTable
-from embereye.sensor.calibration import settings_of
-from embereye.sensor.device import SensorDevice
-from embereye.sensor.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
+from embereye.sensor.device.sensor import SensorDevice
 from embereye.shard.episodes import Sign
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import GasThresholds, SensorSettings

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from embereye.levels import Level
 from embereye.process.lifecycle import Tasks
+from embereye.sensor.sessions import WAITING_LIMIT
 from embereye.sensor.shard import SensorShard
-from embereye.sensor.text import WAITING_LIMIT
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import Assignment, SensorSettings
 from embereye.v1.types_pb2 import Device
-from embereye.wire.device import MAX_LINE, Eeprom, FrameWords, encode
+from embereye.wire.device.lines import MAX_LINE, Eeprom, FrameWords, encode
 
 CHIP = Chip(3)
 TIMED = {"temperature.rise", "temperature.over_normal", "counts.rise", "spot.growth"}  # they depend on the clock

@@ -31,7 +31,7 @@ from embereye.v1.shard_pb2 import (
     SensorSettings,
 )
 from embereye.v1.types_pb2 import Device
-from embereye.wire.device import DeviceParser, Eeprom, FrameWords, encode
+from embereye.wire.device.lines import DeviceParser, Eeprom, FrameWords, encode
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "device"
 SETTINGS = SensorSettings(
@@ -409,7 +409,7 @@ async def test_any_shard_passes_a_request_on_through_the_owner_to_a_device_on_th
 async def test_a_calibration_that_fails_its_checks_is_asked_for_again(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("embereye.sensor.text.CALIBRATION_RETRY_NS", 0)
+    monkeypatch.setattr("embereye.sensor.sessions.CALIBRATION_RETRY_NS", 0)
     running = await start()
     running.own("s-01")
     reader, writer = await connect(running)

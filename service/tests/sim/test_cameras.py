@@ -10,8 +10,8 @@ from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
 from embereye.sim.cameras import CameraSpec, add_arguments, parse_specs, prepare, run_cameras
 from embereye.sim.fire import Fire
-from embereye.wire.jpeg import read_header
-from embereye.wire.multipart import MultipartParser
+from embereye.wire.http.multipart import MultipartParser
+from embereye.wire.jpeg.header import read_header
 
 
 def arguments(*words):

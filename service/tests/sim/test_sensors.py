@@ -10,18 +10,18 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
+from embereye.detect.sensing.thresholds import assess_flame, assess_gas, assess_smoke
 from embereye.detect.thermal.heat import HeatWatch
 from embereye.detect.thermal.mlx90640 import Calibration, words_of
 from embereye.levels import Level
 from embereye.process.addresses import free_port
 from embereye.process.lifecycle import UserError
-from embereye.sensor.thresholds import assess_flame, assess_gas, assess_smoke
 from embereye.sim import sensors
 from embereye.sim.fire import Fire
 from embereye.sim.sensors import Chip, SensorSpec, SensorStats, run_sensors
 from embereye.units import split_address
 from embereye.v1.shard_pb2 import GasThresholds, HeatThresholds, PercentThresholds
-from embereye.wire.device import (
+from embereye.wire.device.lines import (
     CALIBRATION,
     REQUEST,
     START,
