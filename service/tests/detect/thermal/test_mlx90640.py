@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Auxiliary, Calibration, words_of
 from embereye.sim.mlx90640 import invent_eeprom, measure, raw_counts
-from embereye.wire.device.lines import DeviceParser, Eeprom, FrameWords
+from embereye.wire.device.messages import Eeprom, FrameWords
+from embereye.wire.device.reader import LineReader
 
 DATA = Path(__file__).parents[4] / ".." / "shared" / "data" / "device"
 
@@ -148,7 +149,7 @@ def scene(peak: float) -> NDArray[np.float64]:
 def capture() -> tuple[Calibration, NDArray[np.uint16], NDArray[np.float32]]:
     if not (DATA / "capture.bin").exists() or not (DATA / "temperatures.npy").exists():
         pytest.skip("the real device's capture is not here")
-    messages = DeviceParser().feed((DATA / "capture.bin").read_bytes())
+    messages = LineReader().feed((DATA / "capture.bin").read_bytes())
     frames = [words_of(message.words) for message in messages if isinstance(message, FrameWords)]
     eeprom = next(message for message in messages if isinstance(message, Eeprom))
     return Calibration.from_eeprom(eeprom.words), np.stack(frames), np.load(DATA / "temperatures.npy")
