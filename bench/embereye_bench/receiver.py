@@ -10,9 +10,9 @@ import sys
 import uvloop
 
 from embereye.camera.sources.declared import declared
-from embereye.camera.sources.intake import Intake
-from embereye.camera.sources.rtp import RtpSource
-from embereye.detect.vision.observation import Box
+from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.rtp.source import RtpSource
+from embereye.units import Box
 from embereye_bench.load import HOST
 from embereye_bench.process import resident_mb
 

@@ -11,22 +11,23 @@ from typing import Any
 import cv2
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from embereye.camera.decoders import Decoders, thread_count
-from embereye.camera.delays import Delays
-from embereye.camera.device import CameraDevice
-from embereye.camera.evidence import Evidence
-from embereye.camera.mailbox import Tally
-from embereye.camera.model import ModelHost
-from embereye.camera.ring import Budget
-from embereye.camera.schedule import Admission, Demand
-from embereye.camera.signs import signs
+from embereye.camera.clips.pipeline import Evidence
+from embereye.camera.clips.ring import Budget
+from embereye.camera.decode.pool import Decoders, thread_count
+from embereye.camera.device.camera import CameraDevice
+from embereye.camera.device.signs import signs
+from embereye.camera.latency import Delays
+from embereye.camera.model.host import ModelHost
+from embereye.camera.scheduling.fair_queue import Admission, Demand
+from embereye.camera.scheduling.mailbox import Tally
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.intake import Intake
 from embereye.camera.sources.open import open_source
-from embereye.camera.sources.push import WINDOW, PushService, Verdict
+from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.push.service import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.detect.vision.observation import Observation
+from embereye.levels import Level
 from embereye.process.beat import beat
 from embereye.process.grpc_server import Service
 from embereye.process.memory import settle
@@ -37,13 +38,13 @@ from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
-from embereye.v1.types_pb2 import Device, Level
+from embereye.v1.types_pb2 import Device
 
 logger = logging.getLogger(__name__)
 
 TICK = 0.25  # seconds between looks at coverage
 SAMPLE_TICKS = 3  # ticks between load samples
-CLEAR = Level.LEVEL_CLEAR  # looked up once: that costs more than all the rest of a comparison
+CLEAR = Level.CLEAR  # looked up once: that costs more than all the rest of a comparison
 DIALS = 8  # sources that are being connected at the same time
 DRAIN_SECONDS = 1.0  # for frames in work
 
@@ -339,7 +340,7 @@ class CameraShard:
         yield GaugeMetricFamily(
             "embereye_camera_suspects",
             "Cameras that suspect fire.",
-            value=sum(camera.level > Level.LEVEL_CLEAR for camera in cameras),
+            value=sum(camera.level > Level.CLEAR for camera in cameras),
         )
         if self._evidence:
             yield from self._evidence.metrics()

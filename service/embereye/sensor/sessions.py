@@ -16,6 +16,7 @@ from typing import Protocol, cast
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Relay
 from embereye.sensor.tick import TickBatcher
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Commands, Peer
 from embereye.wire.device.commands import CommandParser
 from embereye.wire.device.encode import encode
@@ -36,7 +37,7 @@ from embereye.wire.device.rows import Shape
 logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 20_000  # a process has 1,048,576 file descriptors at best; a building has fewer devices
 OUTGOING_LIMIT = 4096  # bytes a device may leave unread before it is sent no more words
-CALIBRATION_RETRY_NS = 5_000_000_000  # nanoseconds between two requests for the calibration
+CALIBRATION_RETRY_NS = 5 * SECOND  # between two requests for the calibration
 AHEAD_BYTES = 16 * 1024  # waiting bytes up to which lines are parsed ahead of the tick: one of them may not wait for it
 AHEAD_LINES = 64  # in one read, likewise
 HURRY_SECONDS = 0.02  # between two early ticks for the same session

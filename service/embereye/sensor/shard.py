@@ -27,13 +27,14 @@ from embereye.sensor.tick import TickBatcher
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
+from embereye.units import MINUTE
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import Assignment, Commands, Load, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
 
 logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
-UNDECLARED_SECONDS = 60  # that they stay after their last word
+UNDECLARED_NS = MINUTE  # nanoseconds that they stay after their last message
 TICK_SECONDS = 0.25  # between two checks of who is silent and who is covered
 INSPECTION_TICKS = 20  # ticks between two inspections of one device's sensors
 HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams are closed
@@ -269,7 +270,7 @@ class SensorShard:
             for device in list(self._devices.values())[ticks % INSPECTION_TICKS :: INSPECTION_TICKS]:
                 device.inspect_sensors(now)
             if ticks % INSPECTION_TICKS == 0:
-                self._forget_undeclared(now - UNDECLARED_SECONDS * 1_000_000_000)
+                self._forget_undeclared(now - UNDECLARED_NS)
 
     def _forget_undeclared(self, since_ns: int) -> None:
         """Forget the undeclared devices that have not been heard since."""

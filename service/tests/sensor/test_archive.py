@@ -19,6 +19,7 @@ from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
+from embereye.units import SECOND
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
@@ -33,7 +34,6 @@ import duckdb
 
 DOCS = Path(__file__).parents[3] / "docs" / "telemetry.md"
 REST = np.array([[283.0, math.nan, 2.0, 0.0]] * 6)
-SECOND = 1_000_000_000
 
 
 @contextlib.asynccontextmanager

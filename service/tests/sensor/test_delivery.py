@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from embereye.levels import Level
 from embereye.process.lifecycle import Tasks
 from embereye.sensor.device.status import measurements
 from embereye.sensor.sessions import WAITING_LIMIT
@@ -19,7 +20,7 @@ from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import Assignment, SensorSettings
-from embereye.v1.types_pb2 import Device, Level
+from embereye.v1.types_pb2 import Device
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import MAX_LINE
@@ -294,7 +295,7 @@ def test_a_backlog_is_replaced_by_what_stands_for_it_and_the_evidence_says_so() 
         ledger = bench.shard._devices["a"].arrivals.ledger
         assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (153, 11, {"compacted": 142})
         [item] = bench.evidence
-        assert item.level == Level.LEVEL_ALARM
+        assert item.level == Level.ALARM
         terms = {term.name: term.value for term in item.why}
         assert (terms["smoke.lowest"], terms["smoke.highest"], terms["smoke.last"]) == (280, 4000, 280)
         assert "smoke.slope" in terms

@@ -12,10 +12,10 @@ from embereye.detect.thermal.mlx90640 import Calibration, words_of
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import device_status, measurements
 from embereye.sim.mlx90640 import invent_eeprom, measure
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device
 
-SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
 DEADLINE = 5 * SECOND
 EEPROM = invent_eeprom(4)

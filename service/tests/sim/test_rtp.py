@@ -6,14 +6,14 @@ import pytest
 
 from embereye.camera.sources.declared import declared
 from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.intake import Intake
-from embereye.camera.sources.rtp import RtpSource
-from embereye.camera.sources.rtsp import RtspSource
+from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.rtp.source import RtpSource
+from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.process.lifecycle import UserError
 from embereye.sim.cameras import CameraSpec, Film, prepare
 from embereye.sim.rtp import check_carried, send_rtp, serve_rtsp
-from embereye.wire.jpeg import read_header
-from embereye.wire.rtsp import RtspParser, request
+from embereye.wire.jpeg.header import read_header
+from embereye.wire.rtsp.messages import RtspParser, request
 
 
 async def cameras(*ids):

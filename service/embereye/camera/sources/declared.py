@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
-from embereye.wire.jpeg import MAX_SIDE
+from embereye.wire.jpeg.header import MAX_SIDE
 
 SCHEMES = ("rtsp", "rtp", "http", "onvif", "push", "file")
 _KINDS = {

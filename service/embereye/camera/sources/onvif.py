@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from embereye.camera.mailbox import MAX_BYTES
+from embereye.camera.scheduling.mailbox import MAX_BYTES
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import Declared, SourceError
-from embereye.camera.sources.http import DIAL_SECONDS, get, in_sentences
+from embereye.camera.sources.http.source import DIAL_SECONDS, get, in_sentences
 from embereye.camera.sources.source import Offer, Tell
-from embereye.wire import soap
+from embereye.wire.http import soap
 
 FRAME_RATE = 5.0  # pictures a second at most: cameras make snapshots slowly
 MAX_ANSWER = 1024 * 1024  # bytes of SOAP

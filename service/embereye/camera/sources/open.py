@@ -3,11 +3,11 @@
 from embereye.camera.sources.credentials import credentials_of
 from embereye.camera.sources.declared import declared
 from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.intake import Intake
-from embereye.camera.sources.rtp import RtpSource
-from embereye.camera.sources.rtsp import RtspSource
+from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.rtp.source import RtpSource
+from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.camera.sources.source import Source
-from embereye.camera.sources.video import FileSource
+from embereye.camera.sources.video.source import FileSource
 
 
 def open_source(
@@ -35,6 +35,6 @@ def open_source(
 
             return OnvifSource(what, credentials, dials, frame_rate)
         case _:
-            from embereye.camera.sources.http import HttpSource
+            from embereye.camera.sources.http.source import HttpSource
 
             return HttpSource(what, credentials, dials, intake)

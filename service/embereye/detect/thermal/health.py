@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.detect.thermal.mlx90640 import COLUMNS, PIXELS, ROWS, Calibration, unmeasured
+from embereye.units import SECOND
 
 # What the maker specifies, and a little for the tolerance of the measurement itself. Beyond it temperatures are still
 # calculated, as far as they can be: a chip hotter than this may be in a fire.
@@ -31,7 +32,7 @@ LIMIT = PIXELS // 10  # pixels that may be replaced; with more of them broken a 
 
 # Frames that stop, or are the same over and over, while everything else goes on. A device that sends them only when it
 # is asked sends few, or rarely: it is given as many times its usual interval.
-FRAMES_LOST_NS = 30_000_000_000
+FRAMES_LOST_NS = 30 * SECOND
 FRAMES_LOST_INTERVALS = 10
 FRAMES_ESTABLISHED = 20  # sent, before anything is expected of those to come
 INTERVAL_FRAMES = 8  # over which the usual interval is averaged
@@ -66,9 +67,9 @@ class FrameRhythm:
         """Why frames are missing or mean nothing at `now_ns`, or ''."""
         patience_ns = max(FRAMES_LOST_NS, FRAMES_LOST_INTERVALS * self._interval_ns)
         if (gone_ns := now_ns - self.latest_ns) > patience_ns:
-            return f"its thermal frames stopped {gone_ns / 1e9:.0f} s ago"
+            return f"its thermal frames stopped {gone_ns / SECOND:.0f} s ago"
         if (same_ns := now_ns - self._changed_ns) > patience_ns:
-            return f"its thermal picture is frozen: the same words for {same_ns / 1e9:.0f} s"
+            return f"its thermal picture is frozen: the same words for {same_ns / SECOND:.0f} s"
         return ""
 
 

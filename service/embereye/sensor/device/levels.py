@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from embereye.levels import Kind, Level, Sense
 from embereye.shard.episodes import HOLD_NS, Sign
-from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term
+from embereye.v1.types_pb2 import Device, Term
 
 # Looked up once: an enum's name costs more than the comparison it is for.
-UNKNOWN, CLEAR = Level.LEVEL_UNSPECIFIED, Level.LEVEL_CLEAR
-HEAT, SMOKE, GAS, FLAME = Kind.KIND_HEAT, Kind.KIND_SMOKE, Kind.KIND_GAS, Kind.KIND_FLAME
-SENSOR = Sense.SENSE_SENSOR
+UNKNOWN, CLEAR = Level.UNSPECIFIED, Level.CLEAR
+HEAT, SMOKE, GAS, FLAME = Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME
 
 
 class Assessed(Protocol):
     """What a detector says of one kind: `sensing.thresholds.Assessment` or `thermal.heat.HeatAssessment`."""
 
     @property
-    def level(self) -> Level.ValueType: ...  # noqa: D102
+    def level(self) -> Level: ...  # noqa: D102
     @property
     def score(self) -> float: ...  # noqa: D102
     @property
@@ -33,16 +33,16 @@ class Levels:
     __slots__ = ("_held", "_shown", "_spec", "blind")
 
     def __init__(self, spec: Device) -> None:
-        self.blind: dict[Kind.ValueType, str] = {}  # why a kind cannot be told
+        self.blind: dict[Kind, str] = {}  # why a kind cannot be told
         self._spec = spec
-        self._held: dict[Kind.ValueType, Level.ValueType] = {}
-        self._shown: dict[Kind.ValueType, int] = {}  # kinds with an open sign, and when it was last above clear
+        self._held: dict[Kind, Level] = {}
+        self._shown: dict[Kind, int] = {}  # kinds with an open sign, and when it was last above clear
 
     def configure(self, spec: Device) -> None:
         """Name another declaration of the device in what follows."""
         self._spec = spec
 
-    def held(self, kind: Kind.ValueType) -> Level.ValueType:
+    def held(self, kind: Kind) -> Level:
         """The level in force."""
         return self._held.get(kind, CLEAR)
 
@@ -50,7 +50,7 @@ class Levels:
         """Whether a sign of smoke, gas or flame is open: readings must tell how it goes on."""
         return any(kind != HEAT for kind in self._shown)
 
-    def assess(self, kind: Kind.ValueType, found: Assessed, now_ns: int, *, relative: bool = False) -> list[Sign]:
+    def assess(self, kind: Kind, found: Assessed, now_ns: int, *, relative: bool = False) -> list[Sign]:
         """Put what a detector found in force; the sign to report, the clear one of an open sign too, or none.
 
         `relative`: what was found is a rise of raw counts, not a temperature.
@@ -74,7 +74,7 @@ class Levels:
                 device=self._spec.id,
                 zone=self._spec.zone,
                 kind=kind,
-                sense=SENSOR,
+                sense=Sense.SENSOR,
                 level=level,
                 score=found.score,
                 why=found.terms,

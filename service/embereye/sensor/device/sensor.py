@@ -14,6 +14,7 @@ from embereye.sensor.device.frames import FrameAnalysis
 from embereye.sensor.device.levels import CLEAR, HEAT, Levels
 from embereye.sensor.device.readings import ReadingAnalysis
 from embereye.shard.episodes import Sign
+from embereye.units import SECOND
 from embereye.v1.ingest_pb2 import Watermark
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 COMPACTED = "compacted"  # why readings were shed: a summary was analysed in their place
 BAD_CALIBRATION = "bad calibration"
 FRAMES = "frames"  # the key of a thermal sensor's fault
-INSPECTED_NS = 2_000_000_000  # after its last word nothing more is found out about a sensor
+INSPECTED_NS = 2 * SECOND  # after its last word nothing more is found out about a sensor
 
 
 class SensorDevice:

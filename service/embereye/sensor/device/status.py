@@ -5,11 +5,12 @@ import math
 import numpy as np
 
 from embereye.detect.sensing.thresholds import percent, ppm, sensor_kohm
+from embereye.levels import Kind
 from embereye.sensor.device.frames import Picture
 from embereye.sensor.device.levels import FLAME, GAS, SMOKE
 from embereye.sensor.device.sensor import FRAMES, SensorDevice
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
-from embereye.v1.types_pb2 import Kind, Term
+from embereye.v1.types_pb2 import Term
 
 Measurement = tuple[str, float, str]  # name, value, unit
 KINDS = {"smoke": SMOKE, "flame": FLAME, "gas": GAS}
@@ -41,7 +42,7 @@ def measurements(device: SensorDevice) -> list[Measurement]:
     return [*_of_readings(device, silent), *_of_frames(device)]
 
 
-def _of_readings(device: SensorDevice, silent: set[Kind.ValueType]) -> list[Measurement]:
+def _of_readings(device: SensorDevice, silent: set[Kind]) -> list[Measurement]:
     smoke, flame, gas, digital = device.arrivals.row
     full_scale, limits = device.readings.full_scale, device.readings.settings.gas
     found: list[Measurement] = []

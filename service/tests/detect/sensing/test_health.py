@@ -3,7 +3,8 @@
 import math
 import random
 
-from embereye.detect.sensing.health import SECOND, SensorHealth
+from embereye.detect.sensing.health import SensorHealth
+from embereye.units import SECOND
 
 DICE = random.Random(4)
 
