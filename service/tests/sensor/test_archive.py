@@ -24,7 +24,8 @@ from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 from embereye.wire.batches import Request
-from embereye.wire.device.lines import Eeprom, FrameWords, encode
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords
 
 PARQUET.require()
 
@@ -182,7 +183,7 @@ async def test_a_shard_keeps_what_its_devices_send_however_they_send_it(tmp_path
         device = shard.owned("b")
         assert device is not None
         request = Request.FromString(IngestRequest(devices=[batch]).SerializeToString())
-        shard.take_batches(device, request.devices, 1)
+        shard.analyse_batches(device, request.devices, 1)
         async with asyncio.timeout(20):
             while shard.devices(0)[0].ledger.analysed < 22:
                 await asyncio.sleep(0.01)
@@ -207,6 +208,6 @@ async def test_a_shard_that_cannot_keep_readings_watches_all_the_same(tmp_path: 
         options = ShardOptions("s-0", Path("none"), "", None, "127.0.0.1", 0, 0, 0, 0, 0)
         await shard.start(ShardContext(options, tasks, lambda _: None, lambda: None))
         assert shard.ports
-        assert shard.intake.archive is None
+        assert shard.batcher.archive is None
         assert shard.degraded().startswith("telemetry.archive: raw readings are not kept: ")
         await shard.stop()

@@ -13,7 +13,8 @@ from embereye.detect.thermal.mlx90640 import Calibration
 from embereye.process.lifecycle import UserError
 from embereye.sensor import inspect
 from embereye.sim.mlx90640 import invent_eeprom, measure
-from embereye.wire.device.lines import Eeprom, FrameWords, SensorReading, SerialNumber, encode
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords, SensorReading, SerialNumber
 
 
 def run(*arguments: str) -> int:

@@ -32,7 +32,9 @@ from embereye.v1.shard_pb2 import (
     SensorSettings,
 )
 from embereye.v1.types_pb2 import Device
-from embereye.wire.device.lines import DeviceParser, Eeprom, FrameWords, encode
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords
+from embereye.wire.device.reader import LineReader
 
 SETTINGS = SensorSettings(
     deadline_ns=5_000_000_000,
@@ -204,7 +206,7 @@ async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shar
     assert owner.status("s-01").ledger.takeovers == 0
     newer.close()
     device = owner.shard.owned("s-01")
-    await until(lambda: device and device.speaker is None)
+    await until(lambda: device and device.arrivals.speaker is None)
     older.write(line)
     await until(lambda: owner.status("s-01").ledger.analysed == 2)
     _, newest = await connect(stranger)
@@ -276,7 +278,7 @@ async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> 
     _, writer = await connect(running)
     capture = (RECORDINGS / "capture.bin").read_bytes()
     writer.write(capture)
-    messages = DeviceParser().feed(capture)
+    messages = LineReader().feed(capture)
     await until(lambda: running.status("1234").ledger.analysed == len(messages))
     frame = [words_of(message.words) for message in messages if isinstance(message, FrameWords)][-1]
     eeprom = next(message.words for message in messages if isinstance(message, Eeprom))

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Auxiliary, Calibration, words_of
 from embereye.sim.mlx90640 import invent_eeprom, measure, raw_counts
-from embereye.wire.device.lines import DeviceParser, Eeprom, FrameWords
+from embereye.wire.device.messages import Eeprom, FrameWords
+from embereye.wire.device.reader import LineReader
 
 # Datasheet, section 11.2.2: the EEPROM of its worked example; every pixel is given the word of pixel (12, 16).
 EXAMPLE_HEAD = """
@@ -143,7 +144,7 @@ def scene(peak: float) -> NDArray[np.float64]:
 
 
 def capture() -> tuple[Calibration, NDArray[np.uint16], NDArray[np.float32]]:
-    messages = DeviceParser().feed((RECORDINGS / "capture.bin").read_bytes())
+    messages = LineReader().feed((RECORDINGS / "capture.bin").read_bytes())
     frames = [words_of(message.words) for message in messages if isinstance(message, FrameWords)]
     eeprom = next(message for message in messages if isinstance(message, Eeprom))
     return Calibration.from_eeprom(eeprom.words), np.stack(frames), np.load(RECORDINGS / "temperatures.npy")
