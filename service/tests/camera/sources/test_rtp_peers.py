@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera.sources.declared import declared
-from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.declared import parse_source
+from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.wire.jpeg.header import JpegError, read_header
 
@@ -104,7 +104,7 @@ class Relay(asyncio.DatagramProtocol):
 async def received(command, query, *, expect, loss=0.0, delay=0.0):
     """(JPEG, lost regions) of what arrives from `command(port)` by way of a relay."""
     port, frames = free_port(), []
-    source = RtpSource(declared(f"rtp://127.0.0.1:{port}{query}"), Intake())
+    source = RtpSource(parse_source(f"rtp://127.0.0.1:{port}{query}"), SocketPoller())
     player = asyncio.ensure_future(source.play(lambda data, _, lost: frames.append((data, lost)), lambda _: None))
     await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
