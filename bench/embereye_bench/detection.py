@@ -31,7 +31,6 @@ from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.process.lifecycle import UserError
-from embereye.zone.sentences import kind_word
 from embereye_bench.report import Result, results_table
 
 FOLDER = Path(__file__).parents[2] / ".." / "shared" / "data" / "video"
@@ -167,7 +166,7 @@ def score(path: Path, label: Label, settings: Settings, costs: Mapping[str, Cost
     except SourceError as error:
         raise UserError(f"{path}: {error}") from error
     cost = measure(sample, costs)
-    alarms = [(alarm.time, kind_word(alarm.kind)) for alarm in replay.alarms]
+    alarms = [(alarm.time, alarm.kind.word) for alarm in replay.alarms]
     delay = max(0.0, alarms[0][0] - label.onset_s) if alarms else None
     verdict = _verdict(label, delay)
     why = replay.alarms[0].why if alarms else ""

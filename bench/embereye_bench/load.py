@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from embereye.sim.sensors import Chip
-from embereye.wire.device import Eeprom, FrameWords, encode
+from embereye.wire.device.lines import Eeprom, FrameWords, encode
 
 HOST = "127.0.0.1"
 CHUNK = 128 * 1024  # bytes per send of a flood

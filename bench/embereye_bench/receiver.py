@@ -12,7 +12,7 @@ import uvloop
 from embereye.camera.sources.declared import parse_source
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
-from embereye.detect.vision.observation import Box
+from embereye.units import Box
 from embereye_bench.load import HOST
 from embereye_bench.process import resident_mb
 

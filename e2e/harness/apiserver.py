@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from embereye.process.addresses import free_ports
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "test-token"
@@ -41,16 +42,6 @@ def binaries(*programs: str) -> Path:
             pytest.skip(reason)
         pytest.fail(f"e2e/cluster/binaries: {found.stderr.strip()}")
     return Path(found.stdout.strip().splitlines()[-1])
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for entry in sockets:
-        entry.bind(("127.0.0.1", 0))
-    ports = [entry.getsockname()[1] for entry in sockets]
-    for entry in sockets:
-        entry.close()
-    return ports
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:

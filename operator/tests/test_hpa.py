@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, free_ports, install_crds, path_of, run_api_server, wait_for
+from harness.apiserver import ApiServer, install_crds, path_of, run_api_server, wait_for
 
+from embereye.process.addresses import free_port
 from embereye_operator.crds import build_crd
 from embereye_operator.model import FLEET_TYPES
 
@@ -92,7 +93,7 @@ class AdapterHandler(BaseHTTPRequestHandler):
 @pytest.fixture
 def adapter(autoscaled: ApiServer, tmp_path: Path) -> Iterator[tuple[Adapter, Path]]:
     """A simulated operator, and its number as the cluster's metric; the file with how much work there is."""
-    (port,) = free_ports(1)
+    port = free_port()
     work = tmp_path / "cores"
     work.write_text("0.1")
     environment = {**os.environ, "KUBECONFIG": str(autoscaled.kubeconfig), "EMBEREYE_SIMULATED_CORES": str(work)}

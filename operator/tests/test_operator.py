@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, free_ports, path_of, wait_for
+from harness.apiserver import ApiServer, path_of, wait_for
+
+from embereye.process.addresses import free_port
 
 from .test_schema import camera, manifest
 
@@ -27,7 +29,7 @@ def operator(
     cluster: ApiServer, log: Path, namespace: str = "", kubeconfig: Path | None = None
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A running operator and its health port; killed at the end if it still runs."""
-    (port,) = free_ports(1)
+    port = free_port()
     scope = ["--namespace", namespace] if namespace else ["--all-namespaces"]
     with log.open("ab") as out:
         process = subprocess.Popen(

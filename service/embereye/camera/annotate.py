@@ -7,12 +7,11 @@ import cv2
 
 from embereye.camera.decode.image import DecodedImage, decode
 from embereye.detect.vision.observation import Observation
+from embereye.levels import Level
 from embereye.process.lifecycle import UserError
-from embereye.v1.types_pb2 import Level
-from embereye.zone.sentences import kind_word
 
 RATE = 15.0  # frames/s of the video; frames of the recording are repeated or left out to keep its time
-_COLOURS = {Level.LEVEL_CLEAR: (160, 160, 160), Level.LEVEL_PRE_ALARM: (0, 200, 255)}  # BGR; above: red
+_COLOURS = {Level.CLEAR: (160, 160, 160), Level.PRE_ALARM: (0, 200, 255)}  # BGR; above: red
 _RED = (0, 0, 255)
 
 
@@ -57,7 +56,7 @@ def draw(picture: DecodedImage, seconds: float, seen: Observation | None) -> Non
     lines = [(f"{seconds:.1f} s", (255, 255, 255))]
     for finding in seen.findings if seen else ():
         colour = _COLOURS.get(finding.level, _RED)
-        words = f"{kind_word(finding.kind)} {finding.score:.2f} for {finding.held_ns / 1e9:.1f} s"
+        words = f"{finding.kind.word} {finding.score:.2f} for {finding.held_ns / 1e9:.1f} s"
         lines.append((words, colour))
         if finding.box and finding.held_ns:
             x, y, w, h = finding.box

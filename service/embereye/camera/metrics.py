@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from embereye.camera.device.camera import CameraDevice
 from embereye.camera.latency import LatencyHistogram
 from embereye.camera.totals import Totals
-from embereye.v1.types_pb2 import Level
+from embereye.levels import Level
 
 
 def frame_metrics(totals: Totals) -> Iterator[Metric]:
@@ -62,7 +62,7 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
     yield GaugeMetricFamily(
         "embereye_camera_suspects",
         "Cameras that suspect fire.",
-        value=sum(camera.status.level > Level.LEVEL_CLEAR for camera in cameras),
+        value=sum(camera.status.level > Level.CLEAR for camera in cameras),
     )
     yield GaugeMetricFamily(
         "embereye_camera_degraded",

@@ -7,15 +7,16 @@ from embereye.camera.decode.image import decode_frame
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.scheduling.turn import Turn
-from embereye.detect.vision.observation import Box, Observation
+from embereye.detect.vision.observation import Observation
+from embereye.levels import Kind, Level, ZoneState
 from embereye.shard.episodes import Episodes
-from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
+from embereye.units import SECOND, Box
+from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import CameraSettings
-from embereye.v1.types_pb2 import Device, Kind, Level, Term
+from embereye.v1.types_pb2 import Device, Term
 from embereye.zone.state import ZoneMachine
 
-SECOND = 1_000_000_000
 START_NS = 1_700_000_000 * SECOND  # a recording's first frame; any time will do
 FLEET = "default/cameras/recording"
 
@@ -24,9 +25,9 @@ FLEET = "default/cameras/recording"
 class Detection:
     """One uninterrupted sign of one kind, with the terms of its strongest moment."""
 
-    kind: Kind.ValueType
+    kind: Kind
     start: float  # seconds from the first frame
-    level: Level.ValueType
+    level: Level
     score: float
     box: Box | None
     why: list[Term]
@@ -37,7 +38,7 @@ class Alarm:
     """The zone's alarm, or a further kind at alarm level that joined it."""
 
     time: float  # seconds from the first frame
-    kind: Kind.ValueType
+    kind: Kind
     why: str
 
 
@@ -111,15 +112,15 @@ class Replay:
         known = self._by_episode.get(item.episode)
         if known is None:
             start = (item.since_ns - START_NS) / SECOND
-            known = Detection(item.kind, start, item.level, item.score, box, list(item.why))
+            known = Detection(Kind(item.kind), start, Level(item.level), item.score, box, list(item.why))
             self._by_episode[item.episode] = known
             self.detections.append(known)
         elif (item.level, item.score) > (known.level, known.score):
-            known.level, known.score, known.box, known.why = item.level, item.score, box, list(item.why)
+            known.level, known.score, known.box, known.why = Level(item.level), item.score, box, list(item.why)
 
     def _note_alarms(self, events: Iterable[AlarmEvent], item: EvidenceItem) -> None:
         for event in events:
-            raised = event.type == AlarmEvent.TYPE_STATE and event.state == ZoneState.ZONE_STATE_ALARM
-            joined = event.type == AlarmEvent.TYPE_EVIDENCE and event.state == ZoneState.ZONE_STATE_ALARM
-            if raised or (joined and item.level >= Level.LEVEL_ALARM):
-                self.alarms.append(Alarm(self.seconds, item.kind, event.why))
+            raised = event.type == AlarmEvent.TYPE_STATE and ZoneState(event.state) is ZoneState.ALARM
+            joined = event.type == AlarmEvent.TYPE_EVIDENCE and ZoneState(event.state) is ZoneState.ALARM
+            if raised or (joined and item.level >= Level.ALARM):
+                self.alarms.append(Alarm(self.seconds, Kind(item.kind), event.why))

@@ -26,6 +26,7 @@ from embereye.camera.sources.push.service import WINDOW, PushService, PushVerdic
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.totals import Totals
 from embereye.detect.vision.observation import Observation
+from embereye.levels import Level
 from embereye.process.beat import beat
 from embereye.process.grpc_server import Service
 from embereye.process.memory import settle
@@ -35,11 +36,11 @@ from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
-from embereye.v1.types_pb2 import Device, Level
+from embereye.v1.types_pb2 import Device
 
 TICK = 0.25  # seconds between two checks of coverage
 SAMPLE_TICKS = 3  # ticks between two samples of load
-CLEAR = Level.LEVEL_CLEAR  # looked up once: a lookup costs more than all the rest of a comparison
+CLEAR = Level.CLEAR  # looked up once: a lookup costs more than all the rest of a comparison
 DIALS = 8  # sources that are being connected at the same time
 DRAIN_SECONDS = 1.0  # for frames in work
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.sensing.thresholds import percent, ppm
 from embereye.detect.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
 from embereye.process.lifecycle import UserError
-from embereye.sensor.thresholds import percent, ppm
-from embereye.wire.device import (
+from embereye.wire.device.lines import (
     DeviceParser,
     Eeprom,
     FrameWords,

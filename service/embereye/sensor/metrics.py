@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from embereye.sensor.device import SensorDevice
+from embereye.sensor.device.sensor import SensorDevice
 
 if TYPE_CHECKING:
     from embereye.sensor.shard import SensorShard

@@ -9,20 +9,20 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
+from embereye.detect.sensing.bands import BandTable
 from embereye.process.beat import beat
 from embereye.process.grpc_server import Service
 from embereye.process.lifecycle import UserError
 from embereye.process.memory import settle
 from embereye.process.pages import all_interfaces
 from embereye.sensor.archive import Archive, Telemetry
-from embereye.sensor.bands import BandTable
-from embereye.sensor.batches import take
-from embereye.sensor.device import SensorDevice
-from embereye.sensor.ingest import Ingest
-from embereye.sensor.intake import Intake
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.grpc.batches import take
+from embereye.sensor.grpc.commands import Words
+from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.metrics import device_metrics, shard_metrics
-from embereye.sensor.text import Sessions
-from embereye.sensor.words import Words
+from embereye.sensor.sessions import Sessions
+from embereye.sensor.tick import Intake
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext

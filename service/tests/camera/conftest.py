@@ -13,10 +13,9 @@ import uvloop
 from embereye.camera.shard import CameraShard
 from embereye.process.lifecycle import Tasks
 from embereye.shard.service import ShardContext
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, CameraSettings
 from embereye.v1.types_pb2 import Device
-
-SECOND = 1_000_000_000
 
 
 def noisy_jpeg(seed=0, size=(96, 128), level=120):

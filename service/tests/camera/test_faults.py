@@ -14,10 +14,10 @@ import pytest
 
 from embereye.camera.decode.image import DecodeOrder
 from embereye.camera.scheduling.mailbox import Tally
+from embereye.process.addresses import free_port
 from embereye.wire.radiometric import wrap
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
-from .sources.test_rtp_source import free_port
 
 CALM = [f"calm-{number}" for number in range(4)]
 STEPS = 12
@@ -135,7 +135,7 @@ PACKETS = {
 
 @pytest.mark.parametrize("kind", PACKETS)
 async def test_a_camera_that_sends_packets_no_picture_can_be_made_of_disturbs_no_other(running, kind):
-    port, shard, sent = free_port(), running.shard, itertools.count()
+    port, shard, sent = free_port(socket.SOCK_DGRAM), running.shard, itertools.count()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
 
         def abuse():

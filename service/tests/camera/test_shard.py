@@ -6,6 +6,7 @@ import pytest
 
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.observation import Finding, Observation
+from embereye.levels import Kind, Level, Sense
 from embereye.sim.cameras import CameraSpec, run_cameras
 from embereye.sim.fire import Fire
 from embereye.sim.scene import render
@@ -13,7 +14,7 @@ from embereye.sim.thermal_camera import HEIGHT as THERMAL_HEIGHT
 from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH
 from embereye.sim.thermal_camera import ThermalRoom
 from embereye.v1.shard_pb2 import Peer
-from embereye.v1.types_pb2 import Kind, Level, Mask, Sense
+from embereye.v1.types_pb2 import Mask
 from embereye.wire.radiometric import wrap
 
 from .conftest import SECOND, assignment, device, eventually, noisy_jpeg, status_of
@@ -221,8 +222,8 @@ async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(
     levels = [report.level for report in running.reports]
     assert levels == sorted(levels)
     alarm = running.reports[-1]
-    assert alarm.level == Level.LEVEL_ALARM
-    assert (alarm.device, alarm.zone, alarm.kind, alarm.sense) == ("c1", "hall", Kind.KIND_FLAME, Sense.SENSE_CAMERA)
+    assert alarm.level == Level.ALARM
+    assert (alarm.device, alarm.zone, alarm.kind, alarm.sense) == ("c1", "hall", Kind.FLAME, Sense.CAMERA)
     assert alarm.fleet == "default/cameras/yard"
     assert alarm.snapshot.startswith(b"\xff\xd8")
     assert len(alarm.snapshot) <= 20_000
@@ -235,12 +236,12 @@ async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(
 async def test_each_kind_that_is_seen_is_evidence_of_its_own(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1", zone="hall")))
-    flame, smoke = (Finding(kind, Level.LEVEL_PRE_ALARM, 0.6) for kind in (Kind.KIND_FLAME, Kind.KIND_SMOKE))
-    heat = Finding(Kind.KIND_HEAT, Level.LEVEL_CLEAR)
+    flame, smoke = (Finding(kind, Level.PRE_ALARM, 0.6) for kind in (Kind.FLAME, Kind.SMOKE))
+    heat = Finding(Kind.HEAT, Level.CLEAR)
     shard._report_signs(shard._cameras["c1"], Observation(time.time_ns(), (flame, smoke, heat)))
     assert [(report.kind, report.level) for report in running.reports] == [
-        (Kind.KIND_FLAME, Level.LEVEL_PRE_ALARM),
-        (Kind.KIND_SMOKE, Level.LEVEL_PRE_ALARM),
+        (Kind.FLAME, Level.PRE_ALARM),
+        (Kind.SMOKE, Level.PRE_ALARM),
     ]
     assert len({report.episode for report in running.reports}) == 2
 
@@ -267,7 +268,7 @@ async def test_a_shard_that_cannot_see_does_not_say_that_the_fire_is_out(running
         now += SECOND // 5
         push(shard, "c1", noisy_jpeg(number, size=(240, 320), level=-200))
         await eventually(lambda: not camera.arrivals.mailbox.ledger.waiting)
-    assert all(report.level > Level.LEVEL_CLEAR for report in running.reports)
+    assert all(report.level > Level.CLEAR for report in running.reports)
     assert status_of(shard, "c1", now).reason == "picture black"
 
 
@@ -278,7 +279,7 @@ async def test_a_camera_with_a_fault_still_raises_its_alarm(running, monkeypatch
     loops = await asyncio.to_thread(render, 320, 240, 5, 15.0)
     await push_all(shard, "c1", [*loops.quiet[:20], *loops.growth[:75]])
     assert not status_of(shard, "c1").covered
-    assert running.reports[-1].level == Level.LEVEL_ALARM
+    assert running.reports[-1].level == Level.ALARM
 
 
 async def test_a_served_camera_is_pulled_analysed_and_raises_its_alarm(running):
@@ -294,7 +295,7 @@ async def test_a_served_camera_is_pulled_analysed_and_raises_its_alarm(running):
     base = f"http://127.0.0.1:{await port}"
     shard.apply(assignment(1, device("c1", f"{base}/c1.mjpg"), device("c2", f"{base}/c2.mjpg", zone="yard")))
     await eventually(lambda: all(status.covered for status in shard.devices(time.time_ns())))
-    await eventually(lambda: any(report.level == Level.LEVEL_ALARM for report in running.reports), 30)
+    await eventually(lambda: any(report.level == Level.ALARM for report in running.reports), 30)
     assert {report.device for report in running.reports} == {"c1"}
     assert status_of(shard, "c1").state == "streaming"
     await eventually(lambda: shard.load().arrival_rate > 5)
@@ -381,8 +382,8 @@ async def test_a_radiometric_camera_raises_heat_and_shows_it_in_false_colours(ru
     terms = {term.name: term.value for term in quiet.latest}
     assert 18 < terms["temperature.max"] < 30
     alarm = running.reports[-1]
-    assert (alarm.kind, alarm.sense, alarm.device) == (Kind.KIND_HEAT, Sense.SENSE_CAMERA, "hot")
-    assert alarm.level == Level.LEVEL_CRITICAL
+    assert (alarm.kind, alarm.sense, alarm.device) == (Kind.HEAT, Sense.CAMERA, "hot")
+    assert alarm.level == Level.CRITICAL
     assert {term.name for term in alarm.why} >= {"temperature.max", "spot.row", "spot.column"}
     assert alarm.snapshot.startswith(b"\xff\xd8")
     kept = camera.ring.frames()

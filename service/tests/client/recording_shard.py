@@ -10,7 +10,7 @@ from typing import Any
 from embereye.process import lifecycle
 from embereye.process.grpc_server import GrpcServer
 from embereye.process.lifecycle import Tasks
-from embereye.sensor.device import SensorDevice
+from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings

@@ -19,11 +19,12 @@ from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
+from embereye.units import SECOND
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 from embereye.wire.batches import Request
-from embereye.wire.device import Eeprom, FrameWords, encode
+from embereye.wire.device.lines import Eeprom, FrameWords, encode
 
 if importlib.util.find_spec("pyarrow") is None or importlib.util.find_spec("duckdb") is None:
     pytest.skip("pyarrow and duckdb are not installed", allow_module_level=True)
@@ -32,7 +33,6 @@ import duckdb
 
 DOCS = Path(__file__).parents[3] / "docs" / "telemetry.md"
 REST = np.array([[283.0, math.nan, 2.0, 0.0]] * 6)
-SECOND = 1_000_000_000
 
 
 @contextlib.asynccontextmanager

@@ -15,17 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embereye.detect.sensing.bands import BandTable
+from embereye.detect.sensing.calibration import settings_of
+from embereye.detect.sensing.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
+from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sensor import calibrate
-from embereye.sensor.bands import BandTable
-from embereye.sensor.calibration import settings_of
-from embereye.sensor.device import SensorDevice
-from embereye.sensor.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
+from embereye.sensor.device.sensor import SensorDevice
 from embereye.shard.episodes import Sign
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import GasThresholds, SensorSettings
-from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Level, SensorCalibration
+from embereye.v1.types_pb2 import Device, DigitalFlame, SensorCalibration
 
-SECOND = 1_000_000_000
 NAN = math.nan
 
 
@@ -53,7 +54,7 @@ def test_what_a_device_does_not_say_of_itself_is_as_in_its_fleet() -> None:
 
 def test_the_same_share_of_the_range_means_the_same_with_ten_bits() -> None:
     device = sensor(converter_bits=10)
-    assert say(device, 0.3 * 1023, 300, 100, 0) == {Kind.KIND_SMOKE: Level.LEVEL_ALARM}
+    assert say(device, 0.3 * 1023, 300, 100, 0) == {Kind.SMOKE: Level.ALARM}
     assert latest(device)["smoke"] == pytest.approx(30)
     assert latest(device)["gas"] == pytest.approx(ppm(100 * 4095 / 1023))
 
@@ -63,7 +64,7 @@ def test_more_counts_than_the_converter_has_are_a_fault_of_that_device_alone() -
     assert say(coarse, 1200, 300, 100, 0) == {}
     assert coarse.status(10 * SECOND, SECOND).reason == "smoke reads 1200 counts, outside of its converter's 0 to 1023"
     assert "smoke" not in latest(coarse)
-    assert say(fine, 1200, 300, 100, 0) == {Kind.KIND_SMOKE: Level.LEVEL_ALARM}
+    assert say(fine, 1200, 300, 100, 0) == {Kind.SMOKE: Level.ALARM}
 
 
 def test_an_active_low_output_says_flame_by_zero() -> None:
@@ -71,10 +72,10 @@ def test_an_active_low_output_says_flame_by_zero() -> None:
     assert say(device, 283, 1305, 2, 1) == {}
     assert device.single(b"ADC1=283,ADC2=1305,ADC3=2,DIO=1!", 0, 11 * SECOND)  # its rest changes nothing
     assert not device.single(b"ADC1=283,ADC2=1305,ADC3=2,DIO=0!", 0, 12 * SECOND)
-    assert say(device, 283, 1305, 2, 0) == {Kind.KIND_FLAME: Level.LEVEL_PRE_ALARM}
+    assert say(device, 283, 1305, 2, 0) == {Kind.FLAME: Level.PRE_ALARM}
     assert latest(device)["flame.digital"] == 1
     fleet = SensorSettings(digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW)
-    assert say(sensor(fleet), 283, 1305, 2, 0) == {Kind.KIND_FLAME: Level.LEVEL_PRE_ALARM}
+    assert say(sensor(fleet), 283, 1305, 2, 0) == {Kind.FLAME: Level.PRE_ALARM}
     assert say(sensor(fleet, digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH), 283, 1305, 2, 0) == {}
 
 
@@ -90,7 +91,7 @@ def test_a_converter_at_its_end_is_an_alarm_whatever_the_supply() -> None:
     fleet = SensorSettings(gas=GasThresholds(supply_ratio=3, alarm_ppm=900_000))
     device = sensor(fleet)
     assert say(device, 283, 1305, 1300, 0) == {}
-    assert say(device, 283, 1305, 4095, 0)[Kind.KIND_GAS] == Level.LEVEL_ALARM
+    assert say(device, 283, 1305, 4095, 0)[Kind.GAS] == Level.ALARM
 
 
 def test_another_gas_has_another_curve() -> None:

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from embereye.levels import Level
 from embereye.process.lifecycle import Tasks
+from embereye.sensor.sessions import WAITING_LIMIT
 from embereye.sensor.shard import SensorShard
-from embereye.sensor.text import WAITING_LIMIT
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import Assignment, SensorSettings
-from embereye.v1.types_pb2 import Device, Level
-from embereye.wire.device import MAX_LINE, Eeprom, FrameWords, encode
+from embereye.v1.types_pb2 import Device
+from embereye.wire.device.lines import MAX_LINE, Eeprom, FrameWords, encode
 
 CHIP = Chip(3)
 TIMED = {"temperature.rise", "temperature.over_normal", "counts.rise", "spot.growth"}  # they depend on the clock
@@ -291,7 +292,7 @@ def test_a_backlog_is_replaced_by_what_stands_for_it_and_the_evidence_says_so() 
         ledger = bench.shard._devices["a"].ledger
         assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (153, 11, {"compacted": 142})
         [item] = bench.evidence
-        assert item.level == Level.LEVEL_ALARM
+        assert item.level == Level.ALARM
         terms = {term.name: term.value for term in item.why}
         assert (terms["smoke.lowest"], terms["smoke.highest"], terms["smoke.last"]) == (280, 4000, 280)
         assert "smoke.slope" in terms

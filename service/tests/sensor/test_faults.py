@@ -6,15 +6,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from embereye.detect.sensing.bands import BandTable
 from embereye.detect.thermal.heat import extremes
 from embereye.detect.thermal.mlx90640 import Calibration, words_of
-from embereye.sensor.bands import BandTable
-from embereye.sensor.device import SensorDevice
+from embereye.sensor.device.sensor import SensorDevice
 from embereye.sim.mlx90640 import invent_eeprom, measure
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device
 
-SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
 DEADLINE = 5 * SECOND
 EEPROM = invent_eeprom(4)

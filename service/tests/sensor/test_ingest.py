@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from embereye.sensor.ingest import MOST_RESPONSES, WINDOW_BYTES, _sized
+from embereye.sensor.grpc.ingest import MOST_RESPONSES, WINDOW_BYTES, _sized
 from embereye.sensor.shard import SensorShard
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment, Peer

@@ -12,7 +12,7 @@ from embereye.detect.thermal.mlx90640 import Calibration
 from embereye.process.lifecycle import UserError
 from embereye.sensor import inspect
 from embereye.sim.mlx90640 import invent_eeprom, measure
-from embereye.wire.device import Eeprom, FrameWords, SensorReading, SerialNumber, encode
+from embereye.wire.device.lines import Eeprom, FrameWords, SensorReading, SerialNumber, encode
 
 DATA = Path(__file__).parents[3] / ".." / "shared" / "data" / "device"
 

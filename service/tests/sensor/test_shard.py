@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from embereye.detect.thermal.mlx90640 import Calibration, words_of
+from embereye.levels import Kind, Level
+from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import Tasks, UserError
 from embereye.sensor import request
@@ -28,8 +30,8 @@ from embereye.v1.shard_pb2 import (
     PercentThresholds,
     SensorSettings,
 )
-from embereye.v1.types_pb2 import Device, Kind, Level
-from embereye.wire.device import DeviceParser, Eeprom, FrameWords, encode
+from embereye.v1.types_pb2 import Device
+from embereye.wire.device.lines import DeviceParser, Eeprom, FrameWords, encode
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "device"
 SETTINGS = SensorSettings(
@@ -103,14 +105,6 @@ async def start() -> AsyncIterator[Callable[[], object]]:
         yield begin
 
 
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
         while not condition():
@@ -169,8 +163,8 @@ async def test_smoke_past_its_threshold_becomes_evidence_with_its_terms(start: S
         await asyncio.sleep(0.05)
     await until(lambda: running.evidence)
     evidence = running.evidence[0]
-    assert (evidence.device, evidence.zone, evidence.kind) == ("s-01", "hall", Kind.KIND_SMOKE)
-    assert evidence.level == Level.LEVEL_ALARM
+    assert (evidence.device, evidence.zone, evidence.kind) == ("s-01", "hall", Kind.SMOKE)
+    assert evidence.level == Level.ALARM
     assert evidence.why[0].value == pytest.approx(100 * 3000 / 4095, abs=0.1)
     assert evidence.why[0].threshold == 60
     writer.close()
@@ -415,7 +409,7 @@ async def test_any_shard_passes_a_request_on_through_the_owner_to_a_device_on_th
 async def test_a_calibration_that_fails_its_checks_is_asked_for_again(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("embereye.sensor.text.CALIBRATION_RETRY_NS", 0)
+    monkeypatch.setattr("embereye.sensor.sessions.CALIBRATION_RETRY_NS", 0)
     running = await start()
     running.own("s-01")
     reader, writer = await connect(running)

@@ -5,10 +5,10 @@ import cv2
 import numpy as np
 import pytest
 
+from embereye.units import MILLISECOND
 from embereye.wire.matroska import MatroskaError, Muxer, frames
 
 START = 1_795_000_000_123_000_000
-MILLISECOND = 1_000_000
 
 
 def jpeg(level, size=(48, 64)):

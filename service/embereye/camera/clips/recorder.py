@@ -12,10 +12,10 @@ from typing import TypeVar
 from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.clips.spool import ClipSpool, Recording
 from embereye.camera.clips.stills import annotate_still
-from embereye.detect.vision.observation import Box
+from embereye.levels import Kind, Level
+from embereye.units import Box
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Kind, Level
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -23,13 +23,13 @@ R = TypeVar("R")
 PENDING_BYTES = 16 * 1024 * 1024  # waiting for the disk at most; further pictures are left out of their clips
 REMEMBERED = 1_000  # episodes whose recorded level is remembered
 
-Key = tuple[str, Kind.ValueType]
+Key = tuple[str, Kind]
 
 
 @dataclass(eq=False)
 class _OpenClip:
     episode: str
-    level: Level.ValueType
+    level: Level
     ends_ns: int
     recording: Recording | None = None  # the writing thread's own
     over: bool = False
@@ -44,7 +44,7 @@ class Recorder:
         self._finished = finished
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="clips")
         self._open: dict[Key, _OpenClip] = {}
-        self._recorded: dict[str, Level.ValueType] = {}  # by episode
+        self._recorded: dict[str, Level] = {}  # by episode
         self._pending = 0  # bytes
         self.spool: ClipSpool
         self.failing = ""  # why clips cannot be written; empty: they can
@@ -71,20 +71,19 @@ class Recorder:
         Nothing changes where the report is no stronger than an earlier one of its episode. `before` are the pictures
         that led to it, the last one its own; `about` says whose clip it is; the clip ends `after_ns` after the report.
         """
-        if report.level <= Level.LEVEL_CLEAR or not before:
+        kind, level = Kind(report.kind), Level(report.level)
+        if level <= self._recorded.get(report.episode, Level.CLEAR) or not before:
             return
-        if report.level <= self._recorded.get(report.episode, Level.LEVEL_CLEAR):
-            return
-        self._recorded[report.episode] = report.level
+        self._recorded[report.episode] = level
         while len(self._recorded) > REMEMBERED:
             del self._recorded[next(iter(self._recorded))]
         about.device, about.zone, about.kind, about.episode = report.device, report.zone, report.kind, report.episode
         self._write(partial(self._still, about, before[-1], report, box), len(before[-1].jpeg))
-        clip = self._open.get((report.device, report.kind))
+        clip = self._open.get((report.device, kind))
         if clip is not None:
-            clip.level, clip.ends_ns = report.level, now_ns + after_ns
+            clip.level, clip.ends_ns = level, now_ns + after_ns
             return
-        clip = self._open[report.device, report.kind] = _OpenClip(report.episode, report.level, now_ns + after_ns)
+        clip = self._open[report.device, kind] = _OpenClip(report.episode, level, now_ns + after_ns)
         size = sum(len(frame.jpeg) for frame in before)
         self._write(partial(self._begin, clip, about, list(before)), size)
 

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-SECOND = 1_000_000_000  # nanoseconds
+from embereye.units import SECOND
 
 RING_BYTES = 24 * 1024 * 1024  # of all cameras of a shard: 100 cameras keep 5 s of 640x480 at 1.2 frames/s
 SPACING_NS = SECOND // 4  # between two pictures kept while nothing is suspected: people only need the gist

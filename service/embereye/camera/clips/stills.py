@@ -5,17 +5,17 @@ from datetime import UTC, datetime
 import cv2
 import numpy as np
 
-from embereye.detect.vision.observation import Box
+from embereye.levels import Kind, Level
+from embereye.units import Box
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Level
-from embereye.zone.sentences import kind_word, quantity
+from embereye.zone.sentences import quantity
 
 QUALITY = 88  # JPEG quality: thin text stays legible
 LINE = 22  # pixels of text at TEXT_WIDTH
 TEXT_WIDTH = 640  # pixels of picture for which LINE suits
 SMALLEST = 0.6  # of LINE, on small pictures
 TERMS = 8  # lines of reasons at most
-LEVEL_WORDS = {Level.LEVEL_PRE_ALARM: "pre-alarm", Level.LEVEL_ALARM: "ALARM", Level.LEVEL_CRITICAL: "CRITICAL"}
+LEVEL_WORDS = {Level.PRE_ALARM: "pre-alarm", Level.ALARM: "ALARM", Level.CRITICAL: "CRITICAL"}
 RED, WHITE = (0, 0, 255), (255, 255, 255)
 
 
@@ -50,8 +50,8 @@ def caption(report: EvidenceItem, time_ns: int) -> list[str]:
     """The lines below a still, in ASCII: OpenCV's font has nothing else."""
     seconds, milliseconds = divmod(time_ns // 1_000_000, 1000)
     when = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    level = LEVEL_WORDS.get(report.level, "")
-    lines = [f"{report.device}, {report.zone}   {kind_word(report.kind)} {level}"]
+    level = LEVEL_WORDS.get(Level(report.level), "")
+    lines = [f"{report.device}, {report.zone}   {Kind(report.kind).word} {level}"]
     lines.append(f"{when}.{milliseconds:03d} UTC   score {report.score:.2f}")
     for term in report.why[:TERMS]:
         limit = f"  (limit {quantity(term.threshold, term.unit)})" if term.threshold else ""

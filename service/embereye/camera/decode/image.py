@@ -11,10 +11,10 @@ import numpy.typing as npt
 import simplejpeg
 
 from embereye.detect.vision.working import reduction, shrunk, to_working_size
+from embereye.units import Box
 from embereye.wire.jpeg.header import EOI
 
 DecodedImage = npt.NDArray[np.uint8]  # (rows, columns, 3), BGR
-Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the image
 
 STILL_SIDE = 320  # pixels of the long side of a still, at most
 STILL_LEAST = 240  # pixels of the long side that a large image is reduced to at least, so that it is decoded once

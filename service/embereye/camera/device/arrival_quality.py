@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-SECOND = 1_000_000_000  # nanoseconds
+from embereye.units import SECOND
 
 PART_NS = SECOND // 2  # of the window: frames are counted in parts of this length, so that few counters are kept
 WINDOW_NS = 10 * SECOND  # over which frames are judged; a fault ends when its cause has left this window

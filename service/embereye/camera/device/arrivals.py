@@ -5,9 +5,9 @@ from collections import deque
 from embereye.camera.device.arrival_quality import ArrivalQuality
 from embereye.camera.scheduling.backpressure import FLUSH_NS, REJECTED_NS, PushBackpressure
 from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
-from embereye.camera.scheduling.rate_controller import SECOND, least_rate
-from embereye.detect.vision.observation import Box
+from embereye.camera.scheduling.rate_controller import least_rate
 from embereye.shard.coverage import Watch
+from embereye.units import SECOND, Box
 
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 PROBE_NS = 10 * SECOND  # between two frames analysed of a refused camera: it may have become cheaper

@@ -14,11 +14,13 @@ from embereye.camera.latency import LatencyHistogram
 from embereye.camera.model.host import ModelHost
 from embereye.camera.scheduling.mailbox import Frame, Tally
 from embereye.camera.scheduling.turn import Turn
-from embereye.detect.vision.observation import Box, Observation
-from embereye.shard.coverage import SECOND, Watch
+from embereye.detect.vision.observation import Observation
+from embereye.levels import Level
+from embereye.shard.coverage import Watch
+from embereye.units import SECOND, Box
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
-from embereye.v1.types_pb2 import Device, Level
+from embereye.v1.types_pb2 import Device
 
 DEADLINE_NS = 2 * SECOND  # where the assignment names none
 CLIP_NS = (5 * SECOND, 10 * SECOND)  # kept before and after an alarm, where the assignment names none
@@ -133,7 +135,7 @@ class CameraDevice:
         self.status.show_still(analysed.still, now)
         if self.status.blindness(now):
             # A camera that cannot see may still raise an alarm, but must not say that a fire is out.
-            seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.LEVEL_CLEAR))
+            seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.CLEAR))
         self._links.report(self, seen)
 
     def _keep_picture(self, frame: Frame, analysed: AnalysedFrame, *, suspected: bool) -> None:

@@ -10,9 +10,9 @@ from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.health import PictureHealth
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
-from embereye.v1.types_pb2 import Level
+from embereye.levels import Level
 
-CLEAR = Level.LEVEL_CLEAR  # looked up once: that costs more than all the rest of a comparison
+CLEAR = Level.CLEAR  # looked up once: that costs more than all the rest of a comparison
 STILL_EVERY_NS = 2_000_000_000  # between two stills of a scene in which something moves
 STILL_SUSPECTED_NS = 700_000_000  # between two stills where fire is suspected: an alarm shows the latest one
 STILL_STALE_NS = 10_000_000_000  # a still of a scene where nothing moves is renewed this often
@@ -44,7 +44,7 @@ class PictureAnalyst:
     phase: float = 0.0
     _began_ns: int = field(default=0, init=False)
     _still_ns: int = field(default=0, init=False)  # when a still was asked for last
-    _still_level: Level.ValueType = field(default=Level.LEVEL_CLEAR, init=False)
+    _still_level: Level = field(default=Level.CLEAR, init=False)
     _inspections: int = field(default=0, init=False)
     _inspection_seconds: float = field(default=0.0, init=False)  # CPU time of the inspection that was timed last
     _wanted: Observation | None = field(default=None, init=False)  # what to mark in the still of the next frame
@@ -55,7 +55,7 @@ class PictureAnalyst:
         if (shown := self._wanted) is None:
             return DecodeOrder(scale)
         self._wanted = None
-        return DecodeOrder(scale, [of.box for of in shown.findings if of.box and of.level > Level.LEVEL_CLEAR])
+        return DecodeOrder(scale, [of.box for of in shown.findings if of.box and of.level > Level.CLEAR])
 
     def inspect_pixels(self, frame: Frame, decoded: Decoded) -> AnalysedFrame:
         """What `frame`, decoded, shows, given all frames before it."""

@@ -2,8 +2,8 @@
 
 from embereye.camera.device.camera import CameraDevice
 from embereye.detect.vision.observation import Observation
+from embereye.levels import Level, Sense
 from embereye.shard.episodes import Sign
-from embereye.v1.types_pb2 import Level, Sense
 
 
 def signs_of(camera: CameraDevice, seen: Observation) -> list[Sign]:
@@ -13,11 +13,11 @@ def signs_of(camera: CameraDevice, seen: Observation) -> list[Sign]:
             device=camera.device.id,
             zone=camera.device.zone,
             kind=finding.kind,
-            sense=Sense.SENSE_CAMERA,
+            sense=Sense.CAMERA,
             level=finding.level,
             score=finding.score,
             why=finding.terms,
-            snapshot=camera.status.still if finding.level >= Level.LEVEL_ALARM else b"",
+            snapshot=camera.status.still if finding.level >= Level.ALARM else b"",
         )
         for finding in seen.findings
     ]

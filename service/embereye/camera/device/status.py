@@ -2,10 +2,10 @@
 
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
+from embereye.levels import Level
 from embereye.shard.coverage import Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
-from embereye.v1.types_pb2 import Device, Level, Term
-from embereye.zone.sentences import kind_word
+from embereye.v1.types_pb2 import Device, Term
 
 STILL_NS = 1_200_000_000  # for which a still is told: coverage is reported every second
 
@@ -29,10 +29,10 @@ class CameraStatus:
             self.still, self._still_ns = still, now_ns
 
     @property
-    def level(self) -> Level.ValueType:
+    def level(self) -> Level:
         """The level of the latest observation."""
         seen = self._analyser.observation
-        return seen.level if seen else Level.LEVEL_CLEAR
+        return seen.level if seen else Level.CLEAR
 
     def blindness(self, now_ns: int) -> str:
         """Why this camera cannot see although frames arrive, or ''."""
@@ -102,7 +102,7 @@ class CameraStatus:
                 for term in finding.terms
                 if term.unit == "°C" and term.name == "temperature.max"
             ]
-            terms += [Term(name=f"{kind_word(of.kind)}.score", value=of.score, unit="1") for of in seen.findings]
+            terms += [Term(name=f"{of.kind.word}.score", value=of.score, unit="1") for of in seen.findings]
         if model and model.runs:
             terms.append(Term(name="model.run", value=model.seconds * 1e3, unit="ms"))
         return terms

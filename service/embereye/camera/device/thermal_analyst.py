@@ -13,8 +13,9 @@ from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.thermal.radiometric import Celsius, Heat, RadiometricWatch
 from embereye.detect.vision.detector import rasterize
 from embereye.detect.vision.observation import Finding, Observation
+from embereye.levels import Kind, Level
 from embereye.v1.shard_pb2 import HeatThresholds
-from embereye.v1.types_pb2 import Kind, Level, Mask, Radiometry
+from embereye.v1.types_pb2 import Mask, Radiometry
 from embereye.wire.radiometric import read_words
 
 RANGE_K = 8.0  # kelvins that the colours span at least: noise must not look like fire
@@ -35,7 +36,7 @@ class ThermalAnalyst:
         self._suspected_ns = 0  # since when; 0: not
         self._drawn_ns = 0
         self._still_ns = 0
-        self._still_level: Level.ValueType = Level.LEVEL_CLEAR
+        self._still_level: Level = Level.CLEAR
 
     def analyse_temperatures(self, frame: Frame) -> AnalysedFrame:
         """What `frame`, a 16-bit TIFF, shows, given all frames before it; JpegError where it is cut short."""
@@ -54,13 +55,13 @@ class ThermalAnalyst:
 
     def _finding(self, heat: Heat, now_ns: int) -> Finding:
         found = heat.assessment
-        level = max(found.level, Level.LEVEL_CLEAR)
-        if level == Level.LEVEL_CLEAR:
+        level = max(found.level, Level.CLEAR)
+        if level == Level.CLEAR:
             self._suspected_ns = 0
         else:
             self._suspected_ns = self._suspected_ns or now_ns
         held = now_ns - self._suspected_ns + 1 if self._suspected_ns else 0
-        return Finding(Kind.KIND_HEAT, level, found.score, heat.box, found.terms, held)
+        return Finding(Kind.HEAT, level, found.score, heat.box, found.terms, held)
 
     def _pictures(self, heat: Heat, finding: Finding, frame: Frame) -> tuple[KeptFrame | None, bytes]:
         """The picture for the ring and the still for people: each only where one is due."""

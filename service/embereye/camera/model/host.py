@@ -10,11 +10,11 @@ from pathlib import Path
 
 from embereye.camera.model.threads import ModelThreads
 from embereye.detect.vision.model import Detection, ModelError, Network, Picture
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
 
 logger = logging.getLogger(__name__)
 
-SECOND = 1_000_000_000  # nanoseconds
 CHECK_SECONDS = 1.0  # between two checks of the model's file
 LOADING_NS = 10 * SECOND  # for the first load, before the model is called missing
 MAX_BYTES = 1 << 30  # of the model's file

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-SECOND = 1_000_000_000  # nanoseconds
+from embereye.units import SECOND
 
 FULL = 0.9  # of the pool's time: above it cameras are refused
 ROOM = 0.75  # of the pool's time: below it refused cameras are served again

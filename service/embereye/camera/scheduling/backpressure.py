@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-SECOND = 1_000_000_000  # nanoseconds
-
 # Reading resumes this much before the next frame is wanted: what has queued up on the way is passed over, and the first
 # frame that is known to be fresh is analysed; without one, the first after the wanted time.
+from embereye.units import SECOND
+
 FLUSH_NS = SECOND // 16
 HOLD_NS = SECOND * 4 // 5  # at most: what waits no longer than that looks neither late nor like a clock that jumps
 HELD_UP_NS = SECOND // 3  # of lateness: a sender whose frames have queued already gets no reason to queue more

@@ -3,9 +3,9 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from embereye.camera.scheduling.rate_controller import SECOND, RateController
-from embereye.detect.vision.observation import Box
+from embereye.camera.scheduling.rate_controller import RateController
 from embereye.shard.ledger import Ledger
+from embereye.units import SECOND, Box
 from embereye.wire.jpeg.header import Headers, JpegError, JpegHeader
 from embereye.wire.radiometric import is_radiometric, read_header
 

@@ -1,6 +1,6 @@
 """How many frames of a camera are analysed per second: its target, less while the pool does not keep up."""
 
-SECOND = 1_000_000_000  # nanoseconds
+from embereye.units import SECOND
 
 EARLY = 0.8  # of the target period: cameras jitter, and every second frame of a doubled rate is on time
 LEAST_EARLY = 0.9  # of the least rate's period: the frame after it may be one whole camera period later

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from embereye.camera.sources.declared import SourceError
-from embereye.detect.vision.observation import Box
 from embereye.process.backoff import Backoff
+from embereye.units import Box
 
 logger = logging.getLogger(__name__)
 SetState = Callable[[str], None]  # is called with the source's state, for people, whenever it changes

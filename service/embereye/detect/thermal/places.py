@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SECOND = 1_000_000_000  # nanoseconds
+from embereye.units import SECOND
+
 EVERY_NS = 1 * SECOND  # between two looks: a frame more often is not looked at, so that a flood of them costs nothing
 QUICK_S = 5.0  # lags of the two running means; the rise is the distance between them over the distance of their lags
 SLOW_S = 60.0

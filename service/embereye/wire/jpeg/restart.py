@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from embereye.units import Box
 from embereye.wire.jpeg.tables import Geometry
 
-Region = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
 BORDER = 2  # pixels beside a lost MCU whose colour is interpolated from it: half a chroma sample's reach, rounded up
 RESTART_0 = b"\xff\xd0"  # the marker behind the first interval
 _MARKERS = re.compile(rb"\xff([\xd0-\xd7])")
@@ -35,7 +35,7 @@ class Repaired:
 
     scan: bytes
     lost_units: int  # MCUs
-    lost: tuple[Region, ...]
+    lost: tuple[Box, ...]
 
 
 @lru_cache(maxsize=64)
@@ -167,7 +167,7 @@ def _spans(missing: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield start, size
 
 
-def _regions(spans: Iterator[tuple[int, int]], geometry: Geometry) -> Iterator[Region]:
+def _regions(spans: Iterator[tuple[int, int]], geometry: Geometry) -> Iterator[Box]:
     """The rectangles that cover runs of MCUs, with a border where decoding interpolates across."""
     columns = geometry.columns
     for first, size in spans:
@@ -181,7 +181,7 @@ def _regions(spans: Iterator[tuple[int, int]], geometry: Geometry) -> Iterator[R
             done += rows * width
 
 
-def _region(column: int, row: int, columns: int, rows: int, geometry: Geometry) -> Region:
+def _region(column: int, row: int, columns: int, rows: int, geometry: Geometry) -> Box:
     left, top = max(0, column * 16 - BORDER), max(0, row * geometry.unit_height - BORDER)
     right = min(geometry.width, (column + columns) * 16 + BORDER)
     bottom = min(geometry.height, (row + rows) * geometry.unit_height + BORDER)

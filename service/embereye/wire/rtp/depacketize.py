@@ -16,8 +16,9 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
+from embereye.units import Box
 from embereye.wire.jpeg.header import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
-from embereye.wire.jpeg.restart import RESTART_0, Region, Run, infer_interval, repair, smallest
+from embereye.wire.jpeg.restart import RESTART_0, Run, infer_interval, repair, smallest
 from embereye.wire.jpeg.tables import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
 from embereye.wire.rtp.onvif_extension import EXTENSION, Described, describe
 from embereye.wire.rtp.packet import FIXED, MARKER, Arrival, Packet, PacketReception, RtpError, is_rtcp, parse_packet
@@ -57,7 +58,7 @@ class JpegFrame:
 
     data: bytes
     timestamp: int  # 90 kHz
-    lost: tuple[Region, ...] = ()
+    lost: tuple[Box, ...] = ()
     usable: bool = True
 
 

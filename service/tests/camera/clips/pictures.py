@@ -1,9 +1,10 @@
 """Frames, reports and clips for tests."""
 
 from embereye.camera.clips.ring import KeptFrame
+from embereye.levels import Kind, Level
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Kind, Level, Term
+from embereye.v1.types_pb2 import Term
 
 from ..conftest import SECOND, noisy_jpeg
 
@@ -16,15 +17,15 @@ def frame(number, rate=10):
     return KeptFrame(START + number * SECOND // rate, PICTURES[number % len(PICTURES)], *SIZE)
 
 
-def report(level=Level.LEVEL_ALARM, episode="e1", device="gate"):
+def report(level=Level.ALARM, episode="e1", device="gate"):
     return EvidenceItem(
-        episode=episode, device=device, zone="yard", kind=Kind.KIND_FLAME, level=level, score=0.61,
+        episode=episode, device=device, zone="yard", kind=Kind.FLAME, level=level, score=0.61,
         why=[Term(name="flame.flicker", value=0.41, threshold=0.25, unit="1")],
     )  # fmt: skip
 
 
 def about(device="gate", **fields):
-    return Clip(fleet="default/cameras/yard", device=device, zone="yard", kind=Kind.KIND_FLAME, episode="e1", **fields)
+    return Clip(fleet="default/cameras/yard", device=device, zone="yard", kind=Kind.FLAME, episode="e1", **fields)
 
 
 def make_clip(spool, count=20, device="gate", start=0):

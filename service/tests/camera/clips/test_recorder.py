@@ -8,8 +8,9 @@ import pytest
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.spool import ClipSpool, Recording
 from embereye.camera.clips.stills import annotate_still, caption
+from embereye.levels import Level
 from embereye.v1.clips_pb2 import Clip
-from embereye.v1.types_pb2 import Level, Term
+from embereye.v1.types_pb2 import Term
 from embereye.wire.matroska import frames
 
 from ..conftest import SECOND
@@ -49,12 +50,12 @@ async def test_a_clip_goes_from_before_a_sign_to_some_time_after_it(recorder):
 
 
 async def test_a_sign_that_grows_prolongs_its_clip_and_gets_another_still(recorder):
-    sign(recorder, report(Level.LEVEL_PRE_ALARM), 0, START)
+    sign(recorder, report(Level.PRE_ALARM), 0, START)
     for number in range(1, 40):
         if number == 8:
-            sign(recorder, report(Level.LEVEL_ALARM), 8, frame(8).time_ns)
+            sign(recorder, report(Level.ALARM), 8, frame(8).time_ns)
         if number == 9:
-            sign(recorder, report(Level.LEVEL_ALARM), 9, frame(9).time_ns)
+            sign(recorder, report(Level.ALARM), 9, frame(9).time_ns)
         recorder.record_frame("gate", frame(number), frame(number).time_ns)
     clips, stills = await waiting(recorder)
     assert len(clips) == 1
@@ -64,9 +65,9 @@ async def test_a_sign_that_grows_prolongs_its_clip_and_gets_another_still(record
 
 async def test_an_episode_is_recorded_once_for_each_level(recorder):
     for number in range(0, 100, 10):
-        sign(recorder, report(Level.LEVEL_ALARM), number, frame(number).time_ns)
+        sign(recorder, report(Level.ALARM), number, frame(number).time_ns)
         recorder.end_overdue(frame(number).time_ns + 2 * SECOND)
-    sign(recorder, report(Level.LEVEL_CLEAR, "e2"), 100, frame(100).time_ns)
+    sign(recorder, report(Level.CLEAR, "e2"), 100, frame(100).time_ns)
     clips, stills = await waiting(recorder)
     assert (len(clips), len(stills)) == (1, 1)
 

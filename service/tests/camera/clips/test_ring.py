@@ -1,6 +1,6 @@
 from embereye.camera.clips.ring import SPACING_NS, Budget, KeptFrame, Ring
+from embereye.units import SECOND
 
-SECOND = 1_000_000_000
 STEP = SECOND // 15
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from embereye.camera.scheduling.mailbox import Tally
+from embereye.process.addresses import free_port, free_ports
 from embereye.process.grpc_server import GrpcServer
 
 from ..conftest import assignment, device, eventually, noisy_jpeg, status_of
@@ -17,18 +18,12 @@ SIMULATE = (sys.executable, "-m", "embereye_operator.cli", "simulate", "cameras"
 DEAD_SECONDS = 10  # longer than any source waits for a packet
 
 
-def free_port(kind):
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 class Cameras:
     """A source for each transport, and the process that it comes from."""
 
     def __init__(self, shard_address):
-        tcp, udp, web = (free_port(socket.SOCK_STREAM) for _ in range(3))
-        rtp = free_port(socket.SOCK_DGRAM)
+        tcp, udp, web = (f"127.0.0.1:{port}" for port in free_ports(3))
+        rtp = f"127.0.0.1:{free_port(socket.SOCK_DGRAM)}"
         self.sources = {
             "rtsp-tcp": (f"rtsp://{tcp}/camera-1", "--rtsp", tcp),
             "rtsp-udp": (f"rtsp://{udp}/camera-1?transport=udp", "--rtsp", udp),

@@ -1,8 +1,8 @@
 import pytest
 
 from embereye.camera.device.arrival_quality import ArrivalQuality
+from embereye.units import SECOND
 
-SECOND = 1_000_000_000
 STEP = SECOND // 10
 
 

@@ -11,14 +11,14 @@ from embereye.camera.model.host import ModelHost, path_of
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.model import ModelError, Network
 from embereye.detect.vision.observation import Observation
+from embereye.levels import Kind, Level
+from embereye.units import MILLISECOND
 from embereye.v1.shard_pb2 import Model, ModelClass
-from embereye.v1.types_pb2 import Kind, Level
 
 from ...detect.vision.models import RUNTIMES, constant, redness, settings
 from ..conftest import SECOND, assignment, device, eventually, status_of
 
-FLAME = [ModelClass(index=0, kind=Kind.KIND_FLAME, threshold=0.5)]
-MILLISECOND = SECOND // 1000
+FLAME = [ModelClass(index=0, kind=Kind.FLAME, threshold=0.5)]
 
 
 def picture(red, seed=0):
@@ -84,9 +84,9 @@ async def test_what_a_model_sees_long_enough_becomes_evidence_that_names_it(runn
     quiet = await player.show(60, lambda status: (term(status, "model.run") or 0) > 0)
     assert (quiet.covered, quiet.degraded) == (True, "")
     assert not running.reports
-    await player.show(240, lambda _: any(report.level == Level.LEVEL_ALARM for report in running.reports))
-    alarm = next(report for report in running.reports if report.level == Level.LEVEL_ALARM)
-    assert (alarm.kind, alarm.device) == (Kind.KIND_FLAME, "c1")
+    await player.show(240, lambda _: any(report.level == Level.ALARM for report in running.reports))
+    alarm = next(report for report in running.reports if report.level == Level.ALARM)
+    assert (alarm.kind, alarm.device) == (Kind.FLAME, "c1")
     names = {each.name: each.value for each in alarm.why}
     assert names["model.flame"] == pytest.approx(240 / 255, abs=0.03)
     assert names["model.held"] >= 0.3

@@ -1,4 +1,5 @@
-from embereye.camera.scheduling.admission import SECOND, Admission, Demand
+from embereye.camera.scheduling.admission import Admission, Demand
+from embereye.units import SECOND
 
 
 def demands(*shares):

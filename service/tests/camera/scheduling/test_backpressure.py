@@ -1,7 +1,7 @@
 import pytest
 
 from embereye.camera.scheduling.backpressure import FLUSH_NS, HELD_UP_NS, HOLD_NS, PushBackpressure
-from embereye.camera.scheduling.rate_controller import SECOND
+from embereye.units import SECOND
 
 NOW = 1_000 * SECOND
 

@@ -3,7 +3,8 @@ import random
 import pytest
 
 from embereye.camera.scheduling.fair_queue import FairQueue
-from embereye.camera.scheduling.rate_controller import SECOND, RateController
+from embereye.camera.scheduling.rate_controller import RateController
+from embereye.units import SECOND
 
 
 def serve(queue, cameras, seconds, *, pause=60.0, urgent=()):

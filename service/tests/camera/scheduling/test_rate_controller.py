@@ -1,6 +1,7 @@
 import pytest
 
-from embereye.camera.scheduling.rate_controller import SECOND, RateController, least_rate
+from embereye.camera.scheduling.rate_controller import RateController, least_rate
+from embereye.units import SECOND
 
 
 def arrivals(controller, rate, seconds, *, start=0.0, waited=0.0, urgent=False):

@@ -7,16 +7,16 @@ import pytest
 
 from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.scheduling.mailbox import Tally
-from embereye.camera.scheduling.rate_controller import SECOND
 from embereye.camera.scheduling.turn import Turn
 from embereye.camera.sources.push.service import MAX_UNKNOWN, SILENT_NS, _Stream
 from embereye.detect.vision.observation import Finding, Observation
+from embereye.levels import Kind, Level
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.sim.thermal_camera import HEIGHT, WIDTH, ThermalRoom
+from embereye.units import SECOND
 from embereye.v1.frames_pb2 import PushRequest, RawWords
 from embereye.v1.frames_pb2_grpc import FramesStub
 from embereye.v1.shard_pb2 import Peer
-from embereye.v1.types_pb2 import Kind, Level
 
 from ..conftest import assignment, device, eventually, noisy_jpeg, status_of
 
@@ -280,7 +280,7 @@ async def test_a_camera_that_suspects_fire_is_read_on_at_once(running):
     controller._credit = 0.0
     camera.push_frame(noisy_jpeg(), time.time_ns(), tally)
     assert tally.wanted_ns > tally.heard_ns
-    burning = Finding(Kind.KIND_FLAME, Level.LEVEL_CLEAR, held_ns=1)
+    burning = Finding(Kind.FLAME, Level.CLEAR, held_ns=1)
     analysis = AnalysedFrame(Observation(time.time_ns(), (burning,)), b"", 0.001)
     camera.finish_turn(Turn(camera.next_frame(), 0.0, 0.0, 0.0, analysis))
     assert tally.wanted_ns == 0

@@ -13,6 +13,7 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import granted_buffer, open_port
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.camera.sources.source import keep_playing
+from embereye.process.addresses import free_port
 from embereye.process.backoff import Backoff
 from embereye.wire.jpeg.header import read_header
 from embereye.wire.rtp.packetize import Packetizer, read_scan
@@ -22,12 +23,6 @@ from ..conftest import eventually, noisy_jpeg
 UDP_SEGMENT = 103
 
 
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def pixels(jpeg):
     return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR).tobytes()
 
@@ -35,7 +30,7 @@ def pixels(jpeg):
 @contextlib.asynccontextmanager
 async def listening(query="", address="", port=None):
     """A source that listens, what it offered and told, and a socket that sends to it."""
-    port = port or free_port()
+    port = port or free_port(socket.SOCK_DGRAM)
     frames, states = [], []
     source = RtpSource(parse_source(f"rtp://{address}:{port}{query}"), SocketPoller())
     player = asyncio.ensure_future(
@@ -96,7 +91,7 @@ async def test_a_picture_that_missed_packets_is_handed_on_with_its_losses_or_as_
 
 
 async def test_a_port_in_use_is_told_and_listened_at_once_it_is_free():
-    port = free_port()
+    port = free_port(socket.SOCK_DGRAM)
     other = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     other.bind(("::", port))
     async with listening(port=port) as (sender, frames, states):
@@ -149,14 +144,18 @@ async def test_silence_losses_and_a_second_sender_are_told(monkeypatch):
 
 
 def test_a_group_is_joined_on_the_interface_that_is_named():
-    port = free_port()
+    port = free_port(socket.SOCK_DGRAM)
     with open_port("239.255.71.9", port, "127.0.0.1") as receiver, open_port("239.255.71.9", port, "127.0.0.1"):
         assert "0947FFEF" in Path("/proc/net/igmp").read_text()
         assert granted_buffer(receiver) > 100_000
 
 
 async def test_pictures_that_are_sent_to_a_group_come_to_all_that_have_joined_it_and_to_nobody_else():
-    jpegs, port, group = [noisy_jpeg(seed, (240, 320)) for seed in range(3)], free_port(), "239.255.71.10"
+    jpegs, port, group = (
+        [noisy_jpeg(seed, (240, 320)) for seed in range(3)],
+        free_port(socket.SOCK_DGRAM),
+        "239.255.71.10",
+    )
     interface = "?interface=127.0.0.1"
     async with (
         listening(interface, group, port) as (_, one, _),
@@ -178,7 +177,7 @@ async def test_pictures_that_are_sent_to_a_group_come_to_all_that_have_joined_it
 
 async def test_a_camera_whose_pictures_cannot_be_taken_keeps_no_other_from_its_own():
     async def listen(offer):
-        port = free_port()
+        port = free_port(socket.SOCK_DGRAM)
         player = asyncio.ensure_future(RtpSource(parse_source(f"rtp://127.0.0.1:{port}"), intake).play(offer, print))
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         sender.connect(("127.0.0.1", port))
@@ -203,7 +202,7 @@ async def test_a_camera_whose_pictures_cannot_be_taken_keeps_no_other_from_its_o
 
 def test_an_address_that_is_not_ours_is_told():
     with pytest.raises(SourceError, match=r"cannot listen at 192\.0\.2\.1 port"):
-        open_port("192.0.2.1", free_port())
+        open_port("192.0.2.1", free_port(socket.SOCK_DGRAM))
 
 
 async def test_a_port_flooded_with_garbage_costs_no_other_camera_a_picture():

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from embereye.detect.thermal.health import STUCK_LOOKS, WINDOW_LOOKS, PixelWatch, doubt
 from embereye.detect.thermal.heat import HeatWatch
 from embereye.detect.thermal.mlx90640 import GAIN, Calibration
+from embereye.levels import Level
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.v1.shard_pb2 import HeatThresholds
-from embereye.v1.types_pb2 import Level
 
 CALIBRATION = Calibration.from_eeprom(invent_eeprom(3))
 ROOM = np.full((24, 32), 22.0)
@@ -108,8 +108,8 @@ def test_without_a_calibration_a_deviating_pixel_is_passed_over() -> None:
     pixels = np.full(768, 1000, np.uint16)
     watch.observe_words(pixels, 1)
     pixels[broken] += 1000
-    assert watch.observe_words(pixels, 2, {broken}).level == Level.LEVEL_CLEAR
-    assert watch.observe_words(pixels, 3).level == Level.LEVEL_PRE_ALARM
+    assert watch.observe_words(pixels, 2, {broken}).level == Level.CLEAR
+    assert watch.observe_words(pixels, 3).level == Level.PRE_ALARM
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Auxiliary, Calibration, words_of
 from embereye.sim.mlx90640 import invent_eeprom, measure, raw_counts
-from embereye.wire.device import DeviceParser, Eeprom, FrameWords
+from embereye.wire.device.lines import DeviceParser, Eeprom, FrameWords
 
 DATA = Path(__file__).parents[4] / ".." / "shared" / "data" / "device"
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embereye.units import MILLISECOND
 from embereye.wire.jpeg.header import JpegError, read_header
 from embereye.wire.jpeg.restart import grey, smallest
 from embereye.wire.jpeg.tables import Geometry, quantization
 from embereye.wire.rtp.depacketize import DEADLINE_NS, MAX_FRAGMENTS, TAKEOVER_NS, WINDOW, Depacketizer
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 
-MS = 1_000_000
 SAMPLING = {0: 0x211111, 1: 0x221111}
 
 
@@ -457,7 +457,7 @@ def test_damaged_packets_in_any_order_give_pictures_that_pass_the_header_check_o
     for number, at, value, cut in damages:
         packet = bytearray(STREAM[number])
         packet[at % len(packet)] = value
-        now += cut * MS
+        now += cut * MILLISECOND
         found += receiver.feed(memoryview(bytes(packet[: len(packet) - cut % 7])), now)
         found += receiver.poll(now)
     for picture in found:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embereye.units import MILLISECOND
 from embereye.wire.rtp.packet import (
     Arrival,
     CaptureClock,
@@ -16,8 +17,6 @@ from embereye.wire.rtp.packet import (
     receiver_report,
 )
 from embereye.wire.rtp.packetize import Packetizer
-
-MS = 1_000_000
 
 
 def test_losses_reordering_and_duplicates_are_counted_as_the_standard_counts_them():
@@ -70,22 +69,24 @@ def test_a_sender_report_is_read_as_it_was_written():
 
 
 def test_frames_are_timed_evenly_however_jittered_they_arrive():
-    chance, clock, begin = random.Random(1), CaptureClock(), 1_700_000_000_000 * MS
+    chance, clock, begin = random.Random(1), CaptureClock(), 1_700_000_000_000 * MILLISECOND
     times = [
-        clock.capture_ns(0xFFFF_0000 + 6000 * n & 0xFFFF_FFFF, begin + (n * 200 // 3 + chance.randint(0, 30)) * MS)
+        clock.capture_ns(
+            0xFFFF_0000 + 6000 * n & 0xFFFF_FFFF, begin + (n * 200 // 3 + chance.randint(0, 30)) * MILLISECOND
+        )
         for n in range(300)
     ]
     steps = [later - earlier for earlier, later in itertools.pairwise(times[50:])]
-    assert max(abs(step - 200 * MS // 3) for step in steps) < 2 * MS
-    assert abs(times[-1] - begin - 299 * 200 * MS // 3) < 5 * MS
+    assert max(abs(step - 200 * MILLISECOND // 3) for step in steps) < 2 * MILLISECOND
+    assert abs(times[-1] - begin - 299 * 200 * MILLISECOND // 3) < 5 * MILLISECOND
 
 
 def test_a_sender_whose_clock_runs_slow_or_jumps_is_followed():
-    clock, begin = CaptureClock(), 1_700_000_000_000 * MS
+    clock, begin = CaptureClock(), 1_700_000_000_000 * MILLISECOND
     for n in range(2000):
-        now = begin + n * 100 * MS
-        assert abs(clock.capture_ns(n * 8_997, now) - now) < 20 * MS
-    assert clock.capture_ns(5, now + 100 * MS) == now + 100 * MS
+        now = begin + n * 100 * MILLISECOND
+        assert abs(clock.capture_ns(n * 8_997, now) - now) < 20 * MILLISECOND
+    assert clock.capture_ns(5, now + 100 * MILLISECOND) == now + 100 * MILLISECOND
 
 
 @given(st.binary(max_size=60))

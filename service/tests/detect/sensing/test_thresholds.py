@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from embereye.sensor.thresholds import (
+from embereye.detect.sensing.thresholds import (
     FULL_SCALE,
     GAS_DEFAULTS,
     assess_flame,
@@ -12,11 +12,11 @@ from embereye.sensor.thresholds import (
     percent,
     ppm,
 )
+from embereye.levels import Level
 from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds
-from embereye.v1.types_pb2 import Level
 
-CLEAR, PRE_ALARM, ALARM = Level.LEVEL_CLEAR, Level.LEVEL_PRE_ALARM, Level.LEVEL_ALARM
-UNKNOWN = Level.LEVEL_UNSPECIFIED
+CLEAR, PRE_ALARM, ALARM = Level.CLEAR, Level.PRE_ALARM, Level.ALARM
+UNKNOWN = Level.UNSPECIFIED
 NONE = PercentThresholds()  # the defaults
 
 

@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from embereye.process.grpc_server import GrpcServer, channel
-from embereye.sensor.departures import Departures
-from embereye.sensor.ingest import Ingest
+from embereye.sensor.grpc.ingest import Ingest
+from embereye.sensor.handoff import Departures
 from embereye.sensor.shard import SensorShard
 from embereye.v1.ingest_pb2 import TakeOverRequest, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestStub

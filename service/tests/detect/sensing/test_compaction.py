@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embereye.sensor.summary import summarize
+from embereye.detect.sensing.compaction import summarize
 
 NAN = math.nan
 

@@ -5,7 +5,7 @@ from typing import Protocol
 import grpc
 
 from embereye.process.grpc_server import Service, channel
-from embereye.sensor.device import SensorDevice
+from embereye.sensor.device.sensor import SensorDevice
 from embereye.v1.ingest_pb2 import AskRequest, AskResponse
 from embereye.v1.ingest_pb2_grpc import SensorsServicer, SensorsStub, add_SensorsServicer_to_server
 from embereye.v1.shard_pb2 import Commands, Peer

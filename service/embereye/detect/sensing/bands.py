@@ -9,16 +9,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.sensor.calibration import full_scale_of
-from embereye.sensor.thresholds import (
+from embereye.detect.sensing.calibration import full_scale_of
+from embereye.detect.sensing.thresholds import (
     FLAME_DEFAULTS,
     HYSTERESIS,
     SMOKE_DEFAULTS,
     complete_gas,
     complete_percent,
 )
+from embereye.levels import Level
 from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds, SensorSettings
-from embereye.v1.types_pb2 import Level
 
 Band = tuple[float, float]  # from, inclusive; to, exclusive
 NOWHERE: Band = (math.inf, math.inf)
@@ -37,11 +37,11 @@ def gas_counts(amount_ppm: float, thresholds: GasThresholds, full_scale: float) 
     return float(min(counts, full_scale - 0.5))  # what lies beyond the converter's end begins there
 
 
-def level_band(level: Level.ValueType, pre_alarm: float, alarm: float, held_pre: float, held_alarm: float) -> Band:
+def level_band(level: Level, pre_alarm: float, alarm: float, held_pre: float, held_alarm: float) -> Band:
     """Where `level` stays: it is entered at `pre_alarm`, `alarm`, and left under `held_pre`, `held_alarm`."""
-    if level >= Level.LEVEL_ALARM:
+    if level >= Level.ALARM:
         low, high = held_alarm, math.inf
-    elif level == Level.LEVEL_PRE_ALARM:
+    elif level == Level.PRE_ALARM:
         low, high = held_pre, alarm
     else:
         low, high = 0.0, min(pre_alarm, alarm)
@@ -61,24 +61,24 @@ class Limits:
         amounts += [amount * (1 - HYSTERESIS) for amount in amounts]
         self._gas = [gas_counts(amount, gas, full_scale) for amount in amounts]
 
-    def smoke(self, held: Level.ValueType) -> Band:
+    def smoke(self, held: Level) -> Band:
         """Where a smoke level stays."""
         return self._linear(held, self._smoke)
 
-    def gas(self, held: Level.ValueType) -> Band:
+    def gas(self, held: Level) -> Band:
         """Where a gas level stays."""
         return self._within(level_band(held, *self._gas))
 
-    def flame(self, held: Level.ValueType, *, digital: bool) -> Band:
+    def flame(self, held: Level, *, digital: bool) -> Band:
         """Where a flame level stays while the digital output stays as it is."""
         if not digital:
             return self._linear(held, self._flame)
         keep = self._flame[0] * (1 - HYSTERESIS)
-        if held >= Level.LEVEL_ALARM:
+        if held >= Level.ALARM:
             return (keep * (1 + MARGIN), self._upper)
-        return (0.0, keep * (1 - MARGIN)) if held == Level.LEVEL_PRE_ALARM else NOWHERE
+        return (0.0, keep * (1 - MARGIN)) if held == Level.PRE_ALARM else NOWHERE
 
-    def _linear(self, held: Level.ValueType, starts: tuple[float, float]) -> Band:
+    def _linear(self, held: Level, starts: tuple[float, float]) -> Band:
         pre_alarm, alarm = starts
         keep = 1 - HYSTERESIS
         return self._within(level_band(held, pre_alarm, alarm, pre_alarm * keep, alarm * keep))

@@ -16,15 +16,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.sensing.bands import BandTable
 from embereye.detect.thermal.batch import temperatures
 from embereye.detect.thermal.heat import Extreme, extremes
 from embereye.detect.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
 from embereye.sensor.archive import Archive
-from embereye.sensor.bands import BandTable
-from embereye.sensor.device import COMPACTED, SensorDevice
+from embereye.sensor.device.sensor import COMPACTED, SensorDevice
 from embereye.shard.episodes import Sign
 from embereye.v1.shard_pb2 import SensorSettings
-from embereye.wire.readings import Shape, parse_usual
+from embereye.wire.device.rows import Shape, parse_usual
 
 logger = logging.getLogger(__name__)
 WINDOW = 0.05  # seconds, where the fleet leaves it at 0

@@ -3,7 +3,8 @@
 import math
 import random
 
-from embereye.sensor.health import SECOND, Health
+from embereye.detect.sensing.health import Health
+from embereye.units import SECOND
 
 DICE = random.Random(4)
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.levels import Level
 from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds
-from embereye.v1.types_pb2 import Level, Term
+from embereye.v1.types_pb2 import Term
 
 FULL_SCALE = 4095.0  # counts of a 12-bit converter, which devices have unless their fleet says otherwise
 HYSTERESIS = 0.1  # of a threshold
@@ -41,7 +42,7 @@ LEAST_KOHM = 1e-3
 class Assessment:
     """What a reading says. `blind` is why it says nothing (its level is then unspecified); empty: it does."""
 
-    level: Level.ValueType
+    level: Level
     score: float  # 0..1
     terms: tuple[Term, ...]
     note: str = ""
@@ -101,10 +102,10 @@ def complete_percent(thresholds: PercentThresholds, defaults: PercentThresholds)
 def assess_smoke(
     adc: float,
     thresholds: PercentThresholds,
-    held: Level.ValueType = Level.LEVEL_CLEAR,
+    held: Level = Level.CLEAR,
     full_scale: float = FULL_SCALE,
 ) -> Assessment:
-    """Hold a smoke sensor's ADC counts against `thresholds`; at most LEVEL_ALARM."""
+    """Hold a smoke sensor's ADC counts against `thresholds`; at most ALARM."""
     if fault := _fault("smoke", adc, full_scale):
         return fault
     limits = complete_percent(thresholds, SMOKE_DEFAULTS)
@@ -112,9 +113,9 @@ def assess_smoke(
 
 
 def assess_gas(
-    adc: float, thresholds: GasThresholds, held: Level.ValueType = Level.LEVEL_CLEAR, full_scale: float = FULL_SCALE
+    adc: float, thresholds: GasThresholds, held: Level = Level.CLEAR, full_scale: float = FULL_SCALE
 ) -> Assessment:
-    """Hold an MQ-135's ADC counts against `thresholds`; at most LEVEL_ALARM."""
+    """Hold an MQ-135's ADC counts against `thresholds`; at most ALARM."""
     if fault := _fault("gas", adc, full_scale):
         return fault
     limits = complete_gas(thresholds)
@@ -126,7 +127,7 @@ def assess_flame(
     adc: float | None,
     detected: bool | None,
     thresholds: PercentThresholds,
-    held: Level.ValueType = Level.LEVEL_CLEAR,
+    held: Level = Level.CLEAR,
     full_scale: float = FULL_SCALE,
 ) -> Assessment:
     """Hold a flame sensor against `thresholds`: its analog counts, its digital output, or both; None: not said.
@@ -135,13 +136,13 @@ def assess_flame(
     off: alone it is a pre-alarm. With the analog value past its pre-alarm as well it is an alarm.
     """
     if adc is None and detected is None:
-        return Assessment(Level.LEVEL_UNSPECIFIED, 0.0, (), blind="no flame reading")
+        return Assessment(Level.UNSPECIFIED, 0.0, (), blind="no flame reading")
     fault = None if adc is None else _fault("flame", adc, full_scale)
     if fault and not detected:
         return fault
     limits = complete_percent(thresholds, FLAME_DEFAULTS)
     if adc is None or fault:
-        analog = Assessment(Level.LEVEL_CLEAR, 0.0, ())
+        analog = Assessment(Level.CLEAR, 0.0, ())
     else:
         value = float(percent(adc, full_scale))
         analog = _assess("flame", value, limits.pre_alarm, limits.alarm, "%", held=held)
@@ -150,25 +151,25 @@ def assess_flame(
     terms = (*analog.terms, Term(name="flame.digital", value=float(detected), threshold=1.0, unit="1"))
     if not detected:
         return Assessment(analog.level, analog.score, terms, analog.note)
-    if analog.level >= Level.LEVEL_PRE_ALARM:
-        return Assessment(Level.LEVEL_ALARM, max(analog.score, 0.8), terms)
-    return Assessment(Level.LEVEL_PRE_ALARM, max(analog.score, 0.5), terms, "digital flame output alone")
+    if analog.level >= Level.PRE_ALARM:
+        return Assessment(Level.ALARM, max(analog.score, 0.8), terms)
+    return Assessment(Level.PRE_ALARM, max(analog.score, 0.5), terms, "digital flame output alone")
 
 
 def _fault(name: str, adc: float, full_scale: float) -> Assessment | None:
     if math.isfinite(adc) and 0 <= adc <= full_scale:
         return None
     sentence = f"{name} reads {adc:g} counts, outside of its converter's 0 to {full_scale:g}"
-    return Assessment(Level.LEVEL_UNSPECIFIED, 0.0, (), blind=sentence)
+    return Assessment(Level.UNSPECIFIED, 0.0, (), blind=sentence)
 
 
-def _assess(name: str, value: float, pre_alarm: float, alarm: float, unit: str, *, held: Level.ValueType) -> Assessment:
-    level: Level.ValueType = Level.LEVEL_CLEAR
-    for candidate, start in ((Level.LEVEL_ALARM, alarm), (Level.LEVEL_PRE_ALARM, pre_alarm)):
+def _assess(name: str, value: float, pre_alarm: float, alarm: float, unit: str, *, held: Level) -> Assessment:
+    level: Level = Level.CLEAR
+    for candidate, start in ((Level.ALARM, alarm), (Level.PRE_ALARM, pre_alarm)):
         if value >= start * (1 - HYSTERESIS if held >= candidate else 1):
             level = candidate
             break
-    threshold = alarm if level == Level.LEVEL_ALARM else pre_alarm
+    threshold = alarm if level == Level.ALARM else pre_alarm
     # 0.4 at pre-alarm, 0.7 at alarm, 1 at twice the alarm's threshold.
     score = float(np.interp(value, [0, pre_alarm, max(alarm, pre_alarm), 2 * max(alarm, pre_alarm)], [0, 0.4, 0.7, 1]))
     return Assessment(level, score, (Term(name=name, value=value, threshold=threshold, unit=unit),))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.sensor.thresholds import FULL_SCALE
+from embereye.detect.sensing.thresholds import FULL_SCALE
 
 
 class Summary(NamedTuple):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from embereye.wire.device import DeviceParser, SensorReading
-from embereye.wire.readings import Shape, calm_reading, parse_usual, shape_of, whole_numbers
+from embereye.wire.device.lines import DeviceParser, SensorReading
+from embereye.wire.device.rows import Shape, calm_reading, parse_usual, shape_of, whole_numbers
 
 
 def one_by_one(text: bytes) -> list[list[float]]:

@@ -7,10 +7,10 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from embereye.sensor.device import SensorDevice
-from embereye.sensor.intake import Intake
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.tick import Intake
 from embereye.wire.batches import Blocks, columns_blocks, readings_block
-from embereye.wire.device import PIXEL_WORDS, RAM_WORDS
+from embereye.wire.device.lines import PIXEL_WORDS, RAM_WORDS
 
 MOST = 1 << 62  # of a sequence
 FRAME_BYTES = (PIXEL_WORDS * 2, RAM_WORDS * 2)

@@ -9,15 +9,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.detect.thermal.health import LIMIT, PixelWatch, doubt
-from embereye.detect.thermal.heat import Extreme, HeatAssessment, HeatWatch
-from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Calibration, words_of
-from embereye.detect.thermal.spot import SpotWatch, hot_spot
-from embereye.sensor.bands import NOWHERE, BandTable, Limits
-from embereye.sensor.calibration import active_low, emissivity_of, full_scale_of, settings_of
-from embereye.sensor.health import Health
-from embereye.sensor.summary import Summary, summarize
-from embereye.sensor.thresholds import (
+from embereye.detect.sensing.bands import NOWHERE, BandTable, Limits
+from embereye.detect.sensing.calibration import active_low, emissivity_of, full_scale_of, settings_of
+from embereye.detect.sensing.compaction import Summary, summarize
+from embereye.detect.sensing.health import Health
+from embereye.detect.sensing.thresholds import (
     Assessment,
     assess_flame,
     assess_gas,
@@ -26,19 +22,25 @@ from embereye.sensor.thresholds import (
     ppm,
     sensor_kohm,
 )
-from embereye.shard.coverage import SECOND, Watch
+from embereye.detect.thermal.health import LIMIT, PixelWatch, doubt
+from embereye.detect.thermal.heat import Extreme, HeatAssessment, HeatWatch
+from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Calibration, words_of
+from embereye.detect.thermal.spot import SpotWatch, hot_spot
+from embereye.levels import Kind, Level, Sense
+from embereye.shard.coverage import Watch
 from embereye.shard.episodes import HOLD_NS, Sign
 from embereye.shard.ledger import Ledger
+from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
 from embereye.v1.shard_pb2 import SensorSettings
-from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term
-from embereye.wire.readings import calm_reading
+from embereye.v1.types_pb2 import Device, Term
+from embereye.wire.device.rows import calm_reading
 
 logger = logging.getLogger(__name__)
 # Looked up once: an enum's name costs more than the comparison it is for.
-UNKNOWN, CLEAR = Level.LEVEL_UNSPECIFIED, Level.LEVEL_CLEAR
-HEAT, SMOKE, GAS, FLAME = Kind.KIND_HEAT, Kind.KIND_SMOKE, Kind.KIND_GAS, Kind.KIND_FLAME
-SENSOR = Sense.SENSE_SENSOR
+UNKNOWN, CLEAR = Level.UNSPECIFIED, Level.CLEAR
+HEAT, SMOKE, GAS, FLAME = Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME
+SENSOR = Sense.SENSOR
 KINDS = {"smoke": SMOKE, "flame": FLAME, "gas": GAS}
 Row = Sequence[float]  # smoke, flame, gas in ADC counts, digital flame as 0 or 1; NaN: not said
 # Level changes looked at one by one in a batch of one device. What goes up and down more often than that within a
@@ -93,9 +95,9 @@ class SensorDevice:
         self._interval_ns = 0.0  # usually between two
         self._looked_ns = 0  # at the pixels, `_frame_ns` then
         self._faults: dict[str, str] = {}  # why a sensor's readings are none
-        self._held: dict[Kind.ValueType, Level.ValueType] = {}  # level in force
-        self._blind: dict[Kind.ValueType, str] = {}  # why a sense says nothing
-        self._shown: dict[Kind.ValueType, int] = {}  # kinds with an open sign, and when it was last seen
+        self._held: dict[Kind, Level] = {}  # level in force
+        self._blind: dict[Kind, str] = {}  # why a sense says nothing
+        self._shown: dict[Kind, int] = {}  # kinds with an open sign, and when it was last seen
         self._row: Row = (math.nan,) * 4  # the latest reading
         self._digital = False
         self._found: HeatAssessment | None = None  # of the latest frame
@@ -471,7 +473,7 @@ class SensorDevice:
         self.attentive = any(kind != HEAT for kind in self._shown)
         self._calm = _never if self.attentive else calm_reading(self.bands).fullmatch
 
-    def _signs(self, kind: Kind.ValueType, found: Assessment | HeatAssessment, now_ns: int) -> list[Sign]:
+    def _signs(self, kind: Kind, found: Assessment | HeatAssessment, now_ns: int) -> list[Sign]:
         if found.blind != self._blind.get(kind, ""):
             if found.blind:
                 self._blind[kind] = found.blind
@@ -501,7 +503,7 @@ class SensorDevice:
             )
         ]
 
-    def _level(self, kind: Kind.ValueType) -> Level.ValueType:
+    def _level(self, kind: Kind) -> Level:
         return self._held.get(kind, CLEAR)
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from embereye.wire import device
-from embereye.wire.device import (
+from embereye.wire.device import lines as device
+from embereye.wire.device.lines import (
     CommandParser,
     DeviceParser,
     Eeprom,

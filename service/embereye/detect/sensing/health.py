@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-SECOND = 1_000_000_000  # nanoseconds
+from embereye.units import SECOND
+
 FULL_SCALE = 4095.0  # counts of the converter for which the limits below are given
 # A converter of 12 bits behind a real sensor moves by a count or two all the time. Half an hour without is no air that
 # calm but a broken wire, a frozen converter or a program that sends the same line over and over. A coarser converter

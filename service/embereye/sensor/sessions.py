@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
-from embereye.sensor.device import SensorDevice
-from embereye.sensor.intake import Intake
+from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Relay
+from embereye.sensor.tick import Intake
 from embereye.v1.shard_pb2 import Commands, Peer
-from embereye.wire.device import (
+from embereye.wire.device.lines import (
     MAX_LINE,
     RAM_WORDS,
     CommandParser,
@@ -33,7 +33,7 @@ from embereye.wire.device import (
     encode,
     parse_line,
 )
-from embereye.wire.readings import Shape, shape_of
+from embereye.wire.device.rows import Shape, shape_of
 
 logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 20_000  # a process has 1,048,576 file descriptors at best; a building has fewer devices

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import grpc
 
 from embereye.process.grpc_server import Service
-from embereye.sensor.departures import Departures
-from embereye.sensor.device import SensorDevice
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.handoff import Departures
 from embereye.v1.ingest_pb2 import (
     Ack,
     Drain,
