@@ -55,7 +55,7 @@ def pytest_asyncio_loop_factories(config, item):
 @pytest.fixture
 async def running():
     """A started shard, with what it reported."""
-    shard = CameraShard(threads=2)
+    shard = CameraShard(decoders=2)
     reports, changes = [], []
     async with Tasks() as tasks:
         context = ShardContext(

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from harness.need import FFMPEG, GSTREAMER
 
-from embereye.camera.sources.declared import declared
-from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.declared import parse_source
+from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
+from embereye.process.addresses import free_port
 from embereye.wire.jpeg.header import JpegError, read_header
 
 from ..conftest import eventually
-from .test_rtp_source import free_port
 
 SAMPLING = {"4:2:2": 0x211111, "4:2:0": 0x221111}
 FRAMES = 12
@@ -102,7 +102,7 @@ class Relay(asyncio.DatagramProtocol):
 async def received(command, query, *, expect, loss=0.0, delay=0.0):
     """(JPEG, lost regions) of what arrives from `command(port)` by way of a relay."""
     port, frames = free_port(socket.SOCK_DGRAM), []
-    source = RtpSource(declared(f"rtp://127.0.0.1:{port}{query}"), Intake())
+    source = RtpSource(parse_source(f"rtp://127.0.0.1:{port}{query}"), SocketPoller())
     player = asyncio.ensure_future(source.play(lambda data, _, lost: frames.append((data, lost)), lambda _: None))
     await asyncio.sleep(0)
     loop = asyncio.get_running_loop()

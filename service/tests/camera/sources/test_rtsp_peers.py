@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from harness.need import RTSP_SERVER, SYSTEM_PYTHON
 
-from embereye.camera.sources.declared import SourceError, declared
-from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.poller import Intake
-from embereye.camera.sources.rtsp import source as rtsp
+from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.dials import DialLimiter
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtsp import session as rtsp
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.wire.jpeg.header import read_header
 
@@ -51,7 +51,9 @@ async def serving(*arguments):
 
 async def play(address, path, user="", password="", pictures=5):
     frames, states = [], []
-    source = RtspSource(declared(f"rtsp://{address}{path}"), lambda: (user, password), Dials(1), Intake())
+    source = RtspSource(
+        parse_source(f"rtsp://{address}{path}"), lambda: (user, password), DialLimiter(1), SocketPoller()
+    )
     player = asyncio.ensure_future(source.play(lambda *frame: frames.append(frame), states.append))
     await eventually(lambda: len(frames) >= pictures or player.done(), 40)
     player.cancel()
@@ -89,7 +91,9 @@ async def test_jpeg_comes_over_tcp_and_udp_with_static_and_dynamic_payload_types
 async def test_the_camera_hears_our_receiver_reports(query, monkeypatch):
     monkeypatch.setattr(rtsp, "REPORT_SECONDS", 0.2)
     async with serving() as address:
-        source = RtspSource(declared(f"rtsp://{address}/jpeg{query}"), lambda: ("", ""), Dials(1), Intake())
+        source = RtspSource(
+            parse_source(f"rtsp://{address}/jpeg{query}"), lambda: ("", ""), DialLimiter(1), SocketPoller()
+        )
         player = asyncio.ensure_future(source.play(lambda *_: None, lambda _: None))
         said = [await asyncio.wait_for(address.said.readline(), 20) for _ in range(3)]
         player.cancel()
@@ -137,7 +141,9 @@ async def test_h264_and_h265_are_decoded_by_the_player(path, guard):
 async def test_a_camera_that_is_killed_is_told(tmp_path):
     async with serving() as address:
         frames, states = [], []
-        source = RtspSource(declared(f"rtsp://{address}/jpeg"), lambda: ("", ""), Dials(1), Intake(), stall=1.0)
+        source = RtspSource(
+            parse_source(f"rtsp://{address}/jpeg"), lambda: ("", ""), DialLimiter(1), SocketPoller(), stall=1.0
+        )
         player = asyncio.ensure_future(source.play(lambda *frame: frames.append(frame), states.append))
         await eventually(lambda: frames)
     with pytest.raises(SourceError):
