@@ -27,7 +27,7 @@ from embereye_operator.controller import rest_period
 from embereye_operator.crds import build_crd
 from embereye_operator.model import API_VERSION, FLEET_TYPES
 from embereye_operator.placement import LIMIT, place, shard_loads, spread
-from embereye_operator.runtime.kubernetes import CHILDREN, FLEETS
+from embereye_operator.runtime.resources import CHILDREN, FLEETS
 from embereye_operator.simulator import LIMITS, day, parts, policies, simulate
 
 NAMESPACE = "default"

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
 from lightkube.types import CascadeType, PatchType
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
@@ -23,10 +22,20 @@ from embereye_operator.manifests import (
     fleet_label,
     peer_address,
 )
-from embereye_operator.model import API_VERSION, FLEET_TYPES, GROUP, VERSION, Fleet
+from embereye_operator.model import API_VERSION, FLEET_TYPES, Fleet
 from embereye_operator.runtime import NotLeadingError, RefusedError
 from embereye_operator.runtime.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
 from embereye_operator.runtime.links import Hub, Shards
+from embereye_operator.runtime.resources import (
+    CHILDREN,
+    EVENTS,
+    FLEETS,
+    NODES,
+    OPTIONAL,
+    PODS,
+    UNWATCHED,
+    api_version,
+)
 from embereye_operator.schema import Manifest
 from embereye_operator.status import timestamp
 
@@ -34,45 +43,6 @@ logger = logging.getLogger(__name__)
 ABSENT_SECONDS = 10.0  # how long a ConfigMap that was not there is believed to be absent without an event
 CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it
 ALL_NAMESPACES = "*"
-Kind = type[GenericNamespacedResource]
-
-
-def _resource(group: str, version: str, kind: str, plural: str) -> Kind:
-    # Not by lightkube's registry, which has its own ConfigMap: ours are plain dictionaries throughout.
-    info = create_api_info(group, version, kind, plural)
-    return type(kind, (GenericNamespacedResource,), {"_api_info": info})
-
-
-CHILDREN: Mapping[str, Kind] = {
-    "Deployment": _resource("apps", "v1", "Deployment", "deployments"),
-    "Service": _resource("", "v1", "Service", "services"),
-    "ConfigMap": _resource("", "v1", "ConfigMap", "configmaps"),
-    "PodDisruptionBudget": _resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
-    "NetworkPolicy": _resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
-    "HorizontalPodAutoscaler": _resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
-    "ServiceMonitor": _resource("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
-    "PrometheusRule": _resource("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
-    "ScaledObject": _resource("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"),
-}
-UNWATCHED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ServiceMonitor", "PrometheusRule", "ScaledObject")
-OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject")  # their CustomResourceDefinitions are others'
-FLEETS: Mapping[str, Kind] = {
-    name: _resource(GROUP, VERSION, name, fleet.plural) for name, fleet in FLEET_TYPES.items()
-}
-PODS: Any = _resource("", "v1", "Pod", "pods")
-NODES: Any = type("Node", (GenericGlobalResource,), {"_api_info": create_api_info("", "v1", "Node", "nodes")})
-EVENTS: Any = _resource("", "v1", "Event", "events")
-
-
-def _subresource(kind: Kind, action: str) -> Any:
-    info = kind._api_info
-    sub = create_api_info(info.resource.group, info.resource.version, info.resource.kind, info.plural)
-    sub.action, sub.parent = action, info.resource
-    return type(f"{kind.__name__}{action}", (GenericNamespacedResource,), {"_api_info": sub})
-
-
-STATUSES: Mapping[str, Any] = {name: _subresource(kind, "status") for name, kind in FLEETS.items()}
-SCALES: Mapping[str, Any] = {name: _subresource(kind, "scale") for name, kind in FLEETS.items()}
 
 
 class KubernetesRuntime:
@@ -144,7 +114,7 @@ class KubernetesRuntime:
                 rivals[target.get("kind", ""), key[1], target.get("name", "")].append(f"{name} {key[2]}")
                 continue
             found.append(key)
-            if self.cache.put({**manifest, "kind": name, "apiVersion": _api_version(kind)}):
+            if self.cache.put({**manifest, "kind": name, "apiVersion": api_version(kind)}):
                 news.append(key)
         if name == "HorizontalPodAutoscaler":
             self._rivals = dict(rivals)
@@ -269,7 +239,7 @@ class KubernetesRuntime:
             {"op": "replace", "path": "/spec/replicas", "value": shards},
         ]
         await self._client.patch(
-            SCALES[fleet.type.resource], fleet.name, patch, namespace=fleet.namespace, patch_type=PatchType.JSON,
+            FLEETS[fleet.type.resource].Scale, fleet.name, patch, namespace=fleet.namespace, patch_type=PatchType.JSON,
             field_manager=MANAGED_BY,
         )  # fmt: skip
 
@@ -317,7 +287,7 @@ class KubernetesRuntime:
             "status": status,
         }
         stored = await self._client.patch(
-            STATUSES[fleet.type.resource], fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
+            FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
             force=True, field_manager=MANAGED_BY,
         )  # fmt: skip
         self.cache.put(stored)
@@ -383,11 +353,6 @@ def retry_after(error: Exception) -> float:
     response = error.response if isinstance(error, httpx.HTTPStatusError) else None
     asked = response.headers.get("Retry-After", "") if response is not None else ""
     return min(float(asked), 60.0) if asked.isdecimal() else 0.0
-
-
-def _api_version(kind: Kind) -> str:
-    resource = kind._api_info.resource
-    return f"{resource.group}/{resource.version}" if resource.group else str(resource.version)
 
 
 def _owner(manifest: Mapping[str, Any]) -> Iterator[ObjectKey]:
