@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -29,7 +29,6 @@ RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may hav
 NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied
 OBJECT_SECONDS = 0.05  # that every object adds to it
 PASS_LIMIT = 30.0  # seconds that one pass may take
-STALE = 20.0  # seconds that a watch may lag behind a list before it counts as dead
 
 
 def rest_period(fleets: int) -> float:
@@ -91,8 +90,6 @@ class Controller:
         self._synced = asyncio.Event()
         self._beat = time.monotonic()
         self._resynced = time.monotonic()
-        self._lagging_since = 0.0  # monotonic seconds of the first list that told more; 0: watches keep up
-        self._watches_stopped = False
 
     def observe(self, type_: str | None, manifest: Manifest) -> None:
         """Take a watch event."""
@@ -132,8 +129,8 @@ class Controller:
         now = time.monotonic()
         if now - self._beat > 5 * PERIOD:
             return f"the event loop has not ticked for {now - self._beat:.0f} s"
-        if self._watches_stopped:
-            return "watches have stopped telling what lists tell"
+        if dead := self._runtime.lag.dead(now):
+            return dead
         if self._leads() and self._fleets():
             idle = now - max(self._ended, self._led)
             if self._synced.is_set() and idle > 2 * PASS_LIMIT:
@@ -160,7 +157,8 @@ class Controller:
                 continue
             backoff.reset()
             failing = ""
-            self.judge_watches(missed if self._synced.is_set() else [], time.monotonic())
+            if missed and self._synced.is_set():
+                logger.info("a list told %d changes before the watches did", len(missed))
             if self._leads():
                 self._queue_all()
             self._synced.set()
@@ -168,18 +166,6 @@ class Controller:
             await self._retain()
             # Lists of many objects cost more than what watches may have missed is worth.
             await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))
-
-    def judge_watches(self, missed: Sequence[ObjectKey], now: float) -> None:
-        """Take what a complete list told at `now`, in monotonic seconds, and the watches had not."""
-        # One object may be listed before its event arrives; a watch that is dead misses more every time. The next
-        # list says which it was, and of many objects it comes late: until then nothing is known to be wrong.
-        if not missed:
-            self._lagging_since = 0.0
-        elif not self._lagging_since:
-            self._lagging_since = now
-        self._watches_stopped = bool(missed) and now - self._lagging_since > STALE
-        if missed:
-            logger.info("a list told %d changes before the watches did", len(missed))
 
     async def _tick(self) -> None:
         while True:
