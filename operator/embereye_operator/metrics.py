@@ -1,5 +1,6 @@
 """The operator's pages: /healthz for the kubelet, /metrics for Prometheus."""
 
+import time
 from collections.abc import Iterable, Iterator
 
 from aiohttp import web
@@ -46,20 +47,24 @@ class OperatorMetrics(Collector):
         passes = CounterMetricFamily("embereye_operator_passes", "Reconcile passes.", labels=labels)
         failures = CounterMetricFamily("embereye_operator_failures", "Passes that failed.", labels=labels)
         seconds = CounterMetricFamily("embereye_operator_pass_seconds", "Time spent in passes.", labels=labels)
-        for (resource, namespace, fleet), record in self._controller.known().items():
-            if not record.latest:
-                continue  # unknown is not 0: an autoscaler would take shards away
+        now, known = time.monotonic(), self._controller.known()
+        for (resource, namespace, fleet), record in known.items():
             values = [namespace, FLEET_TYPES[resource].kind, fleet]
-            for name, (_, attribute) in gauges.items():
-                families[name].add_sample(
-                    name, dict(zip(labels, values, strict=True)), getattr(record.status, attribute)
-                )
-            if record.status.load:
-                utilization.add_metric(values, record.status.load.utilization)
-            declared.add_metric(values, record.status.devices.declared)
-            covered.add_metric(values, record.status.devices.covered)
+            current = record.is_current(now, len(known))
+            # Unknown is not 0: an autoscaler would take shards away.
+            if current:
+                for name, (_, attribute) in gauges.items():
+                    families[name].add_sample(
+                        name, dict(zip(labels, values, strict=True)), getattr(record.status, attribute)
+                    )
+                if record.status.load:
+                    utilization.add_metric(values, record.status.load.utilization)
+                declared.add_metric(values, record.status.devices.declared)
+                covered.add_metric(values, record.status.devices.covered)
+            # A condition that cannot be believed is not true; whoever relies on it has to hear of it.
             for entry in record.status.conditions:
-                condition.add_metric([*values, entry.type], float(entry.status == "True"))
+                true = entry.status == "True" if current or entry.type == "Degraded" else False
+                condition.add_metric([*values, entry.type], float(true))
             passes.add_metric(values, record.passes)
             failures.add_metric(values, record.failures)
             seconds.add_metric(values, record.seconds)

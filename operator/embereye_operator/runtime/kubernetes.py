@@ -22,14 +22,14 @@ from embereye_operator.manifests import (
     fleet_label,
     peer_address,
 )
-from embereye_operator.model import API_VERSION, FLEET_TYPES, Fleet
+from embereye_operator.model import API_VERSION, FLEET_TYPES, Fleet, FleetReference
 from embereye_operator.runtime import NotLeadingError, RefusedError
 from embereye_operator.runtime.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
 from embereye_operator.runtime.device_lists import DeviceLists
+from embereye_operator.runtime.events import EventWriter
 from embereye_operator.runtime.links import Hub, Shards
 from embereye_operator.runtime.resources import (
     CHILDREN,
-    EVENTS,
     FLEETS,
     NODES,
     OPTIONAL,
@@ -38,11 +38,11 @@ from embereye_operator.runtime.resources import (
     api_version,
 )
 from embereye_operator.schema import Manifest
-from embereye_operator.status import timestamp
 from embereye_operator.watch_lag import WatchLag
 
 logger = logging.getLogger(__name__)
 CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it
+FLUSH_SECONDS = 1.0  # for events that are due when the operator ends
 ALL_NAMESPACES = "*"
 
 
@@ -74,10 +74,12 @@ class KubernetesRuntime:
         self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
         self._displaced: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}  # namespace, label → shards
         self._lists = DeviceLists()
+        self._events = EventWriter(client)
         self._filled = False  # whether everything was listed once
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Write the events that are due, within a moment, and close all connections."""
+        await self._events.flush(FLUSH_SECONDS)
         await self._shards.close()
         await self._hub.close()
         await self._client.close()
@@ -241,9 +243,10 @@ class KubernetesRuntime:
                 stored = await self._patch({**manifest, **surplus}, PatchType.MERGE)
         except ApiError as error:
             # 409: somebody was faster; 404: the namespace is going; 429, 5xx: not now.
+            what = " ".join(key_of(manifest))
             if error.status.code in {400, 403, 422}:
-                what = " ".join(key_of(manifest))
                 raise RefusedError(f"{what} is refused: {error.status.message}") from error
+            error.add_note(f"{what} is not written")
             raise
         self.cache.put(stored)
 
@@ -320,7 +323,7 @@ class KubernetesRuntime:
         """See Runtime."""
         return kind in self._offered
 
-    async def write_status(self, fleet: Fleet, status: Manifest) -> None:
+    async def write_status(self, fleet: Fleet | FleetReference, status: Manifest) -> None:
         """See Runtime."""
         self._fence()
         body = {
@@ -336,31 +339,15 @@ class KubernetesRuntime:
         )  # fmt: skip
         self.cache.put(stored)
 
-    async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """See Runtime. An event that cannot be told is only logged: the condition says the same."""
-        now = timestamp(time.time_ns())
-        body: Any = {
-            "metadata": {"generateName": f"{fleet.name}-{fleet.kind}-", "namespace": fleet.namespace},
-            "involvedObject": {
-                "apiVersion": API_VERSION,
-                "kind": fleet.type.resource,
-                "name": fleet.name,
-                "namespace": fleet.namespace,
-                "uid": fleet.uid,
-            },
-            "type": type_,
-            "reason": reason,
-            "message": message[:1000],
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-            "source": {"component": MANAGED_BY},
-            "reportingComponent": MANAGED_BY,
-        }
-        try:
-            await self._client.create(EVENTS.from_dict(body))
-        except ApiError as error:
-            logger.warning("no event for %s: %s", fleet.key, error.status.message)
+    async def event(
+        self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """See Runtime."""
+        self._events.tell(fleet, type_, reason, message)
+
+    async def write_events(self) -> None:
+        """Write what people are to be told, until cancelled."""
+        await self._events.run()
 
     # --- shards and hub ---
 
