@@ -321,6 +321,11 @@ class Controller:
     def _fleets(self) -> list[ObjectKey]:
         return [key for key in self._runtime.cache.objects if key[0] in FLEET_TYPES]
 
+    @property
+    def writes(self) -> Mapping[tuple[str, bool], int]:
+        """Patches so far, by kind and whether they changed anything."""
+        return self._runtime.writes
+
     def known(self) -> Mapping[ObjectKey, FleetRecord]:
         """Fleets and what is remembered of them."""
         return self.records

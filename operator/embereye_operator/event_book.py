@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-REPEAT = 60.0  # seconds between two updates of one entry's count
+REPEAT = 30.0  # seconds between two updates of one entry's count
 BURST = 10  # entries of one subject that are told at once
 REFILL = 30.0  # seconds until a subject may have another one told
 KEPT = 500  # entries that have been told and are kept to count on; older ones begin anew

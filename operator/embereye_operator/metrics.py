@@ -68,6 +68,12 @@ class OperatorMetrics(Collector):
             passes.add_metric(values, record.passes)
             failures.add_metric(values, record.failures)
             seconds.add_metric(values, record.seconds)
+        writes = CounterMetricFamily(
+            "embereye_operator_writes", "Patches of objects, and whether they changed any.", labels=["kind", "changed"]
+        )
+        for (kind, changed), count in self._controller.writes.items():
+            writes.add_metric([kind, str(changed).lower()], count)
+        yield writes
         yield from families.values()
         yield from (declared, covered, utilization, condition, passes, failures, seconds)
 

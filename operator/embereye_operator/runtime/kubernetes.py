@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -63,6 +63,7 @@ class KubernetesRuntime:
         `leads` is asked before every write: one that was decided on while leading must not come after.
         """
         self.cache = Cache()
+        self.writes: Counter[tuple[str, bool]] = Counter()  # kind, whether it changed anything → patches
         self.lag = WatchLag()
         self._client = client
         self._namespace = namespace
@@ -264,7 +265,13 @@ class KubernetesRuntime:
             force=True,
             field_manager=MANAGED_BY,
         )
+        self._count_write({**stored, "kind": manifest["kind"]})
         return stored
+
+    def _count_write(self, stored: Manifest) -> None:
+        # The server gives no new version to what is as it was.
+        known = self.cache.objects.get(key_of(stored))
+        self.writes[stored["kind"], known is None or known.version != version_of(stored)] += 1
 
     async def delete(self, manifest: Manifest) -> None:
         """See Runtime."""
@@ -337,6 +344,7 @@ class KubernetesRuntime:
             FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
             force=True, field_manager=MANAGED_BY,
         )  # fmt: skip
+        self._count_write(stored)
         self.cache.put(stored)
 
     async def event(
