@@ -367,12 +367,17 @@ class _Pass:
         if fenced and observed is not None and (version := self.versions.get(identity(manifest))):
             # Whoever decided on an older record than there is must read again: the API server refuses this then.
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
+        if refusal := self.memory.refusal(identity(manifest), self.fleet.generation, self.now):
+            self.problems["ApplyRefused"] = refusal
+            return False
         try:
             await self.runtime.apply(manifest)
         except RefusedError as error:
             self.problems["ApplyRefused"] = str(error)
+            self.memory.refuses(identity(manifest), str(error), self.fleet.generation, self.now)
             await self.runtime.event(self.fleet, "Warning", "ApplyRefused", str(error))
             return False
+        self.memory.refused.pop(identity(manifest), None)
         self.actions.append(f"apply {' '.join(identity(manifest))}")
         return True
 
