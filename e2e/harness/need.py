@@ -108,7 +108,7 @@ CAPTURE = Need(
     f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS, ROOT)}",
     _recordings("capture.bin", "temperatures.npy"),
 )
-NEEDS = (API_SERVER, CONTROLLER_MANAGER, KUBECTL, HELM, OPENSSL, FFMPEG, GSTREAMER, RTSP_SERVER, CLUSTER, PARQUET, CAPTURE)
+NEEDS = tuple(value for value in list(globals().values()) if isinstance(value, Need))
 
 
 def summary(reasons: Iterable[str], needs: Iterable[Need] = NEEDS) -> str:
