@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import subprocess
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from harness.need import RTSP_SERVER, SYSTEM_PYTHON
 
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.dials import DialLimiter
@@ -18,20 +18,11 @@ from embereye.wire.jpeg.header import read_header
 
 from ..conftest import eventually
 
-PYTHON = "/usr/bin/python3"
 SERVER = Path(__file__).with_name("gst_rtsp_server.py")
 BARS = [(240, 240, 240), (8, 240, 240), (240, 240, 8), (8, 240, 8)]  # BGR of the first test bars
 
 
-def missing():
-    check = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
-    with contextlib.suppress(OSError):
-        if subprocess.run([PYTHON, "-c", check], capture_output=True, check=False).returncode == 0:
-            return ""
-    return "gst-rtsp-server or its bindings for Python are not installed"
-
-
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+pytestmark = pytest.mark.needs(RTSP_SERVER)
 
 
 class Address(str):
@@ -48,7 +39,7 @@ class Address(str):
 @contextlib.asynccontextmanager
 async def serving(*arguments):
     server = await asyncio.create_subprocess_exec(
-        PYTHON, str(SERVER), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        SYSTEM_PYTHON, str(SERVER), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     try:
         address = f"127.0.0.1:{(await asyncio.wait_for(server.stdout.readline(), 20)).decode().strip()}"
@@ -142,7 +133,7 @@ async def test_h264_and_h265_are_decoded_by_the_player(path, guard):
     async with serving(*guard) as address:
         frames, _, reason = await play(address, path, *guard, pictures=3)
     if "404" in reason or "503" in reason:
-        pytest.skip(f"GStreamer has no encoder for {path}")
+        pytest.skip(f"needs a GStreamer encoder for {path}: `make peers` installs it")
     assert not reason
     assert is_test_picture(frames[-1][0])
 
