@@ -145,7 +145,7 @@ async def test_a_camera_that_sends_packets_no_picture_can_be_made_of_disturbs_no
         before = resident_kb()
         await watched(shard, abuse, f"rtp://127.0.0.1:{port}")
         bad = shard._cameras["bad"]
-        await eventually(lambda: bad.state.startswith(("no picture", "streaming")))
+        await eventually(lambda: bad.status.source_state.startswith(("no picture", "streaming")))
     assert bad.arrivals.mailbox.ledger.analysed == 0
     assert bad.arrivals.mailbox.ledger.offered == bad.arrivals.mailbox.ledger.rejected["truncated"]
     assert not status_of(shard, "bad").covered
