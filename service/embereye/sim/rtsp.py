@@ -11,7 +11,7 @@ from collections.abc import Callable
 from embereye.process.lifecycle import Tasks, UserError, first_of
 from embereye.sim.films import Cameras
 from embereye.sim.rtp import stream_pictures
-from embereye.wire.rtp.depacketize import PAYLOAD_TYPE
+from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
 from embereye.wire.rtsp.messages import Message, RtspError, RtspParser, interleaved
 
 logger = logging.getLogger(__name__)
