@@ -28,9 +28,9 @@ from embereye.camera.sources.push.service import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
-from embereye.process.beat import beat
+from embereye.process.aligned_sleep import aligned_sleep
 from embereye.process.grpc_server import Service
-from embereye.process.memory import settle
+from embereye.process.heap import freeze_heap
 from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
 from embereye.shard.meter import Meter
@@ -82,7 +82,7 @@ class CameraShard:
 
     async def start(self, context: ShardContext) -> None:
         """Start the decode pool and the tick."""
-        settle()
+        freeze_heap()
         cv2.setNumThreads(1)  # our processes are the parallelism; OpenCV's own threads would fight with them
         self._context = context
         await self._decoders.start()
@@ -238,7 +238,7 @@ class CameraShard:
                     cpu=time.process_time() + self._decoders.cpu_seconds,
                 )
             ticks += 1
-            await beat(TICK)
+            await aligned_sleep(TICK)
 
     def _admit(self, now: int) -> None:
         demands = [Demand(name, camera.least_rate, camera.cost_seconds) for name, camera in self._cameras.items()]

@@ -10,9 +10,9 @@ import pytest
 
 from embereye.detect.thermal.mlx90640 import Calibration
 from embereye.process.lifecycle import UserError
-from embereye.sensor import inspect
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.wire.device.lines import Eeprom, FrameWords, SensorReading, SerialNumber, encode
+from embereye_cli import inspect_capture as inspect
 
 DATA = Path(__file__).parents[3] / ".." / "shared" / "data" / "device"
 

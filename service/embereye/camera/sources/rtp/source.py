@@ -8,7 +8,7 @@ from embereye.camera.sources.declared import Declared
 from embereye.camera.sources.poller import Intake
 from embereye.camera.sources.rtp.datagrams import WANTED_BUFFER, Datagrams, dropped, granted_buffer, open_port
 from embereye.camera.sources.source import Offer, Tell
-from embereye.process.beat import beat
+from embereye.process.aligned_sleep import aligned_sleep
 from embereye.wire.rtp.depacketize import DEADLINE_NS, PAYLOAD_TYPE, Depacketizer, Picture
 from embereye.wire.rtp.packet import CaptureClock
 
@@ -142,7 +142,7 @@ class RtpSource:
         stream.say(f"waiting for packets on port {self._what.port}")
         with Datagrams(receiver, stream, self._intake):
             while True:
-                await beat(LOOK_SECONDS)
+                await aligned_sleep(LOOK_SECONDS)
                 if stream.packets_ns:
                     stream.look(silent, lambda: dropped(receiver))
 

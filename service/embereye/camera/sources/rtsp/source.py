@@ -21,7 +21,7 @@ from embereye.camera.sources.rtp.datagrams import Datagrams, dropped, open_port
 from embereye.camera.sources.rtp.source import LOOK_SECONDS, PictureStream
 from embereye.camera.sources.source import Offer, Tell, rest
 from embereye.camera.sources.video.source import VideoSource
-from embereye.process.beat import beat
+from embereye.process.aligned_sleep import aligned_sleep
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.rtp.depacketize import DEADLINE_NS
 from embereye.wire.rtp.packet import parse_rtcp, receiver_report
@@ -381,7 +381,7 @@ class _Session(asyncio.Protocol):
             self._stream.say("connected, no picture yet")
         duties = _every(REPORT_SECONDS, self._send_report), _every(self._timeout / 2, self._stay_alive)
         while not self._failure:
-            await beat(LOOK_SECONDS)
+            await aligned_sleep(LOOK_SECONDS)
             self._stream.poll()
             now = time.monotonic()
             for duty in duties:
