@@ -25,7 +25,7 @@ import numpy as np
 from embereye.process.addresses import free_ports
 from embereye.v1.shard_pb2 import Assignment, CameraSettings
 from embereye.v1.types_pb2 import Device
-from embereye.wire.rtp.depacketize import Depacketizer, Picture
+from embereye.wire.rtp.depacketize import Depacketizer, JpegFrame
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 from embereye_bench import report
 from embereye_bench.films import Films, draw, enlarge
@@ -319,7 +319,7 @@ def rtp_loss(scale: Scale) -> Result:
     usable, whole, count = 0.0, 0, 60 * scale.rounds
     for number in range(count):
         now, intact = int(number * 1e9 / 30), True
-        pictures: list[Picture] = []
+        pictures: list[JpegFrame] = []
         for packet in sender.packets_of(scans[number % len(scans)], number * 3000):
             if dice.random() < LOSS:
                 intact = False

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from embereye.camera.annotate import draw
-from embereye.camera.decode.process import Picture, decode
+from embereye.camera.decode.image import DecodedImage, decode
 from embereye.camera.recording import Settings, watch
 from embereye.camera.replay import START_NS
 from embereye.camera.sources.declared import SourceError
@@ -187,7 +187,7 @@ def _verdict(label: Label, delay: float | None) -> str:
 
 
 def _still(data: bytes, seconds: float, observation: Observation | None) -> bytes:
-    picture: Picture = cv2.resize(decode(data, 1), STILL_SIZE)  # type: ignore[assignment]
+    picture: DecodedImage = cv2.resize(decode(data, 1), STILL_SIZE)  # type: ignore[assignment]
     draw(picture, seconds, observation)
     return cv2.imencode(".jpg", picture)[1].tobytes()
 
@@ -272,7 +272,7 @@ def write_stills(path: Path, clips: list[Clip]) -> None:
         path.write_text(f"<!doctype html><meta charset=utf-8><title>Confusion</title><style>{style}</style>{body}\n")
         return
     width, height = STILL_SIZE
-    tiles: list[Picture] = []
+    tiles: list[DecodedImage] = []
     for clip in wrong:
         tile = decode(clip.still, 1)
         text = f"{clip.verdict}: {clip.file}"

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from embereye.camera.annotate import Annotator
-from embereye.camera.device.camera import AVAILABLE
+from embereye.camera.device.setup import AVAILABLE
 from embereye.camera.recording import STREAM_SECONDS, Seen, Settings, watch
 from embereye.camera.replay import Replay
 from embereye.camera.sources.declared import SourceError, redact

@@ -9,7 +9,8 @@ from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
 from embereye.sim.fire import parse_fire
 from embereye.sim.sensors import SensorSpec, run_sensors
-from embereye.wire.device.lines import SerialNumber, encode
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import SerialNumber
 
 
 def parse_devices(text: str) -> list[SensorSpec]:

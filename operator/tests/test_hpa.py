@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from harness.apiserver import ApiServer, install_crds, path_of, run_api_server, wait_for
+from harness.need import CONTROLLER_MANAGER
 
 from embereye.process.addresses import free_port
 from embereye_operator.crds import build_crd
@@ -32,9 +33,8 @@ METRIC = "embereye_fleet_required_shards"
 @pytest.fixture(scope="module")
 def autoscaled() -> Iterator[ApiServer]:
     """A server whose controller manager scales."""
+    CONTROLLER_MANAGER.require()
     with run_api_server("horizontal-pod-autoscaler-controller") as running:
-        if not running.collects_garbage:
-            pytest.skip("kube-controller-manager is not there: nobody scales")
         install_crds(running, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
         yield running
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from harness.apiserver import ApiServer, path_of, wait_for
+from harness.need import CONTROLLER_MANAGER
 
 from embereye.process.addresses import free_port
 
@@ -267,9 +268,8 @@ def test_kubectl_scale_makes_shards_and_takes_them_away(cluster: ApiServer, name
     assert len(addresses) == 1, "a shard that comes back is where it was"
 
 
+@pytest.mark.needs(CONTROLLER_MANAGER)
 def test_a_deleted_fleet_takes_its_children_along(cluster: ApiServer, namespace: str, running: int) -> None:
-    if not cluster.collects_garbage:
-        pytest.skip("kube-controller-manager is not there: nobody collects garbage")
     fleet = create(cluster, sensor_fleet(namespace))
     other = create(cluster, sensor_fleet(namespace, name="other"))
     settled(cluster, namespace, names(1) | names(1, fleet="other"))

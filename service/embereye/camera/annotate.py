@@ -1,11 +1,11 @@
-"""Writes a video with what was seen drawn into it."""
+"""Writes a video with the findings drawn into it."""
 
 from pathlib import Path
 from typing import Any
 
 import cv2
 
-from embereye.camera.decode.process import Picture, decode
+from embereye.camera.decode.image import DecodedImage, decode
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
 from embereye.process.lifecycle import UserError
@@ -49,7 +49,7 @@ class Annotator:
             self._writer.release()
 
 
-def draw(picture: Picture, seconds: float, seen: Observation | None) -> None:
+def draw(picture: DecodedImage, seconds: float, seen: Observation | None) -> None:
     """Frames around what is suspected, and a line of text for each kind."""
     height, width = picture.shape[:2]
     size = max(0.35, height / 600)

@@ -1,4 +1,4 @@
-"""How long frames take from one moment to another, as one histogram for all cameras."""
+"""How long frames take from one moment to another: one histogram for all cameras of a shard."""
 
 from bisect import bisect_left
 from itertools import accumulate
@@ -7,8 +7,8 @@ BOUNDS = (0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.0175
           0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)  # fmt: skip  # seconds
 
 
-class Delays:
-    """Plain counts: a frame costs a third of a microsecond."""
+class LatencyHistogram:
+    """Plain counts: a frame costs a third of a microsecond, and none is locked."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)

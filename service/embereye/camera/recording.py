@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embereye.camera.replay import Replay
-from embereye.camera.sources.declared import SourceError, declared
-from embereye.camera.sources.dials import Dials
+from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.open import open_source
-from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.video.player import frames
 from embereye.detect.vision.observation import Observation
 from embereye.units import Box
@@ -48,8 +48,8 @@ def watch(source: str, settings: Settings, seen: Seen | None = None) -> Replay:
             seen(data, seconds, observation)
 
     path = source if Path(source).exists() else ""  # whatever its name looks like
-    if path or declared(source).kind == "file":
-        _play(path or declared(source).address, show, settings.most)
+    if path or parse_source(source).kind == "file":
+        _play(path or parse_source(source).address, show, settings.most)
     else:
         asyncio.run(_pull(source, settings.seconds, show))
     return replay
@@ -69,7 +69,7 @@ def _play(path: str, show: Callable[[bytes, float], None], most: float) -> None:
 
 
 async def _pull(source: str, seconds: float, show: Callable[[bytes, float, tuple[Box, ...]], None]) -> None:
-    stream = open_source(source, Dials(1), Intake())
+    stream = open_source(source, DialLimiter(1), SocketPoller())
     if stream is None:
         raise SourceError("frames that are pushed cannot be waited for: name a file or a URL")
     began_ns, shown = 0, 0

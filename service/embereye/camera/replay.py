@@ -1,13 +1,12 @@
-"""A recording shown to one camera as its shard would show it: what is detected, and what the zone is told."""
+"""Plays a recording to one camera as a shard would: what is detected, and which alarms its zone raises."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from embereye.camera.clips.ring import Budget
-from embereye.camera.decode.process import carry_out
-from embereye.camera.device.camera import CameraDevice
-from embereye.camera.device.signs import signs
-from embereye.camera.model.threads import Work
+from embereye.camera.decode.image import decode_frame
+from embereye.camera.device.camera import CameraDevice, ShardLinks
+from embereye.camera.device.signs import signs_of
+from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level, ZoneState
 from embereye.shard.episodes import Episodes
@@ -65,14 +64,8 @@ class Replay:
 
     def __post_init__(self) -> None:
         device = Device(id="camera", zone="recording", fps_target=self.fps_target)
-        self.camera = CameraDevice(
-            device,
-            self.settings,
-            budget=Budget(),
-            submit=self._work,
-            report=self._observe,
-            clock=lambda: self._now_ns,
-        )
+        links = ShardLinks(submit=self._run_turn, report=self._observe, clock=lambda: self._now_ns)
+        self.camera = CameraDevice(device, self.settings, links)
         self._episodes = Episodes(FLEET)
         self._zone = ZoneMachine("default", "recording")
         self._by_episode: dict[str, Detection] = {}
@@ -86,33 +79,36 @@ class Replay:
         """Show one compressed frame, taken `seconds` after the first; what is seen now, None while nothing was."""
         self.seconds = seconds
         self.frames += 1
-        self.camera.offer(data, self._now_ns, lost)
+        self.camera.offer_frame(data, self._now_ns, lost)
         reason = self.camera.reason(self._now_ns)
         if reason and not self._faulty:
             self.faults.append(Fault(seconds, reason))
         self._faulty = bool(reason)
-        return self.camera.observation
+        return self.camera.analyser.observation
 
-    def _work(self, camera: CameraDevice) -> None:
+    def _run_turn(self, camera: CameraDevice) -> None:
+        """Do at once what the pool and its processes do in a shard."""
         frame = camera.next_frame()
         assert frame
-        work = Work(frame, waited=0.0, began=self.seconds)
+        turn = Turn(frame, waited=0.0, began=self.seconds)
         try:
-            order, header = camera.order(frame), frame.header
-            work.result = carry_out(order, frame.data, header.width, header.height) if order else camera.work(frame)
+            if order := camera.decode_order(frame):
+                turn.result = decode_frame(order, frame.data, frame.header.width, frame.header.height)
+            else:
+                turn.result = camera.analyse_on_thread(frame)
         except Exception as error:
-            work.result = error
-        camera.done(work)
+            turn.result = error
+        camera.finish_turn(turn)
 
     def _observe(self, camera: CameraDevice, seen: Observation) -> None:
-        for finding, sign in zip(seen.findings, signs(camera, seen), strict=True):
+        for finding, sign in zip(seen.findings, signs_of(camera, seen), strict=True):
             item = self._episodes.observe(sign, self._now_ns)
             if item is None:
                 continue
-            self._note(item, finding.box)
-            self._tell(self._zone.evidence(item, self._now_ns), item)
+            self._note_detection(item, finding.box)
+            self._note_alarms(self._zone.evidence(item, self._now_ns), item)
 
-    def _note(self, item: EvidenceItem, box: Box | None) -> None:
+    def _note_detection(self, item: EvidenceItem, box: Box | None) -> None:
         known = self._by_episode.get(item.episode)
         if known is None:
             start = (item.since_ns - START_NS) / SECOND
@@ -122,7 +118,7 @@ class Replay:
         elif (item.level, item.score) > (known.level, known.score):
             known.level, known.score, known.box, known.why = Level(item.level), item.score, box, list(item.why)
 
-    def _tell(self, events: Iterable[AlarmEvent], item: EvidenceItem) -> None:
+    def _note_alarms(self, events: Iterable[AlarmEvent], item: EvidenceItem) -> None:
         for event in events:
             raised = event.type == AlarmEvent.TYPE_STATE and ZoneState(event.state) is ZoneState.ALARM
             joined = event.type == AlarmEvent.TYPE_EVIDENCE and ZoneState(event.state) is ZoneState.ALARM

@@ -22,7 +22,7 @@ RETRY_SECONDS = 0.25  # until a shard that does not own the devices yet is asked
 MAX_RETRY_SECONDS = 2.0
 
 
-class Departures:
+class Handoffs:
     """The devices that are on their way, and those that have gone.
 
     `request(devices)` says up to where their readings were taken; `gone(devices)` is called once another shard goes on.
@@ -63,24 +63,24 @@ class Departures:
             task = self._tasks.get(target)
             if task is None or task.done():
                 self._tasks[target] = asyncio.get_running_loop().create_task(
-                    self._tell(target), name=f"take-over-{target}"
+                    self._offer(target), name=f"take-over-{target}"
                 )
 
     def gone(self, device: str) -> bool:
         """Whether nothing is to be taken of it here."""
         return device in self._gone
 
-    def leave(self, devices: Collection[str]) -> None:
+    def let_go(self, devices: Collection[str]) -> None:
         """Take nothing more of `devices`, whatever another shard says."""
         self._gone.update(devices)
         self._waiting.difference_update(devices)
 
-    async def settle(self, devices: Iterable[str]) -> None:
+    async def wait_until_answered(self, devices: Iterable[str]) -> None:
         """Wait while another shard is being told of any of `devices`: what it is told must stay true."""
         for event in [self._asking[device] for device in devices if device in self._asking]:
             await event.wait()
 
-    async def settle_all(self, devices: Collection[str], timeout: float) -> None:
+    async def wait_until_gone(self, devices: Collection[str], timeout: float) -> None:
         """Wait until none of `devices` is on its way any more, at most `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
@@ -94,7 +94,7 @@ class Departures:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._answered(list(self._asking))
 
-    async def _tell(self, target: str) -> None:
+    async def _offer(self, target: str) -> None:
         link = channel(target)
         pause = RETRY_SECONDS
         told = ""

@@ -9,19 +9,19 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Relay
-from embereye.sensor.tick import Intake
+from embereye.sensor.tick import TickBatcher
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Commands, Peer
-from embereye.wire.device.lines import (
-    MAX_LINE,
+from embereye.wire.device.commands import CommandParser
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import (
     RAM_WORDS,
-    CommandParser,
-    DeviceParser,
     Eeprom,
     FrameWords,
     Garbage,
@@ -30,17 +30,16 @@ from embereye.wire.device.lines import (
     PassedOn,
     SensorReading,
     SerialNumber,
-    encode,
-    parse_line,
 )
-from embereye.wire.device.rows import Shape, shape_of
+from embereye.wire.device.reader import LineReader, Rows
+from embereye.wire.device.rows import Shape
 
 logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 20_000  # a process has 1,048,576 file descriptors at best; a building has fewer devices
 OUTGOING_LIMIT = 4096  # bytes a device may leave unread before it is sent no more words
-CALIBRATION_RETRY_NS = 5_000_000_000  # nanoseconds between two requests for the calibration
-LOOK_BYTES = 16 * 1024  # waiting bytes up to which each line is looked at for what must not wait
-LOOK_LINES = 64  # in one read
+CALIBRATION_RETRY_NS = 5 * SECOND  # between two requests for the calibration
+AHEAD_BYTES = 16 * 1024  # waiting bytes up to which lines are parsed ahead of the tick: one of them may not wait for it
+AHEAD_LINES = 64  # in one read, likewise
 HURRY_SECONDS = 0.02  # between two early ticks for the same session
 # What may wait in one session. The kernel keeps as much again: more would only make the device's data older.
 WAITING_LIMIT = 64 * 1024
@@ -51,12 +50,7 @@ CROWDED_LIMIT = 2048
 SUPERSEDED = "a newer connection speaks for it"
 NAN = float("nan")
 
-NOTHING = b"\xff\xff"  # no line starts like this
-
-
-def _never(text: bytes, start: int, now_ns: int) -> bool:
-    """Take no reading."""
-    return False
+Measured = SensorReading | Rows | FrameWords | Eeprom
 
 
 class Owner(Protocol):
@@ -66,7 +60,7 @@ class Owner(Protocol):
     garbage: Counter[str]  # lines that were no message, by reason
     relayed: int  # messages passed on to the shard that owns their device
     relay_dropped: int
-    intake: Intake
+    batcher: TickBatcher
 
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
@@ -126,51 +120,41 @@ class TextSession(asyncio.Protocol):
 
     __slots__ = (
         "_asked_ns",
-        "_chunks",
-        "_devices",
+        "_device",
         "_hurried_at",
         "_identity",
-        "_left",
         "_owner",
-        "_parser",
         "_passed_on",
         "_paused",
-        "_prefix",
         "_relays",
         "_sessions",
         "_shape",
-        "_speaks_for",
-        "_take_single",
+        "_spoken_for",
         "_transport",
         "number",
         "queued",
-        "waiting",
+        "reader",
     )  # fmt: skip
 
     def __init__(self, owner: Owner, sessions: Sessions, number: int) -> None:
         self.number = number  # when the device connected, nanoseconds since the Unix epoch: one connection, one number
         self.queued = False
-        self.waiting = 0  # bytes in _chunks
+        self.reader = LineReader()
         self._owner = owner
         self._sessions = sessions
-        self._parser: DeviceParser | None = None  # made when it is needed
         self._transport: asyncio.Transport | None = None
         self._identity = ""
         self._passed_on: PassedOn | None = None  # the other end is a shard
-        self._relays: dict[tuple[str, bool], Relay] | None = None  # by address, and whether we take it, too
+        self._relays: dict[tuple[str, bool], Relay] | None = None  # by address, and whether we analyse the lines, too
         self._asked_ns = 0  # when the calibration was last asked for
-        self._chunks: list[bytes] = []
-        self._left = b""  # the start of a line
         self._paused = False
         self._hurried_at = 0.0  # event loop time
-        self._devices: set[SensorDevice] | None = None  # that it has spoken for
-        self._shape: Shape | None = None  # of its usual lines
-        self._prefix = NOTHING  # what they start with
-        self._speaks_for: SensorDevice | None = None  # whose they are
-        self._take_single = _never  # of that device
+        self._spoken_for: set[SensorDevice] | None = None
+        self._shape: Shape | None = None  # of its regular lines, once they are known to be those of `_device`
+        self._device: SensorDevice | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet the device with the word that makes it stream."""
+        """Greet the device with the command that makes it stream."""
         self._transport = cast("asyncio.Transport", transport)
         if not self._sessions.opened(self):
             self._transport.abort()
@@ -182,118 +166,90 @@ class TextSession(asyncio.Protocol):
         self.command(self._owner.commands.start)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take what was still waiting, then forget the session."""
+        """Analyse what was still waiting, then forget the session."""
         if self.queued:
-            self._owner.intake.hurry(self)
-            self._owner.intake.flush()
+            self._owner.batcher.hurry(self)
+            self._owner.batcher.flush()
         self._sessions.closed(self)
-        for device in self._devices or ():
-            if device.speaker is self:
-                device.speaker = device.request = None
+        for device in self._spoken_for or ():
+            if device.arrivals.speaker is self:
+                device.arrivals.speaker = None
         for relay in (self._relays or {}).values():
             relay.close()
         self._relays = None
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived; nothing a device sends may end the shard."""
-        if data.startswith(self._prefix) and not self._chunks and not self._left:
-            take = self._take_single  # called as a method it would be looked up the slow way
-            if take(data, len(self._prefix), time.time_ns()):
-                return
-        self._chunks.append(data)
-        self.waiting += len(data)
-        intake = self._owner.intake
-        intake.add(self, len(data))
-        if self.waiting > WAITING_LIMIT or (intake.waiting > TOTAL_LIMIT and self.waiting > CROWDED_LIMIT):
+        """Count a quiet line at once, keep everything else for the tick; nothing a device sends may end the shard."""
+        device = self._device
+        if device is None:
+            self.reader.receive(data)
+        elif (line := self.reader.receive(data, device.readings.quiet_line)) is not None:
+            device.arrivals.count_quiet_line(line, time.time_ns())
+            return
+        waiting, batcher = self.reader.waiting, self._owner.batcher
+        batcher.add(self, len(data))
+        if waiting > WAITING_LIMIT or (batcher.waiting > TOTAL_LIMIT and waiting > CROWDED_LIMIT):
             self._pause()
-        elif self.waiting <= LOOK_BYTES and b"!" in data and self._urgent(data):
-            intake.hurry(self)
+        elif waiting <= AHEAD_BYTES and b"!" in data and self._urgent(data.count(b"!")):
+            batcher.hurry(self)
 
     def _pause(self) -> None:
         if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._paused = True
             self._transport.pause_reading()
 
-    def _urgent(self, data: bytes) -> bool:
-        """Whether a line that ends in `data`, the latest read, may change a level."""
-        count = data.count(b"!")
-        now = asyncio.get_running_loop().time()
-        if count > LOOK_LINES or now - self._hurried_at < HURRY_SECONDS:
-            return False
-        text = b"".join((self._left, *self._chunks)) if len(self._chunks) > 1 or self._left else data
-        messages: list[Message] = []
-        for line in text.split(b"!")[-1 - count : -1]:
-            parse_line(line, messages)
-        for message in messages:
-            if isinstance(message, SensorReading | FrameWords):
-                device = self._owner.owned(message.location or self._identity)
-                if device is not None and _matters(device, message):
-                    self._hurried_at = now
-                    return True
-        return False
-
-    def collect(self) -> bytes:
-        """What is waiting, which is then no longer waiting, and go on reading."""
-        text = b"".join((self._left, *self._chunks))
-        self._chunks.clear()
-        self._left = b""
-        self.waiting = 0
+    def resume_reading(self) -> None:
+        """Read again where it was paused: what waited is being analysed."""
         if self._paused and self._transport is not None:
             self._paused = False
             if not self._transport.is_closing():
                 self._transport.resume_reading()
-        return text
 
-    def usual(self) -> tuple[SensorDevice, Shape] | None:
-        """Whose usual lines it sends, where that is known."""
-        device = self._speaks_for
-        if device is None or self._shape is None or (self._parser is not None and self._parser.skipping):
-            return None
-        return device, self._shape
+    def _urgent(self, lines: int) -> bool:
+        """Whether a line that has ended, `lines` of them with the latest read, may change a level."""
+        now = asyncio.get_running_loop().time()
+        if lines > AHEAD_LINES or now - self._hurried_at < HURRY_SECONDS:
+            return False
+        for message in self.reader.parse_ahead():
+            if isinstance(message, SensorReading | FrameWords):
+                device = self._owner.owned(message.location or self._identity)
+                if device is not None and _may_change(device, message):
+                    self._hurried_at = now
+                    return True
+        return False
 
-    def keep(self, rest: bytes) -> None:
-        """Keep the start of a line for the next time."""
-        if len(rest) > MAX_LINE:
-            self.ordered(rest, time.time_ns())
-        elif not rest.isspace():
-            self._left = rest
-
-    def ordered(self, text: bytes, now_ns: int) -> None:
-        """Take `text` message by message."""
-        parser = self._parser = self._parser or DeviceParser()
-        for message in parser.feed(text):
+    def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
+        """Hand what was read of its bytes, in order, to the devices that it speaks for."""
+        for item in items:
             try:
-                self._handle(message, now_ns)
+                self._handle(item, now_ns)
             except Exception:
                 logger.exception("device %s: a message could not be handled", self._identity)
-        left = parser.take()
-        if left and not left.isspace():
-            self._left = left
-        elif not parser.skipping:
-            self._parser = None
-        self._learn(text)
+        if self._shape is not self.reader.shape:
+            self._recognise(self.reader.shape)
 
-    def _learn(self, text: bytes) -> None:
-        """Remember what the usual lines of this session look like, and whose they are."""
-        shape = shape_of(text)
+    def _recognise(self, shape: Shape | None) -> None:
+        """Remember whose regular lines come here, so that quiet ones need no tick."""
+        self.forget()
         if shape is None:
             return
-        self.forget()
         name = shape.location or self._identity
         device = self._owner.owned(name)
-        if device is None or device.speaker is not self or self._owner.peer_of(name):
+        if device is None or device.arrivals.speaker is not self or self._owner.peer_of(name):
             return  # what another shard has to hear as well goes line by line
-        if self._passed_on is None or not self._passed_on.also:
-            self._shape, self._prefix, self._speaks_for = shape, shape.prefix, device
-            if self._owner.intake.archive is None:  # what is kept has to come with a tick
-                self._take_single = device.single
+        if self._passed_on is not None and self._passed_on.also:
+            return  # as does what the relaying shard counts as well
+        self._shape = shape
+        if self._owner.batcher.archive is None:  # what is archived has to come with a tick
+            self._device = device
+            self.reader.expect(shape.prefix)
 
     def forget(self) -> None:
         """Forget whose lines come here: it may have changed."""
-        self._shape, self._prefix, self._speaks_for, self._take_single = None, NOTHING, None, _never
+        self._shape = self._device = None
 
     def command(self, word: str) -> None:
-        """Send a bare word, unless the device reads none."""
+        """Send a bare command, unless the device reads none."""
         transport = self._transport
         if not word or transport is None or transport.is_closing():
             return
@@ -305,74 +261,83 @@ class TextSession(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _handle(self, message: Message, now: int) -> None:
-        match message:
+    def _handle(self, item: Message | Rows, now_ns: int) -> None:
+        match item:
             case SerialNumber(device) | LocationId(device):
                 self._identity = device
                 self.forget()
             case PassedOn():
-                self._passed_on = message
-                self.number = message.since_ns or self.number
+                self._passed_on = item
+                self.number = item.since_ns or self.number
                 self.forget()
             case Garbage(reason=reason):
                 self._owner.garbage[reason] += 1
                 if (sender := self._owner.owned(self._identity)) is not None:
-                    sender.refuse(reason)
+                    sender.arrivals.refuse(reason)
             case Eeprom(name):
-                self._route(name or self._identity, message, now)
-            case SensorReading(location) | FrameWords(location):
-                self._route(location or self._identity, message, now)
+                self._route(name or self._identity, item, now_ns)
+            case SensorReading(location) | FrameWords(location) | Rows(location):
+                self._route(location or self._identity, item, now_ns)
 
-    def _route(self, name: str, message: SensorReading | FrameWords | Eeprom, now: int) -> None:
+    def _route(self, name: str, item: Measured, now_ns: int) -> None:
         device = self._owner.owned(name)
         if peer := self._owner.peer_of(name):
             # Another shard's; or ours until that one covers it, for which it has to hear the device.
-            self._relay(peer, name, message, also=device is not None)
+            self._relay(peer, name, item, also=device is not None)
             if device is None:
                 return
         if device is None:
-            device = self._owner.undeclared(name, now)
+            device = self._owner.undeclared(name, now_ns)
             if device is None:
                 return
+        arrivals, count = device.arrivals, len(item.values) if isinstance(item, Rows) else 1
         if self._passed_on is not None and self._passed_on.also:
-            device.ledger.shared += 1
-        if device.speaker is not self and not self._speak_for(device):
+            arrivals.ledger.shared += count
+        if arrivals.speaker is not self and not self._speak_for(device, count):
             return
-        intake = self._owner.intake
-        match message:
-            case SensorReading():
-                intake.add_reading(device, _row(message))
-            case FrameWords(words=words):
-                intake.add_frame(device, words, now)
-                if device.calibration is None and len(words) == RAM_WORDS * 2:
-                    device.wants_calibration = True
-            case Eeprom(words=words):
-                intake.settle(now)  # the frames before it were measured under the calibration before it
-                intake.calibrate(device, words, now)
-        if device.wants_calibration and now - self._asked_ns > CALIBRATION_RETRY_NS:
-            self._asked_ns = now
+        self._batch(device, item, now_ns)
+        if device.frames.wants_calibration and now_ns - self._asked_ns > CALIBRATION_RETRY_NS:
+            self._asked_ns = now_ns
             self.command(self._owner.commands.calibration)
 
-    def _speak_for(self, device: SensorDevice) -> bool:
-        """Become the one who speaks for `device`; False where a newer connection already does."""
-        other = device.speaker
+    def _batch(self, device: SensorDevice, item: Measured, now_ns: int) -> None:
+        """Have `item` analysed with the other ones of the tick."""
+        batcher = self._owner.batcher
+        match item:
+            case Rows(values=values):
+                batcher.add_rows(device, values)
+            case SensorReading():
+                batcher.add_reading(device, _row(item))
+            case FrameWords(words=words):
+                batcher.add_frame(device, words, now_ns)
+                if device.frames.calibration is None and len(words) == RAM_WORDS * 2:
+                    device.frames.wants_calibration = True
+            case Eeprom(words=words):
+                batcher.settle(now_ns)  # the frames before it were measured under the calibration before it
+                batcher.calibrate(device, words, now_ns)
+
+    def _speak_for(self, device: SensorDevice, count: int) -> bool:
+        """Become the one who speaks for `device`; False, and `count` messages refused, where a newer one does."""
+        arrivals = device.arrivals
+        other = arrivals.speaker
         if isinstance(other, TextSession) and other.number > self.number:
-            device.refuse(SUPERSEDED)
+            arrivals.refuse(SUPERSEDED, count)
             return False
         if isinstance(other, TextSession):
             other.forget()
             if self.number != other.number:  # else the same connection of the device, passed on in another way
-                device.ledger.takeovers += 1
+                arrivals.ledger.takeovers += 1
                 logger.warning("device %s: a newer connection speaks for it now", device.spec.id)
-        device.speaker, device.request = self, self.command
-        self._devices = self._devices or set()
-        self._devices.add(device)
+        arrivals.speaker = self
+        self._spoken_for = self._spoken_for or set()
+        self._spoken_for.add(device)
         return True
 
-    def _relay(self, peer: Peer, name: str, message: SensorReading | FrameWords | Eeprom, *, also: bool) -> None:
+    def _relay(self, peer: Peer, name: str, item: Measured, *, also: bool) -> None:
+        messages = item.readings() if isinstance(item, Rows) else [item]
         if self._passed_on is not None:
             # Two shards whose assignments differ for a moment would send it to and fro.
-            self._owner.relay_dropped += 1
+            self._owner.relay_dropped += len(messages)
             return
         relays = self._relays = self._relays or {}
         relay = relays.get((peer.tcp, also))
@@ -380,10 +345,11 @@ class TextSession(asyncio.Protocol):
             if other := relays.pop((peer.tcp, not also), None):
                 other.close()
             relay = relays[peer.tcp, also] = Relay(peer.tcp, encode(PassedOn(also, self.number)), self._pass_back())
-        if relay.send(encode(_named(name, message))):
-            self._owner.relayed += 1
-        else:
-            self._owner.relay_dropped += 1
+        for message in messages:
+            if relay.send(encode(_named(name, message))):
+                self._owner.relayed += 1
+            else:
+                self._owner.relay_dropped += 1
 
     def _pass_back(self) -> Callable[[bytes], None]:
         """Passes the words of another shard on to the device."""
@@ -410,11 +376,11 @@ def _row(reading: SensorReading) -> tuple[float, float, float, float]:
     )
 
 
-def _matters(device: SensorDevice, message: SensorReading | FrameWords) -> bool:
+def _may_change(device: SensorDevice, message: SensorReading | FrameWords) -> bool:
     """Whether what `message` says may change a level."""
     if isinstance(message, SensorReading):
-        return device.outside(_row(message))
-    return device.startled(message.words)
+        return device.readings.may_change(_row(message))
+    return device.frames.startles(message.words)
 
 
 def _named(name: str, message: SensorReading | FrameWords | Eeprom) -> SensorReading | FrameWords | Eeprom:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,10 +21,12 @@ from embereye.detect.thermal.batch import temperatures
 from embereye.detect.thermal.heat import Extreme, extremes
 from embereye.detect.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
 from embereye.sensor.archive import Archive
+from embereye.sensor.device.arrivals import Row
 from embereye.sensor.device.sensor import COMPACTED, SensorDevice
 from embereye.shard.episodes import Sign
 from embereye.v1.shard_pb2 import SensorSettings
-from embereye.wire.device.rows import Shape, parse_usual
+from embereye.wire.device.messages import Message
+from embereye.wire.device.reader import LineReader, Rows, read_together
 
 logger = logging.getLogger(__name__)
 WINDOW = 0.05  # seconds, where the fleet leaves it at 0
@@ -45,22 +47,14 @@ class Source(Protocol):
     """A session with waiting bytes."""
 
     queued: bool
-    waiting: int  # bytes
+    reader: LineReader
 
-    def collect(self) -> bytes:
-        """What is waiting, which is then no longer waiting, and go on reading."""
+    def resume_reading(self) -> None:
+        """Its bytes are being analysed: there is room for more."""
         ...
 
-    def usual(self) -> tuple[SensorDevice, Shape] | None:
-        """Whose usual lines it sends, where that is known."""
-        ...
-
-    def keep(self, rest: bytes) -> None:
-        """Keep the start of a line for the next time."""
-        ...
-
-    def ordered(self, text: bytes, now_ns: int) -> None:
-        """Take `text` message by message."""
+    def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
+        """Hand what was read of its bytes to the devices that it speaks for."""
         ...
 
 
@@ -71,7 +65,7 @@ class _Frame:
     at_ns: int
 
 
-class Intake:
+class TickBatcher:
     """Queues sessions, ticks, and hands signs to `observe`."""
 
     def __init__(self, bands: BandTable, observe: Callable[[list[Sign], int], None]) -> None:
@@ -82,7 +76,8 @@ class Intake:
         self._handle: asyncio.Handle | None = None
         self._soon = False
         self._since = 0.0  # when the first of the queue was queued, monotonic seconds
-        self._rows: dict[SensorDevice, list[tuple[float, ...]]] = {}
+        self._rows: dict[SensorDevice, list[Row]] = {}  # readings that came one by one, not in `_blocks` yet
+        self._blocks: dict[SensorDevice, list[NDArray[np.float64]]] = {}  # (n, 4) each
         self._frames: list[_Frame] = []
         self._frame_cost = FRAME_COST
         self.waiting = 0  # bytes
@@ -124,7 +119,7 @@ class Intake:
         """`source` is gone, with what waited in it."""
         if source.queued:
             source.queued = False
-            self.waiting -= source.waiting
+            self.waiting -= source.reader.waiting
             self._queue.remove(source)
 
     def hurry(self, source: Source) -> None:
@@ -157,7 +152,7 @@ class Intake:
             while self._queue and size < BATCH_BYTES:
                 source = self._queue.popleft()
                 source.queued = False
-                size += source.waiting
+                size += source.reader.waiting
                 batch.append(source)
             self.waiting -= size
             self._process(batch)
@@ -165,67 +160,54 @@ class Intake:
             if self._since >= until:
                 return
 
-    def _process(self, batch: Iterable[Source]) -> None:
+    def _process(self, batch: Sequence[Source]) -> None:
         now = time.time_ns()
-        segments: list[bytes] = []
-        shapes: list[Shape] = []
-        speakers: list[tuple[Source, SensorDevice]] = []
         for source in batch:
+            source.resume_reading()
+        for source, items in zip(batch, read_together([source.reader for source in batch]), strict=True):
             try:
-                text = source.collect()
-                usual = source.usual()
-                end = text.rfind(b"!") + 1
-                if usual is None or not end:
-                    source.ordered(text, now)
-                    continue
-                source.keep(text[end:])
-                segments.append(text[:end])
-                speakers.append((source, usual[0]))
-                shapes.append(usual[1])
+                source.handle_lines(items, now)
             except Exception:
-                logger.exception("what a device sent could not be taken")
-        if segments:
-            devices: list[SensorDevice] = []
-            blocks: list[NDArray[np.float64]] = []
-            for (source, device), segment, rows in zip(speakers, segments, parse_usual(segments, shapes), strict=True):
-                if rows is not None:
-                    devices.append(device)
-                    blocks.append(rows)
-                    continue
-                try:
-                    source.ordered(segment, now)
-                except Exception:
-                    logger.exception("device %s: what it sent could not be taken", device.spec.id)
-            if blocks:
-                self._analyse(devices, blocks, now)
+                logger.exception("what a device sent could not be handled")
         self.settle(now)
 
-    def add_reading(self, device: SensorDevice, row: tuple[float, ...]) -> None:
+    def add_reading(self, device: SensorDevice, row: Row) -> None:
         """Analyse a reading with the other ones of this tick."""
         self._rows.setdefault(device, []).append(row)
 
-    def take_rows(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> None:
-        """Analyse a batch of readings (n, 4) that a gRPC sender made."""
+    def add_rows(self, device: SensorDevice, rows: NDArray[np.float64]) -> None:
+        """Analyse readings (n, 4) with the other ones of this tick."""
+        blocks = self._blocks.setdefault(device, [])
+        if earlier := self._rows.pop(device, None):
+            blocks.append(np.array(earlier, np.float64))
+        blocks.append(rows)
+
+    def analyse_rows(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> None:
+        """Analyse readings (n, 4) that came as a batch, at once."""
         self.offered += len(rows)
         self.analysed += len(rows)
         if self.archive is not None:
             self.archive.add(device.spec.id, rows, now_ns)
-        self._observe(device.readings(rows, now_ns), now_ns)
+        self._observe(device.analyse_readings(rows, now_ns), now_ns)
 
     def add_frame(self, device: SensorDevice, words: bytes, at_ns: int) -> None:
         """Analyse a frame with the other ones of this tick."""
         self._frames.append(_Frame(device, words, at_ns))
 
     def calibrate(self, device: SensorDevice, words: bytes, now_ns: int) -> None:
-        """Take a device's calibration."""
+        """Use a device's EEPROM from now on; `settle` first: the frames before it belong to the one before."""
         self.offered += 1
         self.analysed += device.calibrate(words, now_ns)
 
     def settle(self, now_ns: int) -> None:
         """Analyse the readings and frames that were added."""
-        if self._rows:
-            rows, self._rows = self._rows, {}
-            self._analyse(list(rows), [np.array(values, np.float64) for values in rows.values()], now_ns)
+        for device, rows in self._rows.items():
+            self._blocks.setdefault(device, []).append(np.array(rows, np.float64))
+        self._rows.clear()
+        if self._blocks:
+            blocks, self._blocks = self._blocks, {}
+            joined = [own[0] if len(own) == 1 else np.concatenate(own) for own in blocks.values()]
+            self._analyse(list(blocks), joined, now_ns)
         if self._frames:
             frames, self._frames = self._frames, []
             self._analyse_frames(frames)
@@ -234,24 +216,24 @@ class Intake:
         """Analyse blocks (n, 4) of readings, one for each device."""
         counts = np.array([len(block) for block in blocks])
         values = np.concatenate(blocks)
-        slots = np.repeat(np.array([device.slot for device in devices]), counts)
+        slots = np.repeat(np.array([device.readings.slot for device in devices]), counts)
         within = (values >= self._bands.low[slots]) & (values < self._bands.high[slots])
         inside = within.view(np.uint32)[:, 0] == ALL_FOUR
         ends = np.cumsum(counts)
-        calm = np.logical_and.reduceat(inside, ends - counts).tolist()
+        quiet = np.logical_and.reduceat(inside, ends - counts).tolist()
         lasts = values[ends - 1].tolist()
         self.offered += len(values)
         self.analysed += len(values)
         if self.archive is not None:
             for device, block in zip(devices, blocks, strict=True):
                 self.archive.add(device.spec.id, block, now_ns)
-        for device, block, quiet, last in zip(devices, blocks, calm, lasts, strict=True):
-            if quiet and not device.attentive:
-                device.quiet(len(block), last, now_ns)
+        for device, block, unchanged, last in zip(devices, blocks, quiet, lasts, strict=True):
+            if unchanged and not device.readings.attentive:
+                device.count_quiet_rows(len(block), last, now_ns)
                 continue
             try:
                 rows = self._bounded(device, block, now_ns)
-                self._observe(device.readings(rows, now_ns), now_ns)
+                self._observe(device.analyse_readings(rows, now_ns), now_ns)
             except Exception:
                 logger.exception("device %s: readings could not be analysed", device.spec.id)
 
@@ -261,9 +243,9 @@ class Intake:
         if surplus <= 0:
             return rows
         if self._compact:
-            self._observe(device.compact(rows[:surplus], now_ns), now_ns)
+            self._observe(device.compact_readings(rows[:surplus], now_ns), now_ns)
         else:
-            device.shed(OVERFLOW, surplus)
+            device.arrivals.shed(OVERFLOW, surplus)
         return rows[surplus:]
 
     def _analyse_frames(self, frames: list[_Frame]) -> None:
@@ -274,20 +256,20 @@ class Intake:
             by_device.setdefault(frame.device, []).append(frame)
         self._shed_frames(by_device, len(frames))
         runs = [
-            (device.calibration, _words(own), device.emissivity)
+            (device.frames.calibration, _words_of(own), device.emissivity)
             for device, own in by_device.items()
-            if device.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
+            if device.frames.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
         ]
         pictures = temperatures(runs)
         found = iter(zip(pictures, extremes(pictures), strict=True))
         for device, own in by_device.items():
-            calibrated = device.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
+            calibrated = device.frames.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
             for frame in own:
                 picture, extreme = next(found) if calibrated else self._alone(frame)
                 try:
                     if self.archive is not None:
                         self.archive.add_frame(device.spec.id, frame.words, picture, frame.at_ns)
-                    if signs := device.frame(frame.words, picture, extreme, frame.at_ns):
+                    if signs := device.analyse_frame(frame.words, picture, extreme, frame.at_ns):
                         self._observe(signs, frame.at_ns)
                 except Exception:
                     logger.exception("device %s: a frame could not be analysed", device.spec.id)
@@ -298,9 +280,9 @@ class Intake:
     @staticmethod
     def _alone(frame: _Frame) -> tuple[NDArray[np.float32] | None, Extreme | None]:
         device = frame.device
-        if device.calibration is None or len(frame.words) != FRAME_BYTES:
+        if device.frames.calibration is None or len(frame.words) != FRAME_BYTES:
             return None, None
-        celsius = device.calibration.temperatures(_words([frame]), device.emissivity)
+        celsius = device.frames.calibration.temperatures(_words_of([frame]), device.emissivity)
         return celsius[0], extremes(celsius)[0]
 
     def _shed_frames(self, by_device: dict[SensorDevice, list[_Frame]], total: int) -> None:
@@ -315,9 +297,9 @@ class Intake:
                 continue
             if self._compact:
                 own[surplus] = _hottest(own[: surplus + 1])
-                device.shed(COMPACTED, surplus)
+                device.arrivals.shed(COMPACTED, surplus)
             else:
-                device.shed(OVERFLOW, surplus)
+                device.arrivals.shed(OVERFLOW, surplus)
             del own[:surplus]
 
 
@@ -345,6 +327,6 @@ def _hottest(frames: list[_Frame]) -> _Frame:
     return _Frame(last.device, words.astype(">u2").tobytes(), last.at_ns)
 
 
-def _words(frames: list[_Frame]) -> NDArray[np.uint16]:
+def _words_of(frames: list[_Frame]) -> NDArray[np.uint16]:
     """The words (n, 834) of frames of the long form."""
     return words_of(b"".join([frame.words for frame in frames])).reshape(len(frames), FRAME_WORDS)

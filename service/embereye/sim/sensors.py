@@ -20,18 +20,9 @@ from embereye.process.lifecycle import Tasks, first_of
 from embereye.sim.fire import Fire, intensity
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.units import split_address
-from embereye.wire.device.lines import (
-    CALIBRATION,
-    REQUEST,
-    START,
-    CommandParser,
-    Eeprom,
-    FrameWords,
-    Message,
-    SensorReading,
-    SerialNumber,
-    encode,
-)
+from embereye.wire.device.commands import CALIBRATION, REQUEST, START, CommandParser
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords, Message, SensorReading, SerialNumber
 
 logger = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ import socket
 from aiohttp import web
 
 from embereye.camera.sources.credentials import VARIABLE
+from embereye.process.addresses import free_port
 from embereye.process.http_server import bound_port, serve_http
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
 from .sources.rtsp_camera import RtspCamera
-from .sources.test_rtp_source import free_port
 
 
 async def test_a_camera_that_sends_rtp_is_covered_and_its_unusable_pictures_are_counted(running):

@@ -22,11 +22,14 @@ class RecordingShard(SensorShard):
         super().__init__()
         self._file = os.open(record, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
-    def take_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
-        analysed = device.ledger.analysed
-        super().take_batches(device, batches, now_ns)
-        if (taken := device.ledger.analysed - analysed) > 0:
-            os.write(self._file, f"{device.spec.id} {device.sequence - taken + 1} {device.sequence}\n".encode())
+    def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
+        analysed = device.arrivals.ledger.analysed
+        super().analyse_batches(device, batches, now_ns)
+        if (fresh := device.arrivals.ledger.analysed - analysed) > 0:
+            os.write(
+                self._file,
+                f"{device.spec.id} {device.arrivals.sequence - fresh + 1} {device.arrivals.sequence}\n".encode(),
+            )
 
 
 def analysed(record: Path) -> dict[str, list[int]]:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from embereye.camera.clips.delivery import Delivery
 from embereye.camera.clips.recorder import Recorder
-from embereye.camera.clips.ring import Kept
+from embereye.camera.clips.ring import KeptFrame
 from embereye.hub import clips as clips_module
 from embereye.hub.api import Api
 from embereye.hub.clip_service import ClipsService
@@ -239,11 +239,13 @@ async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path:
     killed = Recorder(tmp_path / "spool", lambda: None)
     await killed.start()
     now = time.time_ns()
-    before = [Kept(now + number * SECOND // 10, JPEG, 64, 48) for number in range(10)]
+    before = [KeptFrame(now + number * SECOND // 10, JPEG, 64, 48) for number in range(10)]
     report = EvidenceItem(
         id="e1-1", episode="e1", device="gate", zone="yard", kind=Kind.FLAME, level=Level.ALARM
     )  # fmt: skip
-    killed.sign(report, before, box=None, now_ns=now, about=Clip(fleet="default/cameras/yard"), after_ns=60 * SECOND)
+    killed.record_report(
+        report, before, box=None, now_ns=now, about=Clip(fleet="default/cameras/yard"), after_ns=60 * SECOND
+    )
     await killed.run(lambda _: None)
     killed.close()  # as a kill would: the clip is not finished
 

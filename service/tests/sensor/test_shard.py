@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from harness.need import CAPTURE, RECORDINGS
 
 from embereye.detect.thermal.mlx90640 import Calibration, words_of
 from embereye.levels import Kind, Level
@@ -31,9 +32,10 @@ from embereye.v1.shard_pb2 import (
     SensorSettings,
 )
 from embereye.v1.types_pb2 import Device
-from embereye.wire.device.lines import DeviceParser, Eeprom, FrameWords, encode
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords
+from embereye.wire.device.reader import LineReader
 
-SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "device"
 SETTINGS = SensorSettings(
     deadline_ns=5_000_000_000,
     heat=HeatThresholds(pre_alarm_c=47, alarm_c=57, critical_c=90, rise_c_per_min=4, rise_allowance_c=10),
@@ -204,7 +206,7 @@ async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shar
     assert owner.status("s-01").ledger.takeovers == 0
     newer.close()
     device = owner.shard.owned("s-01")
-    await until(lambda: device and device.speaker is None)
+    await until(lambda: device and device.arrivals.speaker is None)
     older.write(line)
     await until(lambda: owner.status("s-01").ledger.analysed == 2)
     _, newest = await connect(stranger)
@@ -269,14 +271,14 @@ async def test_all_of_a_device_that_is_being_handed_over_is_passed_on_once(start
     writer.close()
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the recorded device bytes are not on this machine")
+@pytest.mark.needs(CAPTURE)
 async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> None:
     running = await start()
     running.own("1234")
     _, writer = await connect(running)
-    capture = (SHARED / "capture.bin").read_bytes()
+    capture = (RECORDINGS / "capture.bin").read_bytes()
     writer.write(capture)
-    messages = DeviceParser().feed(capture)
+    messages = LineReader().feed(capture)
     await until(lambda: running.status("1234").ledger.analysed == len(messages))
     frame = [words_of(message.words) for message in messages if isinstance(message, FrameWords)][-1]
     eeprom = next(message.words for message in messages if isinstance(message, Eeprom))

@@ -21,18 +21,9 @@ from embereye.sim.fire import Fire
 from embereye.sim.sensors import Chip, SensorSpec, SensorStats, run_sensors
 from embereye.units import split_address
 from embereye.v1.shard_pb2 import GasThresholds, HeatThresholds, PercentThresholds
-from embereye.wire.device.lines import (
-    CALIBRATION,
-    REQUEST,
-    START,
-    DeviceParser,
-    Eeprom,
-    FrameWords,
-    Garbage,
-    Message,
-    SensorReading,
-    SerialNumber,
-)
+from embereye.wire.device.commands import CALIBRATION, REQUEST, START
+from embereye.wire.device.messages import Eeprom, FrameWords, Garbage, Message, SensorReading, SerialNumber
+from embereye.wire.device.reader import LineReader
 from embereye_cli import simulate_sensors
 
 PATIENCE = 30.0  # seconds; only a broken simulator needs them
@@ -53,7 +44,7 @@ class Server:
         self.received.append(messages)
         self.writers.append(writer)
         writer.write(self.greeting.encode())
-        parser = DeviceParser()
+        parser = LineReader()
         while data := await reader.read(65536):
             messages += parser.feed(data)
             async with self.changed:

@@ -1,4 +1,4 @@
-"""The pictures of a shard's alarms: recorded, spooled, delivered; what the shard needs to know of all that."""
+"""The clips of a shard's alarms, from the ring to the hub: recorded, spooled, delivered."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import Assignment
 
 
-class Evidence:
+class ClipPipeline:
     """One per shard; `start` makes it."""
 
     def __init__(self, context: ShardContext) -> None:
@@ -27,12 +27,12 @@ class Evidence:
         self._delivery = Delivery(options.hub, self._recorder)
 
     @classmethod
-    async def start(cls, context: ShardContext) -> "Evidence":
-        """Take up what the disk holds, and begin to deliver it."""
-        evidence = cls(context)
-        await evidence._recorder.start()
-        context.tasks.start(evidence._delivery.run(), name="deliver-clips")
-        return evidence
+    async def start(cls, context: ShardContext) -> "ClipPipeline":
+        """Recover what the disk holds, and begin to deliver it."""
+        pipeline = cls(context)
+        await pipeline._recorder.start()
+        context.tasks.start(pipeline._delivery.run(), name="deliver-clips")
+        return pipeline
 
     def _wake(self) -> None:
         self._delivery.wake()
@@ -42,31 +42,31 @@ class Evidence:
         """Why clips cannot be written; empty: they can."""
         return self._recorder.failing
 
-    def sign(
+    def record_report(
         self, camera: CameraDevice, report: EvidenceItem, box: Box | None, assignment: Assignment, now_ns: int
     ) -> None:
-        """Learn of a report about `camera`."""
+        """Begin or prolong a clip for a `report` about `camera`; `box` is where its sign is seen."""
         before = camera.ring.frames()
         if camera.latest and (not before or before[-1] is not camera.latest):
             before.append(camera.latest)
         about = Clip(fleet=assignment.fleet, retention_ns=assignment.camera.evidence_retention_ns)
-        self._recorder.sign(report, before, box=box, now_ns=now_ns, about=about, after_ns=camera.evidence_ns[1])
+        self._recorder.record_report(report, before, box=box, now_ns=now_ns, about=about, after_ns=camera.clip_ns[1])
 
-    def frame(self, camera: CameraDevice, now_ns: int) -> None:
-        """Learn that a frame of `camera` was analysed."""
+    def record_frame(self, camera: CameraDevice, now_ns: int) -> None:
+        """Add the latest picture of `camera` to its open clips."""
         if camera.latest:
-            self._recorder.frame(camera.device.id, camera.latest, now_ns)
+            self._recorder.record_frame(camera.device.id, camera.latest, now_ns)
 
-    def forget(self, camera: str) -> None:
-        """The camera is another shard's now."""
-        self._recorder.forget(camera)
+    def end_clips(self, camera: str) -> None:
+        """End the clips of a camera that another shard owns now."""
+        self._recorder.end_clips(camera)
 
-    def tick(self, now_ns: int) -> None:
-        """Call it every second or so."""
-        self._recorder.tick(now_ns)
+    def end_overdue(self, now_ns: int) -> None:
+        """End clips that are over; call it every second or so."""
+        self._recorder.end_overdue(now_ns)
 
     async def drain(self, seconds: float) -> None:
-        """End every clip; give the hub `seconds` to take them. The rest waits on the disk."""
+        """End every clip and wait up to `seconds` for the hub to store them; the others wait on the disk."""
         deadline = time.monotonic() + seconds
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._recorder.flush(), seconds)
@@ -74,11 +74,11 @@ class Evidence:
             await asyncio.sleep(0.02)
 
     def close(self) -> None:
-        """Let go of the disk."""
+        """Release the thread that writes."""
         self._recorder.close()
 
     def metrics(self) -> Iterator[Metric]:
-        """Counters and gauges."""
+        """Counters and gauges, read at scrape time."""
         recorder, delivery = self._recorder, self._delivery
         for name, text, value in (
             ("clips_made", "Clips and stills recorded.", recorder.made),

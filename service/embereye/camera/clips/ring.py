@@ -1,4 +1,4 @@
-"""The last seconds of a camera, as compressed frames in memory, within a number of bytes that the cameras share."""
+"""The last seconds of a camera as compressed pictures in memory, within a budget that all cameras share."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from embereye.units import SECOND
 
 RING_BYTES = 24 * 1024 * 1024  # of all cameras of a shard: 100 cameras keep 5 s of 640x480 at 1.2 frames/s
-SPACING_NS = SECOND // 4  # between frames kept while nothing is suspected
-SPACING_MAX_NS = SECOND  # a share that is too small for even this keeps a shorter time, not fewer frames
+SPACING_NS = SECOND // 4  # between two pictures kept while nothing is suspected: people only need the gist
+SPACING_MAX_NS = SECOND  # a share too small for even this spacing keeps a shorter time, not fewer pictures
 MEAN_WEIGHT = 0.05  # of the newest frame in the mean size
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """One compressed picture."""
+class KeptFrame:
+    """One compressed picture that is kept for a clip."""
 
     time_ns: int  # of capture, nanoseconds since the Unix epoch
     jpeg: bytes
@@ -23,7 +23,7 @@ class Kept:
 
 @dataclass
 class Budget:
-    """The bytes that all rings of a shard have together."""
+    """The bytes that all rings of a shard may use together."""
 
     total: int = RING_BYTES
     used: int = 0
@@ -36,16 +36,16 @@ class Budget:
 
     @property
     def free(self) -> int:
-        """What nobody uses now: lent to cameras that suspect fire."""
+        """What no ring uses now: lent to cameras that suspect fire."""
         return max(0, self.total - self.used)
 
 
 @dataclass
 class Ring:
-    """One camera's frames. `close` gives its bytes back."""
+    """One camera's pictures. `close` gives its bytes back."""
 
     budget: Budget
-    _frames: deque[Kept] = field(default_factory=deque, init=False)
+    _frames: deque[KeptFrame] = field(default_factory=deque, init=False)
     _bytes: int = field(default=0, init=False)
     _mean: float = field(default=0.0, init=False)  # bytes of a frame
     _latest_ns: int = field(default=0, init=False)
@@ -53,7 +53,7 @@ class Ring:
     def __post_init__(self) -> None:
         self.budget.rings += 1
 
-    def add(self, frame: Kept, before_ns: int, *, suspected: bool) -> None:
+    def add(self, frame: KeptFrame, before_ns: int, *, suspected: bool) -> None:
         """Keep `frame`, unless one is kept from just before it, and let go of what is older than `before_ns`.
 
         While fire is suspected every frame is kept: what leads to an alarm is seen in full.
@@ -65,7 +65,7 @@ class Ring:
         self._latest_ns = frame.time_ns
         self._frames.append(frame)
         self._count(size)
-        # The camera's newest frame is kept in any case, and mostly besides.
+        # Less the size of the newest picture: the camera holds it in any case, mostly as a second copy.
         allowed = self.budget.share - size + (self.budget.free if suspected else 0)
         while self._frames and (self._bytes > allowed or frame.time_ns - self._frames[0].time_ns > before_ns):
             self._count(-len(self._frames.popleft().jpeg))
@@ -78,8 +78,8 @@ class Ring:
         self._bytes += size
         self.budget.used += size
 
-    def frames(self) -> list[Kept]:
-        """What is kept, oldest first."""
+    def frames(self) -> list[KeptFrame]:
+        """The pictures that are kept, oldest first."""
         return list(self._frames)
 
     def close(self) -> None:

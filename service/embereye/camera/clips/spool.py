@@ -13,7 +13,7 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
-from embereye.camera.clips.ring import Kept
+from embereye.camera.clips.ring import KeptFrame
 from embereye.process.files import sync_file, sync_folder, write_whole
 from embereye.v1.clips_pb2 import Clip
 from embereye.wire.matroska import MatroskaError, Muxer, frames
@@ -39,7 +39,7 @@ class Recording:
     frames: int = 0
     until_ns: int = 0
 
-    def append(self, frame: Kept) -> bool:
+    def append(self, frame: KeptFrame) -> bool:
         """Write `frame`; False where the clip has no room for it. A picture of another size is left out."""
         if (frame.width, frame.height) != (self.muxer.width, self.muxer.height):
             return True
@@ -75,7 +75,7 @@ class ClipSpool:
         except OSError as error:  # every clip fails then and says why, but the shard watches
             logger.warning("clips that were left in %s cannot be read: %s", folder, error.strerror)
 
-    def begin(self, about: Clip, first: Kept) -> Recording:
+    def begin(self, about: Clip, first: KeptFrame) -> Recording:
         """Begin a clip with `first`."""
         path = self._folder / f"{uuid.uuid4().hex}.part"
         about.from_ns, about.width, about.height = first.time_ns, first.width, first.height
@@ -181,7 +181,7 @@ class ClipSpool:
             whole = []
         if about is not None and whole:
             about.note = CUT
-            kept = [Kept(still.time_ns, still.jpeg, about.width, about.height) for still in whole]
+            kept = [KeptFrame(still.time_ns, still.jpeg, about.width, about.height) for still in whole]
             recording = self.begin(about, kept[0])
             try:
                 for frame in kept[1:]:

@@ -10,17 +10,20 @@ from embereye.units import Box
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.zone.sentences import quantity
 
-QUALITY = 88
+QUALITY = 88  # JPEG quality: thin text stays legible
 LINE = 22  # pixels of text at TEXT_WIDTH
 TEXT_WIDTH = 640  # pixels of picture for which LINE suits
 SMALLEST = 0.6  # of LINE, on small pictures
-TERMS = 8
+TERMS = 8  # lines of reasons at most
 LEVEL_WORDS = {Level.PRE_ALARM: "pre-alarm", Level.ALARM: "ALARM", Level.CRITICAL: "CRITICAL"}
 RED, WHITE = (0, 0, 255), (255, 255, 255)
 
 
-def annotate(jpeg: bytes, report: EvidenceItem, box: Box | None, time_ns: int) -> tuple[bytes, int, int]:
-    """(JPEG, width, height) of `jpeg` with a frame around `box` and, below it, what, where, when and why."""
+def annotate_still(jpeg: bytes, report: EvidenceItem, box: Box | None, time_ns: int) -> tuple[bytes, int, int]:
+    """`jpeg` with a frame around `box` and, below the picture, what, where, when and why: (JPEG, width, height).
+
+    ValueError where `jpeg` cannot be decoded.
+    """
     picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     if picture is None:
         raise ValueError("the frame of a still cannot be decoded")
@@ -44,7 +47,7 @@ def annotate(jpeg: bytes, report: EvidenceItem, box: Box | None, time_ns: int) -
 
 
 def caption(report: EvidenceItem, time_ns: int) -> list[str]:
-    """The lines below a still, in the characters that it can be written in."""
+    """The lines below a still, in ASCII: OpenCV's font has nothing else."""
     seconds, milliseconds = divmod(time_ns // 1_000_000, 1000)
     when = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
     level = LEVEL_WORDS.get(Level(report.level), "")

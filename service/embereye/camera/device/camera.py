@@ -1,439 +1,164 @@
-"""One camera of a shard: its mailbox, its analysis, its coverage, what people are told about it."""
+"""One camera of a shard: joins what arrives, what is analysed and what is told."""
 
-import logging
 import time
-import zlib
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 
-from embereye.camera.clips.ring import Budget, Kept, Ring
-from embereye.camera.decode.process import Decoded, Order, UndecodableError
-from embereye.camera.device.picture_analyst import Analysis, Analyst
-from embereye.camera.device.reception import Reception
-from embereye.camera.device.thermal_analyst import ThermalAnalyst
-from embereye.camera.latency import Delays
-from embereye.camera.model.host import CameraModel, ModelHost
-from embereye.camera.model.threads import Work
-from embereye.camera.scheduling.backpressure import FLUSH_NS, REJECTED_NS, Rest
-from embereye.camera.scheduling.fair_queue import least_rate
-from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
-from embereye.camera.sources.push.service import Verdict
-from embereye.detect.vision.detector import Detector
-from embereye.detect.vision.health import PictureHealth
+from embereye.camera.clips.ring import Budget, KeptFrame, Ring
+from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
+from embereye.camera.device.analyser import Analyser
+from embereye.camera.device.arrivals import Arrivals
+from embereye.camera.device.picture_analyst import AnalysedFrame
+from embereye.camera.device.status import CameraStatus
+from embereye.camera.latency import LatencyHistogram
+from embereye.camera.model.host import ModelHost
+from embereye.camera.scheduling.mailbox import Frame, Tally
+from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
-from embereye.detect.vision.persistence import merged
-from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.levels import Level
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
-from embereye.v1.types_pb2 import Device, Term
-
-logger = logging.getLogger(__name__)
+from embereye.v1.types_pb2 import Device
 
 DEADLINE_NS = 2 * SECOND  # where the assignment names none
-EVIDENCE_NS = (5 * SECOND, 10 * SECOND)  # before and after an alarm, where the assignment names none
-CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
-STILL_TOLD_NS = 1_200_000_000  # a still is told for this long: coverage is reported every second
-COST_SHARE = 0.1  # of what a frame took that goes into what the next ones are expected to take
-PROBE_NS = 10 * SECOND  # between two frames of a camera that is refused: it may have become cheaper
-RATE_FRAMES = 32  # over which the frame rate is measured
-AVAILABLE = ("flame", "heat", "motion", "smoke")  # built-in detectors of this version
-MODEL = "model"  # the fleet's own
+CLIP_NS = (5 * SECOND, 10 * SECOND)  # kept before and after an alarm, where the assignment names none
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What of an assignment a camera's detector depends on."""
+class ShardLinks:
+    """What a shard lends to each of its cameras."""
 
-    detectors: tuple[str, ...]
-    masks: bytes  # serialised, to compare
-    flame_threshold: float
-    smoke_threshold: float
-    model: bytes  # serialised, to compare; empty: none
-    heat: bytes  # thresholds and what a word is worth, serialised, to compare
-
-    @classmethod
-    def of(cls, device: Device, settings: CameraSettings) -> "Setup":
-        """The setup of `device` under `settings`; the device's own detectors come first, none at all means all."""
-        masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
-        detectors = tuple(sorted(device.detectors or {*(settings.detectors or AVAILABLE), MODEL}))
-        model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
-        heat = settings.heat.SerializeToString(deterministic=True)
-        heat += b";" + device.radiometry.SerializeToString(deterministic=True)
-        return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, model, heat)
-
-    # Asked for with every frame.
-
-    @cached_property
-    def builtin(self) -> bool:
-        """Whether any built-in detector is wanted."""
-        return any(name in AVAILABLE for name in self.detectors)
-
-    @cached_property
-    def watches_pictures(self) -> bool:
-        """Whether a built-in detector that makes something of pictures is wanted."""
-        return any(name in AVAILABLE and name != "heat" for name in self.detectors)
+    submit: Callable[["CameraDevice"], None]  # queues a camera that has a frame waiting for its turn
+    report: Callable[["CameraDevice", Observation], None]  # gets what was seen in every analysed frame
+    ring_budget: Budget = field(default_factory=Budget)
+    model_host: ModelHost | None = None
+    delays: LatencyHistogram = field(default_factory=LatencyHistogram)  # from arrival to analysis
+    ages: LatencyHistogram = field(default_factory=LatencyHistogram)  # from capture to analysis
+    clock: Callable[[], int] = time.time_ns  # nanoseconds since the Unix epoch
 
 
 class CameraDevice:
-    """Runs on the event loop, but for `work`, which runs on a thread, one frame at a time."""
+    """A `DecodedCamera`; see `embereye.camera.decode.pool`.
 
-    def __init__(
-        self,
-        device: Device,
-        settings: CameraSettings,
-        *,
-        budget: Budget,
-        submit: Callable[["CameraDevice"], None],
-        report: Callable[["CameraDevice", Observation], None],
-        host: ModelHost | None = None,
-        delays: Delays | None = None,
-        ages: Delays | None = None,
-        clock: Callable[[], int] = time.time_ns,
-    ) -> None:
+    Belongs to the event loop, but for `analyse_on_thread`, which runs on a thread, one frame at a time. A frame comes
+    in by `push_frame` or `offer_frame`, waits for its turn in the pool, and ends in `finish_turn`.
+    """
+
+    def __init__(self, device: Device, settings: CameraSettings, links: ShardLinks) -> None:
+        watch = Watch()
         self.device = device
-        self.model: CameraModel | None = None
-        self._host = host
-        self.mailbox = Mailbox()
-        self.ring = Ring(budget)
-        self.latest: Kept | None = None  # the frame that was analysed last
-        self.watch = Watch()
-        self.state = "waiting for a sender"
-        self.unopened = ""  # why the source cannot be opened at all
-        self.observation: Observation | None = None
-        self.urgent = False  # fire is suspected: flicker is told from every frame
-        self.still = b""  # JPEG
-        self.cpu_seconds = 0.0
-        self.cost_seconds = 0.0  # CPU time per frame, smoothed; 0: not known yet
-        self.refused = ""  # why this shard cannot serve it, or ""
-        self.failures = 0  # of the analysis
-        self.pushed = False
-        self.rest = Rest()
-        self._submit = submit
-        self._report = report
-        self._delays = delays or Delays()
-        self._ages = ages or Delays()
-        self._clock = clock
-        self._still_ns = 0
-        self._time_ns = 0  # of the latest frame
-        self._fault = ""  # what is wrong with the picture
-        self._health: PictureHealth
-        self._view = ("", "")
-        self._reception = Reception()
-        self._failing = ""
-        self._arrivals: deque[int] = deque(maxlen=RATE_FRAMES)
-        self._setup: Setup | None = None
-        self._heat = settings.heat
-        self._thermal: ThermalAnalyst
-        self._radiometric = False  # whether the latest frame held temperatures
-        self._analyst: Analyst
-        self.deadline_ns = DEADLINE_NS
-        self.least_rate = 0.0  # frames/s
-        self.evidence_ns = EVIDENCE_NS
+        self.arrivals = Arrivals(watch)
+        self.analyser = Analyser(links.model_host, links.clock)
+        self.status = CameraStatus(watch, self.arrivals, self.analyser)
+        self.ring = Ring(links.ring_budget)
+        self.latest: KeptFrame | None = None  # the picture of the frame that was analysed last
+        self.clip_ns = CLIP_NS  # kept before and after an alarm
+        self._watch = watch
+        self._links = links
+        self._clock = links.clock
+        self._submit = links.submit
         self.configure(device, settings)
 
     def configure(self, device: Device, settings: CameraSettings) -> None:
-        """Take new settings; the detector forgets what it saw only if what it depends on changed."""
-        self.device, self._heat = device, settings.heat
-        self.deadline_ns = settings.deadline_ns or DEADLINE_NS
-        self.least_rate = least_rate(device.fps_min, self.deadline_ns)
-        self.mailbox.pace.configure(device.fps_target, self.least_rate)
-        before, after = EVIDENCE_NS
-        self.evidence_ns = settings.evidence_before_ns or before, settings.evidence_after_ns or after
-        view = (device.source, device.view)
-        past, setup = self._setup, Setup.of(device, settings)
-        self._setup = setup
-        if past is None or view != self._view:
-            self._health, self._view = PictureHealth(), view
-            self._renew()
-        elif replace(setup, model=past.model) != past:
-            self._renew()
-        self._health.patience_ns = self.deadline_ns
-        if past is None or (setup.model, setup.masks) != (past.model, past.masks):
-            self._choose_model(settings)
+        """Apply new settings; the detectors forget what they saw only if what they depend on has changed."""
+        self.device = device
+        deadline_ns = settings.deadline_ns or DEADLINE_NS
+        before, after = CLIP_NS
+        self.clip_ns = settings.evidence_before_ns or before, settings.evidence_after_ns or after
+        self.arrivals.configure(target=device.fps_target, least=device.fps_min, deadline_ns=deadline_ns)
+        self.analyser.configure(device, settings, deadline_ns)
 
-    @property
-    def idle_detectors(self) -> str:
-        """Why nothing can be detected here at all, or ''."""
-        assert self._setup
-        if self.model or self._builtin:
-            return ""
-        if self._setup.detectors == (MODEL,):
-            return "model is its only detector, and its fleet declares no detection.model"
-        return f"this version has none of its detectors: {', '.join(self._setup.detectors)}"
+    # A frame's way
 
-    def _renew(self) -> None:
-        assert self._setup
-        setup = self._setup
-        flame = FlameThresholds(score_min=setup.flame_threshold or FlameThresholds.score_min)
-        smoke = SmokeThresholds(score_min=setup.smoke_threshold or SmokeThresholds.score_min)
-        detector = Detector(
-            flame if "flame" in setup.detectors else None,
-            smoke if "smoke" in setup.detectors else None,
-            self.device.masks,
-        )
-        self._analyst = Analyst(detector, self._health, zlib.crc32(self.device.id.encode()) / 2**32)
-        self._thermal = ThermalAnalyst(self._heat, self.device.radiometry, self.device.masks)
-
-    def _choose_model(self, settings: CameraSettings) -> None:
-        assert self._setup
-        if self.model and self._host:
-            self._host.workers.withdraw(self.model)
-        self.model = None
-        if self._setup.model and self._host:
-            model = settings.model
-            self.model = CameraModel(self.device.id, self._host, model, tuple(self.device.masks), self._clock)
-
-    def offer(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
-        """Take a frame from a pulled source; without a time it was captured now. `lost` parts did not arrive."""
+    def push_frame(self, data: bytes, time_ns: int, tally: Tally) -> str:
+        """Take in a frame that a sender captured at `time_ns`; returns why it is unusable, or ''."""
+        self.status.source_state = "streaming"
         now = self._clock()
-        self._take(data, self._believed(time_ns, now), now, None, lost=lost)
-
-    def push(self, data: bytes, time_ns: int, tally: Tally) -> Verdict:
-        """Take a frame from a sender."""
-        now = self._clock()
-        self.state = "streaming"
-        believed = self._believed(time_ns, now)
-        fresh = believed == time_ns and self._reception.late_ns < FLUSH_NS
-        reason = self._take(data, believed, now, tally, early_ns=FLUSH_NS if fresh else 0)
-        tally.heard_ns, tally.wanted_ns = now, now + REJECTED_NS if reason else self._wanted_ns(now)
-        return Verdict(taken=True, reason=reason)
-
-    def _wanted_ns(self, now: int) -> int:
-        pace = self.mailbox.pace
-        wanted = 0 if self.urgent else now + int(SECOND / self.least_rate) if self.refused else pace.wanted_ns
-        if not wanted and not self.rest.frame_rate:
-            return 0
-        return self.rest.after(
-            now,
-            wanted_ns=wanted,
-            flush_ns=FLUSH_NS if pace.cut else 0,
-            late_ns=self._reception.late_ns,
-            frame_rate=min(pace.target, self.frame_rate(now)),  # what comes in a burst comes faster
-        )
-
-    def _believed(self, time_ns: int, now: int) -> int:
-        if time_ns:
-            self._reception.stamp(time_ns, now)
-        # A clock that stands still or is far off must not blind a detector that works with time.
-        return time_ns if self._time_ns < time_ns and abs(time_ns - now) < CLOCK_SKEW_NS else now
-
-    def _take(
-        self,
-        data: bytes,
-        time_ns: int,
-        now: int,
-        tally: Tally | None,
-        *,
-        lost: tuple[Box, ...] = (),
-        early_ns: int = 0,
-    ) -> str:
-        self.watch.heard_ns = now
-        self._arrivals.append(now)
-        self._time_ns = max(time_ns, self._time_ns)
-        if self.refused and now - self.watch.analysed_ns < PROBE_NS:
-            self.mailbox.refuse(tally)
-            return ""
-        reason = self.mailbox.offer(data, time_ns, now, tally=tally, boosted=self.urgent, lost=lost, early_ns=early_ns)
-        self._reception.frame(1.0 if reason else min(1.0, sum(w * h for _, _, w, h in lost)), now)
-        if self.mailbox.waiting:
+        reason = self.arrivals.admit_pushed(data, time_ns, now, tally, urgent=self.urgent)
+        if self.arrivals.mailbox.waiting:
             self._submit(self)
         return reason
 
-    def next_frame(self) -> Frame | None:
-        """Take the waiting frame."""
-        return self.mailbox.take()
-
-    def order(self, frame: Frame) -> Order | None:
-        """How `frame` is to be decoded; None where it holds temperatures."""
-        return None if frame.radiometric else self._analyst.order(frame)
-
-    def work(self, frame: Frame) -> object:
-        """Analyse a `frame` of temperatures; on a thread."""
-        return self._thermal.analyse(frame)
-
-    def _look(self, frame: Frame, decoded: Decoded) -> Analysis | Exception:
-        try:
-            return self._analyst.look(frame, decoded)
-        except Exception as error:  # whatever it is, it is this camera's alone
-            return error
+    def offer_frame(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+        """Take in a frame of a source of ours; without a time it was captured now. The boxes `lost` did not arrive."""
+        self.arrivals.admit_pulled(data, time_ns, self._clock(), lost, urgent=self.urgent)
+        if self.arrivals.mailbox.waiting:
+            self._submit(self)
 
     @property
     def pause(self) -> float:
-        """Seconds between two frames beyond which it breaks its `fps.min` or its deadline."""
-        return 1.0 / self.least_rate
+        """Seconds between two frames after which it breaks its `fps.min` or its deadline."""
+        return 1.0 / self.arrivals.least_rate
 
-    def done(self, work: Work) -> None:
-        """Take what became of a frame."""
-        frame, result = work.frame, work.result
+    @property
+    def urgent(self) -> bool:
+        """Whether fire is suspected, so that its frames go ahead of others."""
+        return self.analyser.urgent
+
+    def next_frame(self) -> Frame | None:
+        """Remove the waiting frame from the mailbox and return it."""
+        return self.arrivals.mailbox.take_frame()
+
+    def decode_order(self, frame: Frame) -> DecodeOrder | None:
+        """How `frame` is to be decoded; None where it holds temperatures."""
+        return self.analyser.decode_order(frame)
+
+    def analyse_on_thread(self, frame: Frame) -> object:
+        """Analyse a `frame` of temperatures; on a thread."""
+        return self.analyser.analyse_temperatures(frame)
+
+    def finish_turn(self, turn: Turn) -> None:
+        """Inspect the decoded picture, count the frame and report what was seen in it."""
+        frame, result = turn.frame, turn.result
         if isinstance(result, Decoded):
-            result = self._look(frame, result)
+            result = self.analyser.inspect_pixels(frame, result)
         now = self._clock()
-        if isinstance(result, Analysis):
-            # CPU time: what passed on the clock grows with the load itself, and cameras would be refused for that.
-            cost = result.cpu_seconds
-            self.cost_seconds += (cost - self.cost_seconds) * (COST_SHARE if self.cost_seconds else 1.0)
-        self.mailbox.pace.learn(work.waited, now, urgent=self.urgent)
-        if isinstance(result, Analysis):
-            self._analysed(frame, result, now)
-            if frame.tally and self.urgent:
-                frame.tally.wanted_ns = 0
+        self.arrivals.mailbox.rate_controller.record_wait(turn.waited, now, urgent=self.urgent)
+        if isinstance(result, AnalysedFrame):
+            self._finish_analysed(frame, result, now)
         elif isinstance(result, UndecodableError):
-            self.mailbox.failed(frame, "undecodable", str(result), now)
-            self._reception.spoilt()
+            self.arrivals.count_undecodable(frame, str(result), now)
         else:
-            self.failures += 1
-            self.mailbox.failed(frame, "analysis failed", f"{type(result).__name__}: {result}", now)
-            reason = f"analysis failed: {type(result).__name__}: {result}"
-            if reason != self._failing and isinstance(result, BaseException):
-                logger.error("camera %s: %s", self.device.id, reason, exc_info=result)
-            self._failing = reason
-            self._health = PictureHealth()
-            self._renew()  # its memory may be what it fails on
+            detail = self.analyser.record_failure(result)
+            self.arrivals.mailbox.count_failed(frame, "analysis failed", detail, now)
 
-    def _analysed(self, frame: Frame, result: Analysis, now: int) -> None:
-        self.mailbox.analysed(frame)
-        self._failing = ""
-        seen = result.observation
-        self._radiometric = frame.radiometric
-        if self.model and not frame.radiometric:
-            self.model.offer(frame, seen)
-            seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
-        self.cpu_seconds += result.cpu_seconds
-        self.watch.analysed_ns = now
-        self._delays.observe((now - frame.received_ns) / SECOND)
-        self._ages.observe((now - frame.time_ns) / SECOND)
-        self._fault = result.fault
-        self.observation, self.urgent = seen, seen.urgent
-        kept = result.kept
+    def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int) -> None:
+        seen = self.analyser.conclude(frame, analysed)
+        self.analyser.cost.record_frame(analysed.cpu_seconds)
+        self.arrivals.count_analysed(frame, urgent=seen.urgent)
+        self._watch.analysed_ns = now
+        self._links.delays.observe((now - frame.received_ns) / SECOND)
+        self._links.ages.observe((now - frame.time_ns) / SECOND)
+        self._keep_picture(frame, analysed, suspected=seen.suspected)
+        self.status.show_still(analysed.still, now)
+        if self.status.blindness(now):
+            # A camera that cannot see may still raise an alarm, but must not say that a fire is out.
+            seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.CLEAR))
+        self._links.report(self, seen)
+
+    def _keep_picture(self, frame: Frame, analysed: AnalysedFrame, *, suspected: bool) -> None:
+        """Keep the picture for a clip: the frame itself, or the false colours of temperatures where they were drawn."""
+        kept = analysed.kept
         if not frame.radiometric:
-            kept = Kept(frame.time_ns, frame.data, frame.header.width, frame.header.height)
+            kept = KeptFrame(frame.time_ns, frame.data, frame.header.width, frame.header.height)
         if kept:
             self.latest = kept
-            self.ring.add(kept, self.evidence_ns[0], suspected=seen.suspected)
-        if result.still:
-            self.still, self._still_ns = result.still, now
-        if self.blindness(now):
-            # Whoever cannot see may still raise an alarm, but must not say that a fire is out.
-            seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.CLEAR))
-        self._report(self, seen)
+            self.ring.add(kept, self.clip_ns[0], suspected=suspected)
 
-    def blindness(self, now: int) -> str:
-        """Why this camera cannot see although frames arrive, or ''."""
-        if self.idle_detectors:
-            return self.idle_detectors
-        if self._failing:
-            return self._failing
-        if self._fault:
-            return self._fault
-        if unsuited := self._unsuited:
-            return unsuited
-        fault = self._reception.fault(now)
-        if fault and now - self.mailbox.rejected_ns <= self.deadline_ns:
-            return f"{fault}; at last: {self.mailbox.rejected_reason}"
-        return fault or self._lateness(now) or ("" if self._builtin else self.degraded(now))
-
-    def _lateness(self, now: int) -> str:
-        late = self._reception.late_ns
-        if late <= self.deadline_ns or now - self.watch.heard_ns > self.deadline_ns:
-            return ""
-        return f"its pictures arrive {late / SECOND:.1f} s late: they wait in the network, or the shard is overloaded"
-
-    @property
-    def _unsuited(self) -> str:
-        """Why the detectors that there are can make nothing of such frames, or ''."""
-        assert self._setup
-        if self._radiometric or not self.observation or self.model:
-            return ""
-        if self._setup.watches_pictures:
-            return ""
-        return "its frames are pictures: heat, its only detector, needs 16-bit frames of temperatures"
-
-    @property
-    def _builtin(self) -> bool:
-        assert self._setup
-        return self._setup.builtin
-
-    def degraded(self, now: int) -> str:
-        """Why less is detected here than was asked for, or ''."""
-        return self.model.degraded(now) if self.model else ""
+    # What the shard asks
 
     def reason(self, now: int) -> str:
-        """One sentence why this camera is not covered, or ''."""
-        if self.unopened or self.refused:
-            return self.unopened or self.refused
-        self.watch.blind = self.blindness(now)
-        reason = self.watch.reason(now, self.deadline_ns)
-        if not reason or reason == self.watch.blind:
-            return reason
-        silent = now - self.watch.heard_ns > self.deadline_ns
-        if self.watch.blind and (self.idle_detectors or not silent):
-            return self.watch.blind
-        if silent:
-            return f"{reason}; source: {self._state(now)}"
-        if self.mailbox.waiting:
-            return f"{reason}; the shard is overloaded: its frames wait for their turn"
-        if now - self.mailbox.rejected_ns <= self.deadline_ns:
-            return f"{reason}; frames are rejected: {self.mailbox.rejected_reason}"
-        return reason
+        """One sentence why this camera is not covered, or '' where it is."""
+        return self.status.reason(now)
 
-    def status(self, now: int) -> DeviceStatus:
-        """What the hub and people are told."""
-        reason = self.reason(now)
-        return DeviceStatus(
-            id=self.device.id,
-            zone=self.device.zone,
-            covered=not reason,
-            reason=reason,
-            heard_ns=self.watch.heard_ns,
-            analysed_ns=self.watch.analysed_ns,
-            ledger=self.mailbox.ledger.message(),
-            latest=self._latest(now),
-            picture=self.still if now - self._still_ns < STILL_TOLD_NS else b"",
-            state=self._state(now),
-            degraded=self.degraded(now),
-        )
+    def message(self, now: int) -> DeviceStatus:
+        """Its status, as it travels."""
+        return self.status.message(self.device, now)
 
-    def _state(self, now: int) -> str:
-        if self.pushed and self.watch.heard_ns and now - self.watch.heard_ns > self.deadline_ns:
-            return "waiting for a sender"
-        return self.state
-
-    def _latest(self, now: int) -> list[Term]:
-        pace = self.mailbox.pace
-        terms = [
-            Term(name="fps", value=self.frame_rate(now), unit="1/s"),
-            Term(name="fps.target", value=pace.rate, threshold=self.least_rate, unit="1/s"),
-        ]
-        if seen := self.observation:
-            terms += [
-                Term(name="age", value=(now - seen.time_ns) / 1e6, unit="ms"),
-                Term(name="motion", value=100 * seen.motion, unit="%"),
-            ]
-            terms += [
-                Term(name=t.name, value=t.value, unit=t.unit)
-                for of in seen.findings
-                for t in of.terms
-                if t.unit == "°C" and t.name == "temperature.max"
-            ]
-            terms += [Term(name=f"{of.kind.word}.score", value=of.score, unit="1") for of in seen.findings]
-        if self.model and self.model.runs:
-            terms.append(Term(name="model.run", value=self.model.seconds * 1e3, unit="ms"))
-        return terms
-
-    def frame_rate(self, now: int) -> float:
-        """Frames per second that arrive, or would if none were left with their sender."""
-        if len(self._arrivals) < 2 or now - self._arrivals[-1] > self.deadline_ns:
-            return 0.0
-        if self.rest.frame_rate:
-            return self.rest.frame_rate
-        return (len(self._arrivals) - 1) * SECOND / max(1, self._arrivals[-1] - self._arrivals[0])
-
-    @property
-    def level(self) -> Level:
-        """The level of the latest observation."""
-        return self.observation.level if self.observation else Level.CLEAR
+    def close(self) -> None:
+        """Give back what it holds of the shard's; its waiting frame counts as handed over."""
+        self.ring.close()
+        self.analyser.withdraw_model()
+        self.arrivals.mailbox.discard_waiting("handed over")

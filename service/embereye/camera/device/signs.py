@@ -6,7 +6,7 @@ from embereye.levels import Level, Sense
 from embereye.shard.episodes import Sign
 
 
-def signs(camera: CameraDevice, seen: Observation) -> list[Sign]:
+def signs_of(camera: CameraDevice, seen: Observation) -> list[Sign]:
     """The signs of `seen`, in the order of its findings."""
     return [
         Sign(
@@ -17,7 +17,7 @@ def signs(camera: CameraDevice, seen: Observation) -> list[Sign]:
             level=finding.level,
             score=finding.score,
             why=finding.terms,
-            snapshot=camera.still if finding.level >= Level.ALARM else b"",
+            snapshot=camera.status.still if finding.level >= Level.ALARM else b"",
         )
         for finding in seen.findings
     ]

@@ -1,4 +1,4 @@
-"""What a worker thread does with a frame of temperatures: heat evidence, and false colours for people."""
+"""The analysis of frames of temperatures: heat, and pictures in false colours for people."""
 
 import time
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.camera.clips.ring import SPACING_NS, Kept
-from embereye.camera.device.picture_analyst import STILL_EVERY_NS, Analysis
+from embereye.camera.clips.ring import SPACING_NS, KeptFrame
+from embereye.camera.device.picture_analyst import STILL_EVERY_NS, AnalysedFrame
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.thermal.radiometric import Celsius, Heat, RadiometricWatch
 from embereye.detect.vision.detector import rasterize
@@ -18,15 +18,15 @@ from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Mask, Radiometry
 from embereye.wire.radiometric import read_words
 
-RANGE_K = 8.0  # that the colours span at least: noise must not look like fire
-SIDE = 320  # pixels of the long side that a picture for people has at least
-QUALITY = 80
+RANGE_K = 8.0  # kelvins that the colours span at least: noise must not look like fire
+SIDE = 320  # pixels of the long side of a picture for people, at least
+QUALITY = 80  # JPEG quality: false colours have hard edges, which lower ones smear
 UNKNOWN_COLOUR = (40, 40, 40)
 FRAME_COLOUR = (255, 255, 255)
 
 
 class ThermalAnalyst:
-    """One camera's heat watch and what it needs between frames. One thread at a time."""
+    """One camera's heat watch, and what it needs between frames. One thread at a time."""
 
     def __init__(self, thresholds: HeatThresholds, radiometry: Radiometry, masks: Iterable[Mask] = ()) -> None:
         self._watch = RadiometricWatch(thresholds, radiometry)
@@ -38,8 +38,8 @@ class ThermalAnalyst:
         self._still_ns = 0
         self._still_level: Level = Level.CLEAR
 
-    def analyse(self, frame: Frame) -> Analysis:
-        """Look at `frame`, whose data is a 16-bit TIFF."""
+    def analyse_temperatures(self, frame: Frame) -> AnalysedFrame:
+        """What `frame`, a 16-bit TIFF, shows, given all frames before it; JpegError where it is cut short."""
         began, now = time.thread_time(), frame.received_ns
         words = read_words(frame.data)
         if words.shape != self._shape:
@@ -51,7 +51,7 @@ class ThermalAnalyst:
         finding = self._finding(heat, now)
         kept, still = self._pictures(heat, finding, frame)
         seen = Observation(frame.time_ns, (finding,))
-        return Analysis(seen, still, time.thread_time() - began, heat.fault, kept)
+        return AnalysedFrame(seen, still, time.thread_time() - began, heat.fault, kept)
 
     def _finding(self, heat: Heat, now_ns: int) -> Finding:
         found = heat.assessment
@@ -63,15 +63,15 @@ class ThermalAnalyst:
         held = now_ns - self._suspected_ns + 1 if self._suspected_ns else 0
         return Finding(Kind.HEAT, level, found.score, heat.box, found.terms, held)
 
-    def _pictures(self, heat: Heat, finding: Finding, frame: Frame) -> tuple[Kept | None, bytes]:
-        """What the ring keeps, and what people are shown: each only where it is time for one."""
+    def _pictures(self, heat: Heat, finding: Finding, frame: Frame) -> tuple[KeptFrame | None, bytes]:
+        """The picture for the ring and the still for people: each only where one is due."""
         now = frame.received_ns
         if not finding.held_ns and 0 <= now - self._drawn_ns < SPACING_NS:
             return None, b""
         self._drawn_ns = now
         picture = draw(heat.celsius)
         height, width = picture.shape[:2]
-        kept = Kept(frame.time_ns, encode(picture), width, height)
+        kept = KeptFrame(frame.time_ns, encode(picture), width, height)
         if finding.level <= self._still_level and 0 <= now - self._still_ns < STILL_EVERY_NS:
             return kept, b""
         self._still_ns, self._still_level = now, finding.level

@@ -1,4 +1,4 @@
-"""A pool of threads that look at the waiting frames of many cameras, each camera in its turn."""
+"""Threads that run the model on the waiting frames of many cameras, in the order of a fair queue."""
 
 import asyncio
 import contextlib
@@ -6,81 +6,41 @@ import queue
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import Protocol
 
-from embereye.camera.scheduling.fair_queue import Line
-from embereye.camera.scheduling.mailbox import Frame
+from embereye.camera.scheduling.fair_queue import FairQueue
+from embereye.camera.scheduling.turn import QueuedCamera, Turn
 
-HANG_SECONDS = 5.0  # for one frame; the slowest honest one takes a tenth of that
+HANG_SECONDS = 5.0  # for one run; a model that takes a tenth of it is slow already
 SPARE_THREADS = 4  # started in place of threads that hang
 
 
-@dataclass(slots=True)
-class Work:
-    """One turn of a camera. Seconds are monotonic ones; a thread that is kept from running counts as working."""
+class ModelledCamera(QueuedCamera, Protocol):
+    """A camera as the model's threads see it."""
 
-    frame: Frame
-    waited: float  # seconds until the turn came
-    began: float  # seconds
-    seconds: float = 0.0  # that it took
-    result: object = None  # of `work`, or the exception it raised
-    hung: bool = False
-    replaced: bool = False  # a spare thread was started in place of the one that hangs
-
-
-class Waiting(Protocol):
-    """Whoever waits for turns in a pool. `done` is called on the event loop, `work` on a thread."""
-
-    @property
-    def pause(self) -> float:
-        """Seconds that it is not to be left alone for."""
-        ...
-
-    @property
-    def urgent(self) -> bool:
-        """Whether it goes before others."""
-        ...
-
-    def next_frame(self) -> Frame | None:
-        """Take the frame that waits."""
-        ...
-
-    def work(self, frame: Frame) -> object:
-        """Look at `frame`, on a thread."""
-        ...
-
-    def done(self, work: Work) -> None:
-        """Take the result of `work`."""
+    def report_hang(self, seconds: float) -> None:
+        """Note, on the event loop, that `analyse_on_thread` has been running for `seconds`."""
         ...
 
 
-class Customer(Waiting, Protocol):
-    """One whose every frame a thread looks at."""
+class ModelThreads:
+    """Runs cameras' turns in the order of a `FairQueue`, at most one turn of each camera at a time.
 
-    def hangs(self, seconds: float) -> None:
-        """Learn, on the event loop, that `work` has been running for `seconds`."""
-        ...
-
-
-class Workers:
-    """Looks at the frames of all cameras in the order of a `Line`, at most one frame of each at a time.
-
-    Threads pick their next camera themselves and hand results over in heaps: a pool that had to ask the event loop for
-    every frame would wait for it, with a core to spare.
+    Threads pick their next camera themselves and hand results over in batches: threads that had to ask the event loop
+    for every frame would wait for it with a core to spare.
     """
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self._lock = threading.Lock()  # over the line and the four below it
-        self._line: Line[Customer] = Line()
-        self._running: dict[Customer, Work] = {}
-        self._again: dict[Customer, float] = {}  # has a frame waiting while one is in work, since when
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._lock = threading.Lock()  # over the queue and the four below it
+        self._queue: FairQueue[ModelledCamera] = FairQueue()
+        self._running: dict[ModelledCamera, Turn] = {}
+        self._again: dict[ModelledCamera, float] = {}  # since when a frame waits behind the one in work, by camera
         self._spares = 0
         self._hung = 0
-        self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: somebody is in line; False: end
-        self._results: deque[tuple[Customer, Work]] = deque()
-        self._told = False  # the event loop knows that there are results
+        self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: a camera is queued; False: end
+        self._results: deque[tuple[ModelledCamera, Turn]] = deque()
+        self._notified = False  # the event loop knows that there are results
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -90,99 +50,101 @@ class Workers:
         return self._hung
 
     def start(self) -> None:
-        """Start the threads; call it on the event loop that results shall come back to."""
+        """Start the threads; call it on the event loop that results are to come back to."""
         self._loop = asyncio.get_running_loop()
-        for _ in range(self.threads):
+        for _ in range(self.count):
             self._start_thread()
 
-    def submit(self, customer: Customer) -> None:
-        """Note that `customer` has a frame waiting; a no-op while it is in line already."""
+    def submit(self, camera: ModelledCamera) -> None:
+        """Note that `camera` has a frame waiting; a no-op while it is queued already."""
         if self._closed:
             return
         now = time.monotonic()
         with self._lock:
-            if customer in self._running:
-                self._again.setdefault(customer, now)
-            elif self._line.enter(customer, now, pause=customer.pause, urgent=customer.urgent):
+            if camera in self._running:
+                self._again.setdefault(camera, now)
+            elif self._queue.enter(camera, now, pause=camera.pause, urgent=camera.urgent):
                 self._turns.put(True)
 
-    def withdraw(self, customer: Customer) -> None:
-        """Take `customer` out of the line; a frame of its in work is still finished."""
+    def withdraw(self, camera: ModelledCamera) -> None:
+        """Remove `camera` from the queue; a frame of its that is in work is still finished."""
         with self._lock:
-            self._line.forget(customer)
-            self._again.pop(customer, None)
+            self._queue.forget(camera)
+            self._again.pop(camera, None)
 
-    def watch(self) -> None:
-        """Look for frames that take too long; call it every second or so."""
+    def check_hangs(self) -> None:
+        """Report frames that take too long and start spare threads; call it every second or so."""
         now = time.monotonic()
         with self._lock:
-            late = [(customer, work) for customer, work in self._running.items() if now - work.began > HANG_SECONDS]
-        for customer, work in late:
-            customer.hangs(now - work.began)
+            late = [(camera, turn) for camera, turn in self._running.items() if now - turn.began > HANG_SECONDS]
+        for camera, turn in late:
+            camera.report_hang(now - turn.began)
             with self._lock:
-                if work.hung or customer not in self._running:
+                if turn.hung or camera not in self._running:
                     continue
-                work.hung = True
+                turn.hung = True
                 self._hung += 1
                 if self._spares == SPARE_THREADS:
                     continue
-                work.replaced = True
+                turn.replaced = True
                 self._spares += 1
             self._start_thread()
 
     def stop(self) -> None:
         """End the threads; one that hangs is left behind, and as a daemon does not keep the process alive."""
         self._closed = True
-        for _ in range(self.threads + self._spares):
+        for _ in range(self.count + self._spares):
             self._turns.put(False)
 
     def _start_thread(self) -> None:
-        threading.Thread(target=self._run, name="camera-worker", daemon=True).start()
+        threading.Thread(target=self._run_turns, name="camera-model", daemon=True).start()
 
-    def _run(self) -> None:
+    # On the threads, but for the last
+
+    def _run_turns(self) -> None:
         while self._turns.get() and not self._closed:
-            if (turn := self._begin()) and self._look(*turn):
+            if (begun := self._begin_turn()) and self._run_turn(*begun):
                 return
 
-    def _begin(self) -> tuple[Customer, Work] | None:
+    def _begin_turn(self) -> tuple[ModelledCamera, Turn] | None:
         now = time.monotonic()
         with self._lock:
-            picked = self._line.pick(now)
+            picked = self._queue.pick(now)
             if picked is None:
                 return None  # it was withdrawn
-            customer, waited = picked
-            frame = customer.next_frame()
+            camera, waited = picked
+            frame = camera.next_frame()
             if frame is None:
                 return None
-            work = self._running[customer] = Work(frame, waited, now)
-        return customer, work
+            turn = self._running[camera] = Turn(frame, waited, now)
+        return camera, turn
 
-    def _look(self, customer: Customer, work: Work) -> bool:
-        """Let `customer` look at its frame; returns whether another thread has taken this one's place."""
+    def _run_turn(self, camera: ModelledCamera, turn: Turn) -> bool:
+        """Let `camera` analyse its frame; returns whether another thread has replaced this one meanwhile."""
         try:
-            work.result = customer.work(work.frame)
+            turn.result = camera.analyse_on_thread(turn.frame)
         except BaseException as error:  # whatever it is, it is this camera's alone
-            work.result = error
+            turn.result = error
         now = time.monotonic()
-        work.seconds = now - work.began
+        turn.seconds = now - turn.began
         with self._lock:
-            del self._running[customer]
-            self._hung -= work.hung
-            self._spares -= work.replaced
-            self._line.charge(customer, work.seconds)
-            since = self._again.pop(customer, None)
-            if since is not None and self._line.enter(customer, since, pause=customer.pause, urgent=customer.urgent):
+            del self._running[camera]
+            self._hung -= turn.hung
+            self._spares -= turn.replaced
+            self._queue.charge(camera, turn.seconds)
+            since = self._again.pop(camera, None)
+            if since is not None and self._queue.enter(camera, since, pause=camera.pause, urgent=camera.urgent):
                 self._turns.put(True)
-        self._results.append((customer, work))
-        if not self._told:
-            self._told = True
+        self._results.append((camera, turn))
+        if not self._notified:
+            self._notified = True
             assert self._loop
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._finish)
-        return work.replaced
+                self._loop.call_soon_threadsafe(self._finish_turns)
+        return turn.replaced
 
-    def _finish(self) -> None:
-        self._told = False
+    def _finish_turns(self) -> None:
+        self._notified = False
         while self._results:
-            customer, work = self._results.popleft()
-            customer.done(work)
+            camera, turn = self._results.popleft()
+            camera.finish_turn(turn)

@@ -1,4 +1,4 @@
-"""Reads the sockets of many cameras together."""
+"""Polls the sockets of many cameras together."""
 
 import asyncio
 import logging
@@ -7,37 +7,37 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-REST_SECONDS = 0.004  # from one look at all sockets to the next: a picture's packets come close together
-ALONE_SECONDS = 0.016  # without anything, after which what comes is all there is for a while
-DATAGRAM = 65_536  # bytes, the largest, and the largest that the kernel joins
+POLL_SECONDS = 0.004  # between two polls while sockets are busy: the packets of a picture come close together
+QUIET_SECONDS = 0.016  # without data, after which one picture that comes is probably alone
+DATAGRAM = 65_536  # bytes of the largest datagram, and of the most that the kernel joins
 
 
-class Intake:
-    """Looks at the sockets of all cameras of one event loop together, every REST_SECONDS while they are busy.
+class SocketPoller:
+    """Calls the readers of all readable sockets of one event loop together, every POLL_SECONDS while they are busy.
 
     A wake-up for every packet would cost more than the packets; one for every camera's picture, more than the pictures.
     """
 
     def __init__(self) -> None:
-        self.room = memoryview(bytearray(8 * DATAGRAM))  # that sockets are read into, one at a time
+        self.buffer = memoryview(bytearray(8 * DATAGRAM))  # that sockets are read into, one at a time
         self._readers: dict[int, Callable[[], bool]] = {}
         self._epoll: select.epoll | None = None  # while there are any
-        self._timer: asyncio.TimerHandle | None = None  # while it rests
-        self._whole = 0.0  # the loop's time when it had looked, and no picture was in part there
+        self._timer: asyncio.TimerHandle | None = None  # while busy: the next poll
+        self._settled = 0.0  # loop time of the latest poll after which no picture was incomplete
 
     def add(self, descriptor: int, read: Callable[[], bool]) -> None:
         """Call `read` when `descriptor` has something to be read.
 
-        It returns whether the rest of something that it has read is to come at once.
+        `read` returns whether the rest of a picture is expected at once; it runs on the event loop.
         """
         if self._epoll is None:
             self._epoll = select.epoll()
-            asyncio.get_running_loop().add_reader(self._epoll, self._look)
+            asyncio.get_running_loop().add_reader(self._epoll, self._poll)
         self._epoll.register(descriptor, select.EPOLLIN)
         self._readers[descriptor] = read
 
     def remove(self, descriptor: int) -> None:
-        """Look at `descriptor`, which is not closed yet, no more."""
+        """Stop polling `descriptor`; call it before the descriptor is closed."""
         assert self._epoll
         self._epoll.unregister(descriptor)
         del self._readers[descriptor]
@@ -51,7 +51,7 @@ class Intake:
         self._epoll.close()
         self._epoll = None
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         epoll = self._epoll
         assert epoll
         loop = asyncio.get_running_loop()
@@ -63,17 +63,17 @@ class Intake:
                 if read := self._readers.get(descriptor):
                     awaited |= read()
             except Exception:  # this socket's own, and others wait behind it
-                logger.exception("what came could not be taken")
-        alone = now - self._whole > ALONE_SECONDS
+                logger.exception("what came by a socket could not be used")
+        alone = now - self._settled > QUIET_SECONDS
         if not awaited:
-            self._whole = now
+            self._settled = now
         if self._epoll is not epoll:
-            return  # there is none of those sockets any more
-        resting = self._timer is not None
+            return  # the last of those sockets was removed
+        waiting = self._timer is not None
         if readable and (awaited or not alone):
-            if not resting:
+            if not waiting:
                 loop.remove_reader(epoll)
-            self._timer = loop.call_later(REST_SECONDS, self._look)
-        elif resting:
+            self._timer = loop.call_later(POLL_SECONDS, self._poll)
+        elif waiting:
             self._timer = None
-            loop.add_reader(epoll, self._look)
+            loop.add_reader(epoll, self._poll)

@@ -1,6 +1,6 @@
 """Whether a sensor's readings can be those of a working sensor: one that is stuck, noisy or silent is a fault.
 
-Pure: values and times go in. It looks every few seconds, so that it costs the path of the packets nothing.
+Pure: values and times go in. Call it every few seconds: for each packet it would cost too much.
 """
 
 import math
@@ -19,9 +19,9 @@ UNUSED_COUNTS = 16.0
 LOST_NS = 60 * SECOND
 # A channel that the device used to speak of, and does not although it speaks of others.
 SILENT_NS = 60 * SECOND
-# Mean change from look to look, in counts, that no smoke or gas goes on to make.
+# Mean change from inspection to inspection, in counts, that no smoke or gas goes on to make.
 NOISY_COUNTS = 250.0
-NOISE_SAMPLES = 30.0  # looks over which it is averaged
+NOISE_SAMPLES = 30.0  # inspections over which it is averaged
 CHANNELS = ("smoke", "flame", "gas")
 SLOW = ("smoke", "gas")  # a flame does flicker
 
@@ -33,13 +33,13 @@ class _Channel(NamedTuple):
     alive_ns: int  # when it last read more than an unused channel does; 0: never
 
 
-class Health:
+class SensorHealth:
     """Follows the three analog channels of one device."""
 
     def __init__(self) -> None:
         self._channels: dict[str, _Channel] = {}
 
-    def look(
+    def inspect_row(
         self,
         row: Sequence[float],
         now_ns: int,
@@ -48,7 +48,7 @@ class Health:
         omitted: Mapping[int, int] | None = None,
         alarmed: bool = False,
     ) -> dict[str, str]:
-        """Look at the latest reading (smoke, flame, gas in ADC counts; NaN: never said); why each faulty channel is.
+        """Inspect the latest reading (smoke, flame, gas in ADC counts; NaN: never said): channel → why it is faulty.
 
         `omitted` has since when channels, by number, have not been said any more. While it is `alarmed` a sensor at
         its end may well read the same: what it says is not called stuck.

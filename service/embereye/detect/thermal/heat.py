@@ -212,7 +212,7 @@ class _Calibrated:
     ) -> Rising | None:
         """The place that rises, if it is nearer to its lowered thresholds than the hottest pixel is to the usual."""
         if self._places.due(now_ns):
-            self._place = self._places.look(celsius, now_ns, limits.rise, limits.allowance)
+            self._place = self._places.observe_frame(celsius, now_ns, limits.rise, limits.allowance)
         place = self._place
         if place is None or self._rising or hottest >= limits.critical - HYSTERESIS_C:
             return None

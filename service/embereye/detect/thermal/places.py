@@ -44,8 +44,10 @@ class Places:
         """Whether it is time to look again."""
         return now_ns - self._last_ns >= EVERY_NS
 
-    def look(self, celsius: NDArray[np.floating[Any]], now_ns: int, rise: float, allowance: float) -> Rising | None:
-        """Take a frame of °C, NaN where nothing was measured.
+    def observe_frame(
+        self, celsius: NDArray[np.floating[Any]], now_ns: int, rise: float, allowance: float
+    ) -> Rising | None:
+        """The place that rises in a frame of °C, NaN where nothing was measured; None: none does, or it is too early.
 
         A place rises from `rise` °C/min on, and until it is less than half of `allowance` °C above normal.
         """

@@ -8,16 +8,16 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from embereye.sensor.device.sensor import SensorDevice
-from embereye.sensor.tick import Intake
+from embereye.sensor.tick import TickBatcher
 from embereye.wire.batches import Blocks, columns_blocks, readings_block
-from embereye.wire.device.lines import PIXEL_WORDS, RAM_WORDS
+from embereye.wire.device.messages import PIXEL_WORDS, RAM_WORDS
 
 MOST = 1 << 62  # of a sequence
 FRAME_BYTES = (PIXEL_WORDS * 2, RAM_WORDS * 2)
 NO_COLUMNS = Blocks([], [], np.empty((0, 4)))
 
 
-def take(device: SensorDevice, batches: Iterable[Any], intake: Intake, now_ns: int) -> None:
+def analyse_batches(device: SensorDevice, batches: Iterable[Any], batcher: TickBatcher, now_ns: int) -> None:
     """Analyse what is new in `batches` of `wire.batches.Request`, in order, and move the device's watermark on.
 
     Sequences up to the watermark are duplicates, and so is one that comes twice in a batch. A gap is accepted: what is
@@ -25,75 +25,80 @@ def take(device: SensorDevice, batches: Iterable[Any], intake: Intake, now_ns: i
     """
     bulk: list[Sequence[bytes]] = []  # nearly all that comes in bulk is columns and nothing else
     for batch in batches:
-        if batch.columns and batch.epoch == device.epoch and not (batch.readings or batch.frames or batch.calibration):
+        if (
+            batch.columns
+            and batch.epoch == device.arrivals.epoch
+            and not (batch.readings or batch.frames or batch.calibration)
+        ):
             bulk.append(batch.columns)
             continue
-        _take_bulk(device, bulk, intake, now_ns)
+        _analyse_bulk(device, bulk, batcher, now_ns)
         bulk = []
-        _take_batch(device, batch, intake, now_ns)
-    _take_bulk(device, bulk, intake, now_ns)
+        _analyse_batch(device, batch, batcher, now_ns)
+    _analyse_bulk(device, bulk, batcher, now_ns)
 
 
-def _take_bulk(device: SensorDevice, bulk: list[Sequence[bytes]], intake: Intake, now_ns: int) -> None:
+def _analyse_bulk(device: SensorDevice, bulk: list[Sequence[bytes]], batcher: TickBatcher, now_ns: int) -> None:
     if not bulk:
         return
     try:
         blocks = columns_blocks(bulk)
     except DecodeError:
         if len(bulk) == 1:
-            device.refuse("bad batch")
+            device.arrivals.refuse("bad batch")
             return
         for columns in bulk:
-            _take_bulk(device, [columns], intake, now_ns)
+            _analyse_bulk(device, [columns], batcher, now_ns)
         return
-    _take_columns(device, blocks, intake, now_ns)
+    _analyse_columns(device, blocks, batcher, now_ns)
 
 
-def _take_batch(device: SensorDevice, batch: Any, intake: Intake, now_ns: int) -> None:
+def _analyse_batch(device: SensorDevice, batch: Any, batcher: TickBatcher, now_ns: int) -> None:
+    arrivals = device.arrivals
     others = len(batch.readings) + len(batch.frames)
     try:
         columns = columns_blocks([batch.columns]) if batch.columns else NO_COLUMNS
     except DecodeError:
-        device.refuse("bad batch", others + 1)
+        arrivals.refuse("bad batch", others + 1)
         return
     count = others + len(columns.rows)
-    if batch.epoch < device.epoch:
+    if batch.epoch < arrivals.epoch:
         if count := count + bool(batch.calibration):
-            device.refuse("older epoch", count)
+            arrivals.refuse("older epoch", count)
         return
-    if batch.epoch > device.epoch:
-        device.epoch, device.sequence = batch.epoch, 0
+    if batch.epoch > arrivals.epoch:
+        arrivals.epoch, arrivals.sequence = batch.epoch, 0
     if batch.calibration:
-        intake.calibrate(device, batch.calibration, now_ns)
+        batcher.calibrate(device, batch.calibration, now_ns)
     if others:
-        _take_any(device, batch, columns, intake, now_ns)
+        _analyse_mixed(device, batch, columns, batcher, now_ns)
     elif count:
-        _take_columns(device, columns, intake, now_ns)
+        _analyse_columns(device, columns, batcher, now_ns)
 
 
-def _take_columns(device: SensorDevice, blocks: Blocks, intake: Intake, now_ns: int) -> None:
-    """Take readings whose sequences are known without looking at each."""
+def _analyse_columns(device: SensorDevice, blocks: Blocks, batcher: TickBatcher, now_ns: int) -> None:
+    """Analyse readings whose sequences are known without looking at each."""
+    arrivals = device.arrivals
     fresh: list[slice] = []
     start = new = 0
     for first, count in zip(blocks.firsts, blocks.counts, strict=True):
-        known = min(max(device.sequence - first + 1, 0), count)
+        known = min(max(arrivals.sequence - first + 1, 0), count)
         if first + count > MOST:
-            device.refuse("bad batch", count)
+            arrivals.refuse("bad batch", count)
         else:
-            device.ledger.offered += known
-            device.ledger.duplicate += known
+            arrivals.count_duplicates(known)
             if known < count:
-                device.sequence = first + count - 1
+                arrivals.sequence = first + count - 1
                 fresh.append(slice(start + known, start + count))
                 new += count - known
         start += count
     rows = blocks.rows if new == start else np.concatenate([blocks.rows[part] for part in fresh or [slice(0)]])
     if new:
-        intake.take_rows(device, rows, now_ns)
+        batcher.analyse_rows(device, rows, now_ns)
 
 
-def _take_any(device: SensorDevice, batch: Any, columns: Blocks, intake: Intake, now_ns: int) -> None:
-    frames = batch.frames
+def _analyse_mixed(device: SensorDevice, batch: Any, columns: Blocks, batcher: TickBatcher, now_ns: int) -> None:
+    arrivals, frames = device.arrivals, batch.frames
     count = len(batch.readings) + len(frames) + len(columns.rows)
     try:
         sequences, rows = _rows(batch.readings, columns)
@@ -101,27 +106,26 @@ def _take_any(device: SensorDevice, batch: Any, columns: Blocks, intake: Intake,
             numbers = np.array([frame.sequence for frame in frames], np.int64)
             sequences = np.concatenate([sequences, numbers])
     except (DecodeError, OverflowError):
-        device.refuse("bad batch", count)
+        arrivals.refuse("bad batch", count)
         return
-    fresh = _fresh(sequences, device.sequence)
+    fresh = _fresh(sequences, arrivals.sequence)
     duplicates = count - int(fresh.sum())
-    device.ledger.offered += duplicates
-    device.ledger.duplicate += duplicates
-    device.sequence = max(device.sequence, int(sequences.max()))
+    arrivals.count_duplicates(duplicates)
+    arrivals.sequence = max(arrivals.sequence, int(sequences.max()))
     chosen = fresh[: len(rows)]
     if not chosen.all():
         rows = rows[chosen]
     if len(rows):
-        intake.take_rows(device, rows, now_ns)
+        batcher.analyse_rows(device, rows, now_ns)
     for frame, new in zip(frames, fresh[len(fresh) - len(frames) :].tolist(), strict=True):
         if not new:
             continue
         if len(frame.words) in FRAME_BYTES:
-            intake.add_frame(device, frame.words, now_ns)
+            batcher.add_frame(device, frame.words, now_ns)
         else:
-            device.refuse("bad frame")
+            arrivals.refuse("bad frame")
     if frames:
-        intake.settle(now_ns)
+        batcher.settle(now_ns)
 
 
 def _rows(readings: Sequence[bytes], columns: Blocks) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

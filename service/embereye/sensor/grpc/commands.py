@@ -1,4 +1,4 @@
-"""Words sent to text devices on demand: a frame now, the calibration again."""
+"""Commands to text devices on demand: send a frame now, send the calibration again."""
 
 from typing import Protocol
 
@@ -27,7 +27,7 @@ class Owner(Protocol):
         ...
 
 
-class Words(SensorsServicer):
+class CommandService(SensorsServicer):
     """Serves `Sensors.Ask` for one shard."""
 
     def __init__(self, owner: Owner) -> None:
@@ -38,7 +38,7 @@ class Words(SensorsServicer):
         return Service(add_SensorsServicer_to_server, self, "embereye.v1.Sensors")
 
     async def Ask(self, request: AskRequest, context: object) -> AskResponse:
-        """Send a word to a device, through the shard that owns it."""
+        """Send a command to a device, through the shard that owns it."""
         commands = self._owner.commands
         word = {
             AskRequest.WORD_FRAME: commands.request,
@@ -55,9 +55,9 @@ class Words(SensorsServicer):
             return await _forwarded(request, peer)
         if not word:
             return AskResponse(reason="no such word, or the fleet's spec.commands leaves it empty")
-        if device.request is None:
+        if device.arrivals.speaker is None:
             return AskResponse(reason=f"{request.device} has no text connection now")
-        device.request(word)
+        device.arrivals.speaker.command(word)
         return AskResponse(asked=True)
 
 

@@ -12,7 +12,7 @@ import grpc
 
 from embereye.process.grpc_server import Service
 from embereye.sensor.device.sensor import SensorDevice
-from embereye.sensor.handoff import Departures
+from embereye.sensor.handoff import Handoffs
 from embereye.v1.ingest_pb2 import (
     Ack,
     Drain,
@@ -52,7 +52,7 @@ class Owner(Protocol):
         """The shard that owns the device where it is another one."""
         ...
 
-    def take_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
+    def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
         """Analyse batches; the device then tells up to where everything is accounted for."""
         ...
 
@@ -106,7 +106,7 @@ class Ingest:
         self._analysed_at = 0.0  # event loop time
         self._timer: asyncio.TimerHandle | None = None
         self._left: dict[str, Watermark] = {}  # of devices that are another shard's now
-        self._departures = Departures(self._request, self._tell_moved)
+        self._handoffs = Handoffs(self._request, self._send_on)
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -117,19 +117,19 @@ class Ingest:
 
     async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
-        departures = self._departures
+        handoffs = self._handoffs
         stream = _Stream(context)
         self._streams.add(stream)
         self._idle.clear()
         try:
             if self._draining:
-                await self._tell(stream)
+                await self._send_drain(stream)
             while (read := await context.read()) is not grpc.aio.EOF:
                 request, size = read
                 if self._over:
                     break  # its sender goes elsewhere with what is not acknowledged
-                if len(departures):
-                    await departures.settle([batch.device for batch in request.devices])
+                if len(handoffs):
+                    await handoffs.wait_until_answered([batch.device for batch in request.devices])
                 self._waiting.append((stream, request))
                 self._waiting_bytes += size
                 self._analyse_soon()
@@ -151,7 +151,7 @@ class Ingest:
         for mark in request.watermarks:
             device = self._owner.owned(mark.device)
             if device is not None and request.epoch >= self._owner.since(mark.device):
-                device.resume(mark.epoch, mark.sequence)
+                device.arrivals.resume(mark.epoch, mark.sequence)
                 taken.append(mark.device)
         return TakeOverResponse(devices=taken)
 
@@ -166,7 +166,9 @@ class Ingest:
         self._analyse()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await asyncio.gather(*(self._tell(stream) for stream in list(self._streams)), return_exceptions=True)
+                await asyncio.gather(
+                    *(self._send_drain(stream) for stream in list(self._streams)), return_exceptions=True
+                )
                 await self._idle.wait()
         self._analyse()
         self._over = True
@@ -174,7 +176,7 @@ class Ingest:
 
     async def close(self) -> None:
         """Tell no other shard anything any more."""
-        await self._departures.stop()
+        await self._handoffs.stop()
 
     def moved(self, leaving: Collection[str], left: Mapping[str, Watermark]) -> None:
         """The assignment changed: let go of what belongs to another shard.
@@ -189,9 +191,9 @@ class Ingest:
             for name in {*leaving, *self._left}
             if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.grpc
         }
-        self._departures.update(targets, leaving)
+        self._handoffs.update(targets, leaving)
         strangers = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
-        self._tell_moved(strangers - targets.keys())
+        self._send_on(strangers - targets.keys())
 
     def _request(self, devices: Collection[str]) -> TakeOverRequest:
         self._analyse()  # nothing may be on its way to them while another shard is told how far they are
@@ -202,9 +204,9 @@ class Ingest:
         device = self._owner.owned(name)
         if device is None:
             return self._left.get(name)
-        return Watermark(device=name, epoch=device.epoch, sequence=device.sequence) if device.epoch else None
+        return device.watermark() if device.arrivals.epoch else None
 
-    def _tell_moved(self, devices: Collection[str]) -> None:
+    def _send_on(self, devices: Collection[str]) -> None:
         """Tell the senders of `devices`, which have gone, where to go."""
         for stream in self._streams:
             if drains := self._elsewhere(stream, stream.devices.intersection(devices), "owned by another shard"):
@@ -216,13 +218,13 @@ class Ingest:
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _tell(self, stream: _Stream) -> None:
+    async def _send_drain(self, stream: _Stream) -> None:
         if stream.drained:
             return
         stream.drained = True
-        await self._departures.settle_all(stream.devices, self._patience)
+        await self._handoffs.wait_until_gone(stream.devices, self._patience)
         reason = "this shard is going away"
-        self._departures.leave({name for name in stream.devices if self._owner.peer_of(name)})
+        self._handoffs.let_go({name for name in stream.devices if self._owner.peer_of(name)})
         drains = self._elsewhere(stream, stream.devices, reason)
         peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
         stream.add([*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
@@ -268,34 +270,34 @@ class Ingest:
                         continue
                     stream.refused.discard(name)
                 device = self._owner.owned(name)
-                if device is not None and not self._departures.gone(name):
+                if device is not None and not self._handoffs.gone(name):
                     stream.devices.add(name)
                     batches.setdefault(device, []).append(batch)
                     own.add(device)
                 else:
                     stream.refused.add(name)
                     strangers.setdefault(stream, []).append(name)
-        taken = self._take(batches)
+        accounted = self._analyse_devices(batches)
         for stream, own in senders.items():
-            if acknowledged := own & taken:
-                marks = [Watermark(device=one.spec.id, epoch=one.epoch, sequence=one.sequence) for one in acknowledged]
+            if acknowledged := own & accounted:
+                marks = [one.watermark() for one in acknowledged]
                 stream.add([IngestResponse(ack=Ack(watermarks=marks))])
             if names := strangers.get(stream):
                 stream.add(self._strangers(names))
             self._send(stream)
         self._analysed_at = asyncio.get_running_loop().time()
 
-    def _take(self, batches: Mapping[SensorDevice, Sequence[Any]]) -> set[SensorDevice]:
+    def _analyse_devices(self, batches: Mapping[SensorDevice, Sequence[Any]]) -> set[SensorDevice]:
         """The devices of which everything is accounted for."""
         now = time.time_ns()
-        taken = set()
+        accounted = set()
         for device, own in batches.items():
             try:
-                self._owner.take_batches(device, own, now)
-                taken.add(device)
+                self._owner.analyse_batches(device, own, now)
+                accounted.add(device)
             except Exception:
                 logger.exception("device %s: what it sent could not be analysed", device.spec.id)
-        return taken
+        return accounted
 
     def _strangers(self, names: Iterable[str]) -> list[IngestResponse]:
         """What is to be said of devices that are not analysed here."""
@@ -316,7 +318,7 @@ class Ingest:
         return responses
 
 
-def _sized(text: bytes) -> tuple[Any, int]:
+def _parse_sized(text: bytes) -> tuple[Any, int]:
     """A request and how many bytes it has."""
     return Request.FromString(text), len(text)
 
@@ -326,7 +328,7 @@ def _add_to_server(servicer: Ingest, server: Any) -> None:
     handlers: dict[str, Any] = {
         "Stream": grpc.stream_stream_rpc_method_handler(
             servicer.Stream,
-            request_deserializer=_sized,
+            request_deserializer=_parse_sized,
             response_serializer=IngestResponse.SerializeToString,
         ),
         "TakeOver": grpc.unary_unary_rpc_method_handler(

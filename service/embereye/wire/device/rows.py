@@ -1,14 +1,12 @@
-"""Many usual lines of readings to numbers at once, in numpy: what a flood of `#Sensor` lines is parsed with.
+"""Many regular lines of readings to numbers at once, in numpy: what a flood of `#Sensor` lines is parsed with.
 
 It understands lines of one shape, `#Sensor1234:ADC1=283,ADC2=1305,ADC3=2,DIO=0!` with whole numbers, which is what
 devices send nearly always; everything else is left to `DeviceParser`, which decides what it means.
 """
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +21,7 @@ _BANG, _COMMA, _EQUALS, _RETURN, _NEWLINE, _HASH = b"!,=\r\n#"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the usual lines of one device look like."""
+    """What the regular lines of one device look like."""
 
     prefix: bytes  # up to the first key
     location: str  # in the prefix; "": none
@@ -32,7 +30,7 @@ class Shape:
     variant: tuple[int, int, int, int, int]  # 1 for each key that a colon follows; length of the digital key
 
     def fits(self, segment: bytes, lines: int) -> bool:
-        """Whether `segment`, of so many lines, may be all of this shape; `parse_usual` looks at the digits."""
+        """Whether `segment`, of so many lines, may be all of this shape; `parse_rows` looks at the digits."""
         if segment.count(self.prefix) != lines:
             return False
         bare = segment.translate(None, _DIGITS)
@@ -41,7 +39,7 @@ class Shape:
 
 
 def shape_of(text: bytes) -> Shape | None:
-    """The shape of the last reading in `text`, where that is usual."""
+    """The shape of the last reading in `text`, where that is regular."""
     start = text.rfind(b"#Sensor")
     match = _SHAPE.match(text, start) if start >= 0 else None
     if match is None:
@@ -57,42 +55,7 @@ def shape_of(text: bytes) -> Shape | None:
     )
 
 
-def whole_numbers(low: int, high: int) -> bytes:
-    """A pattern, one group, of the whole numbers from `low` to `high`, both inclusive; it may match none."""
-    found: list[bytes] = []
-    while low <= high:
-        places = 0
-        while low % 10 ** (places + 1) == 0 and low + 10 ** (places + 1) - 1 <= high:
-            places += 1
-        if low == 0:
-            found.append(rb"\d{1,%d}" % places if places else b"0")
-            low = 10**places
-            continue
-        head, digit = divmod(low // 10**places, 10)
-        last = digit
-        while last < 9 and low + 2 * 10**places - 1 <= high:
-            last += 1
-            low += 10**places
-        found.append(b"%s[%d-%d]%s" % (b"%d" % head if head else b"", digit, last, rb"\d" * places))
-        low += 10**places
-    return b"(%s)" % b"|".join(found or [b"(?!)"])
-
-
-@lru_cache(maxsize=256)
-def calm_reading(bands: tuple[tuple[float, float], ...]) -> re.Pattern[bytes]:
-    """What follows the location in a read of one usual line whose four numbers, its groups, all lie in `bands`.
-
-    Each band is from, inclusive, to, exclusive. To match this costs half of what it costs to parse and compare.
-    """
-    most = 10**MAX_DIGITS - 1
-    numbers = [
-        whole_numbers(max(0, math.ceil(min(low, most + 1))), math.ceil(min(max(high, 0.0), most + 1)) - 1)
-        for low, high in bands
-    ]
-    return re.compile(rb"ADC1:?=%s,ADC2:?=%s,ADC3:?=%s,(?:DIO|MPY30):?=%s!\s*" % tuple(numbers))
-
-
-def parse_usual(segments: Sequence[bytes], shapes: Sequence[Shape]) -> list[NDArray[np.float64] | None]:
+def parse_rows(segments: Sequence[bytes], shapes: Sequence[Shape]) -> list[NDArray[np.float64] | None]:
     """The readings in each segment, as (lines, 4); None where a segment holds anything but lines of its shape.
 
     A segment is whole lines up to and including their `!`, at least one.
@@ -117,12 +80,12 @@ def _parse_group(
 ) -> None:
     counts = np.array([lines for _, lines in members])
     lengths = np.repeat(np.array([len(shapes[number].prefix) for number, _ in members]), counts)
-    numbers, usual = _parse(b"".join([segments[number] for number, _ in members]), lengths, variant)
-    everything = bool(usual.all())
+    numbers, regular = _parse(b"".join([segments[number] for number, _ in members]), lengths, variant)
+    everything = bool(regular.all())
     start = 0
     for number, lines in members:
         stop = start + lines
-        if everything or usual[start:stop].all():
+        if everything or regular[start:stop].all():
             found[number] = numbers[start:stop]
         start = stop
 
@@ -144,25 +107,25 @@ def _parse(
     starts[1:] = grid[:-1, -1] + 1
     starts += characters[starts] == _RETURN
     starts += characters[starts] == _NEWLINE
-    usual = characters[starts] == _HASH
-    usual &= equals[:, 0] - variant[0] - 4 == starts + prefix_lengths
+    regular = characters[starts] == _HASH
+    regular &= equals[:, 0] - variant[0] - 4 == starts + prefix_lengths
     for column, key in enumerate(b"123"):
-        usual &= characters[equals[:, column] - variant[column] - 1] == key
+        regular &= characters[equals[:, column] - variant[column] - 1] == key
         if column:
-            usual &= equals[:, column] - variant[column] - 5 == stops[:, column - 1]
+            regular &= equals[:, column] - variant[column] - 5 == stops[:, column - 1]
     digital = equals[:, 3] - variant[3]
-    usual &= digital - variant[4] - 1 == stops[:, 2]
+    regular &= digital - variant[4] - 1 == stops[:, 2]
     if variant[4] == len("MPY30"):
-        usual &= (characters[digital - 1] == ord("0")) & (characters[digital - 2] == ord("3"))
+        regular &= (characters[digital - 1] == ord("0")) & (characters[digital - 2] == ord("3"))
     lengths = stops - equals - 1
     longest = int(lengths.max())
-    usual &= (lengths > 0).all(axis=1)
+    regular &= (lengths > 0).all(axis=1)
     if longest > MAX_DIGITS:
-        usual &= (lengths <= MAX_DIGITS).all(axis=1)
+        regular &= (lengths <= MAX_DIGITS).all(axis=1)
     numbers = (characters[stops - 1] - 48).astype(np.float64)
     for place in range(2, min(longest, MAX_DIGITS) + 1):
         digits = characters[stops - place] - 48
         digits *= lengths >= place
         numbers += digits * 10.0 ** (place - 1)
     numbers[:, 3] = numbers[:, 3] != 0
-    return numbers, usual
+    return numbers, regular

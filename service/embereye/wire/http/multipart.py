@@ -34,7 +34,7 @@ def boundary_of(content_type: str) -> bytes:
 
 
 class MultipartParser:
-    """Takes bytes as they come, returns parts. Raises on no input; what it cannot use, it counts."""
+    """Accepts bytes as they come, returns parts. No input makes it raise; what it cannot use, it counts."""
 
     def __init__(self, content_type: str = "", *, max_part: int = MAX_PART) -> None:
         self.oversized = 0  # parts larger than max_part

@@ -21,7 +21,7 @@ from embereye.wire.jpeg.header import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
 from embereye.wire.jpeg.restart import RESTART_0, Run, infer_interval, repair, smallest
 from embereye.wire.jpeg.tables import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
 from embereye.wire.rtp.onvif_extension import EXTENSION, Described, describe
-from embereye.wire.rtp.packet import FIXED, MARKER, Arrival, Packet, Reception, RtpError, is_rtcp, parse_packet
+from embereye.wire.rtp.packet import FIXED, MARKER, Arrival, Packet, PacketReception, RtpError, is_rtcp, parse_packet
 
 PAYLOAD_TYPE = 26  # the static one (RFC 3551)
 WINDOW = 32  # packets of a newer picture after which a gap in the one before is a loss
@@ -46,12 +46,12 @@ HEAD = FAST.size // WORD.itemsize  # words of FAST's
 RESTART = struct.Struct(">HH")
 TABLES = struct.Struct(">BBH")
 _OFFSET = 0xFF_FFFF
-_NOTHING: tuple["Picture", ...] = ()
+_NOTHING: tuple["JpegFrame", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """One picture as a JPEG. `lost` are the parts that are grey because they did not arrive.
+class JpegFrame:
+    """One picture as a JPEG file. `lost` are the parts that are grey because they did not arrive.
 
     Without `usable` too little arrived: `data` is the beginning that did, without an end of image.
     """
@@ -101,19 +101,19 @@ class _Frame:
     newer: int = 0  # packets of newer pictures since
 
     def mark(self, offset: int, count: int) -> None:
-        """Take the restart count of the packet at `offset`."""
+        """Note the restart count of the packet at `offset`."""
         if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
             self.chunks[offset] = count & WHOLE_FRAME
 
     def put(self, offset: int, payload: bytes, packets: int = 1) -> None:
-        """Take the payload of the packet, or joined `packets`, at `offset`."""
+        """Store the payload of the packet, or joined `packets`, at `offset`."""
         self.parts[offset] = payload
         self.packets += packets
         self.held += len(payload)
         self.reach = max(self.reach, offset + len(payload))
 
     def append(self, payload: bytes, step: int) -> None:
-        """Take the payload of packets of `step` bytes each that go on where all others end."""
+        """Store the payload of packets of `step` bytes each that continue where all others end."""
         self.joined.append((self.reach, step))
         self.put(self.reach, payload, len(payload) // step)
 
@@ -137,7 +137,7 @@ class _Frame:
 
 
 class Depacketizer:
-    """Takes the packets of one sender, returns pictures in order. Raises on no input.
+    """Accepts the packets of one sender, returns its pictures in order. No input makes it raise.
 
     `size` (width, height) is what pictures measure that are too large to say so themselves, 0: unknown; after
     `deadline_ns` without a packet of a picture its gaps are losses.
@@ -147,7 +147,7 @@ class Depacketizer:
         self, payload_type: int = PAYLOAD_TYPE, size: tuple[int, int] = (0, 0), deadline_ns: int = DEADLINE_NS
     ) -> None:
         self.counts = Counts()
-        self.reception = Reception()
+        self.reception = PacketReception()
         self.ssrc = -1
         self._payload_type = payload_type
         self._plain = 0x8000 | payload_type
@@ -155,18 +155,18 @@ class Depacketizer:
         self._deadline_ns = deadline_ns
         self._tables: dict[int, bytes] = {}  # DQT segments by Q, 128 to 254
         self._described: Described | None = None
-        self._untold: tuple[Geometry | None, int] = (None, 0)  # a restart interval that the sender does not mention
+        self._inferred: tuple[Geometry | None, int] = (None, 0)  # a restart interval that the sender does not state
         self._frame: _Frame | None = None  # the newest
         self._previous: _Frame | None = None  # the one before it, if it has gaps
         self._done = -1  # timestamp of the newest picture handed over
         self._heard_ns = 0
         self._candidate = (-1, -1, 0)  # another sender: SSRC, next sequence number, packets in order
 
-    def feed(self, packet: memoryview, now_ns: int) -> Sequence[Picture]:
-        """Take one packet at `now_ns`, any clock that does not go back; returns the pictures that it completes."""
+    def feed(self, packet: memoryview, now_ns: int) -> Sequence[JpegFrame]:
+        """Accept one packet at `now_ns`, of any clock that does not go back; returns the pictures that it completes."""
         frame = self._frame
         if frame is None or len(packet) <= frame.skip:
-            return self._any(packet, now_ns)
+            return self._receive_any(packet, now_ns)
         lead, sequence, timestamp, ssrc, place, key = FAST.unpack_from(packet)
         reception = self.reception
         if (
@@ -181,8 +181,8 @@ class Depacketizer:
             or frame.held > MAX_PICTURE
             or frame.packets >= MAX_FRAGMENTS
         ):
-            return self._any(packet, now_ns)
-        # The next packet of the picture at hand: nearly all are, so this way is short.
+            return self._receive_any(packet, now_ns)
+        # The next packet of the current picture: nearly all are, so this path is short.
         reception.extended += 1
         reception.received += 1
         self._heard_ns = frame.touched_ns = now_ns
@@ -196,20 +196,20 @@ class Depacketizer:
                 return self._finish(frame)
         return _NOTHING
 
-    def feed_joined(self, packets: memoryview, size: int, now_ns: int) -> Sequence[Picture]:
-        """Take packets of `size` bytes, the last may have less, one behind the other; otherwise as `feed`."""
-        pictures: list[Picture] = []
+    def feed_joined(self, packets: memoryview, size: int, now_ns: int) -> Sequence[JpegFrame]:
+        """Accept packets of `size` bytes, the last one maybe shorter, joined in `packets`; otherwise as `feed`."""
+        pictures: list[JpegFrame] = []
         start, end = 0, len(packets)
         while start < end:
-            taken = self._run(packets, start, size, now_ns) if end - start >= RUN * size else 0
+            taken = self._receive_run(packets, start, size, now_ns) if end - start >= RUN * size else 0
             if not taken:
                 taken = size
                 pictures += self.feed(packets[start : start + size], now_ns)
             start += taken
         return pictures
 
-    def _run(self, packets: memoryview, start: int, size: int, now_ns: int) -> int:
-        """Take as many packets as just go on with the picture at hand; returns their bytes."""
+    def _receive_run(self, packets: memoryview, start: int, size: int, now_ns: int) -> int:
+        """Accept as many packets as simply continue the current picture; returns how many bytes they have."""
         frame, reception = self._frame, self.reception
         if frame is None or size <= frame.skip or self._previous is not None or not frame.reach:
             return 0
@@ -240,9 +240,9 @@ class Depacketizer:
         frame.append(payloads.tobytes(), step)
         return int(count * size)
 
-    def poll(self, now_ns: int) -> Sequence[Picture]:
-        """The pictures whose missing packets are waited for no longer at `now_ns`."""
-        pictures: list[Picture] = []
+    def poll(self, now_ns: int) -> Sequence[JpegFrame]:
+        """The pictures whose missing packets are not waited for any longer at `now_ns`."""
+        pictures: list[JpegFrame] = []
         for frame in (self._previous, self._frame):
             if frame is not None and now_ns - frame.touched_ns >= self._deadline_ns:
                 pictures += self._finish(frame)
@@ -250,10 +250,10 @@ class Depacketizer:
 
     @property
     def pending(self) -> bool:
-        """Whether a picture is arriving: then `poll` has to be called now and then."""
+        """Whether a picture is arriving; while one is, `poll` has to be called now and then."""
         return self._frame is not None
 
-    def _any(self, data: memoryview, now_ns: int) -> Sequence[Picture]:
+    def _receive_any(self, data: memoryview, now_ns: int) -> Sequence[JpegFrame]:
         if is_rtcp(data):
             return _NOTHING
         try:
@@ -264,13 +264,13 @@ class Depacketizer:
             others = self.counts.other_payload
             others[packet.payload_type] = others.get(packet.payload_type, 0) + 1
             return _NOTHING
-        pictures: list[Picture] = []
+        pictures: list[JpegFrame] = []
         if packet.ssrc != self.ssrc:
             if not self._believe(packet, now_ns):
                 self.counts.strangers += 1
                 return _NOTHING
             pictures += self._change_sender(packet)
-        arrival = self.reception.take(packet.sequence)
+        arrival = self.reception.count_packet(packet.sequence)
         if arrival is Arrival.STRAY:
             return pictures
         if arrival is Arrival.RESTART:
@@ -290,28 +290,28 @@ class Depacketizer:
         self._candidate = (packet.ssrc, (packet.sequence + 1) & 0xFFFF, count)
         return count >= PROBATION and now_ns - self._heard_ns >= TAKEOVER_NS
 
-    def _change_sender(self, packet: Packet) -> Sequence[Picture]:
+    def _change_sender(self, packet: Packet) -> Sequence[JpegFrame]:
         pictures = self._give_up()
         self.ssrc = packet.ssrc
-        self.reception = Reception()
+        self.reception = PacketReception()
         self._tables.clear()
         self._described = None
         self._done = -1
         return pictures
 
-    def _give_up(self) -> Sequence[Picture]:
-        pictures: list[Picture] = []
+    def _give_up(self) -> Sequence[JpegFrame]:
+        pictures: list[JpegFrame] = []
         for frame in (self._previous, self._frame):
             if frame is not None:
                 pictures += self._finish(frame)
         return pictures
 
-    def _refuse(self, problem: str) -> Sequence[Picture]:
+    def _refuse(self, problem: str) -> Sequence[JpegFrame]:
         self.counts.malformed += 1
         self.counts.problem = problem
         return _NOTHING
 
-    def _payload(self, packet: Packet, arrival: Arrival, now_ns: int) -> Sequence[Picture]:
+    def _payload(self, packet: Packet, arrival: Arrival, now_ns: int) -> Sequence[JpegFrame]:
         payload = packet.payload
         if len(payload) < MAIN.size:
             return self._refuse(f"{len(payload)} bytes of payload, a JPEG header has {MAIN.size}")
@@ -359,9 +359,9 @@ class Depacketizer:
 
     def _frame_of(
         self, packet: Packet, key: int, offset: int, arrival: Arrival, now_ns: int
-    ) -> tuple[list[Picture], _Frame | None]:
+    ) -> tuple[list[JpegFrame], _Frame | None]:
         """The picture that the packet belongs to; None: one that is done with. Also those that a new one ends."""
-        pictures: list[Picture] = []
+        pictures: list[JpegFrame] = []
         for frame in (self._frame, self._previous):
             if frame is None or packet.timestamp != frame.timestamp:
                 continue
@@ -390,7 +390,7 @@ class Depacketizer:
     def _in_order(self, frame: _Frame) -> bool:
         return self.reception.extended - frame.sequence == frame.packets
 
-    def _aged(self) -> list[Picture]:
+    def _aged(self) -> list[JpegFrame]:
         """Count a packet of the newest picture against the gaps of the one before."""
         frame = self._previous
         if frame is None:
@@ -398,12 +398,12 @@ class Depacketizer:
         frame.newer += 1
         return list(self._finish(frame)) if frame.newer >= WINDOW else []
 
-    def _whole(self, frame: _Frame) -> Sequence[Picture]:
+    def _whole(self, frame: _Frame) -> Sequence[JpegFrame]:
         return self._finish(frame) if 0 <= frame.end <= frame.held else _NOTHING
 
-    def _finish(self, frame: _Frame) -> Sequence[Picture]:
-        """Hand over `frame` as it is, and the one before it first."""
-        pictures: list[Picture] = []
+    def _finish(self, frame: _Frame) -> Sequence[JpegFrame]:
+        """Complete `frame` as it is, and the one before it first."""
+        pictures: list[JpegFrame] = []
         if frame is self._previous:
             self._previous = None
         else:
@@ -412,13 +412,13 @@ class Depacketizer:
                 pictures += self._finish(self._previous)
         joining, self._done = self._done < 0, frame.timestamp
         if joining and 0 not in frame.parts:
-            return pictures  # it began before we listened
+            return pictures  # it began before we began to listen
         self.counts.pictures += 1
         try:
             picture = self._build(frame)
         except JpegError as error:
             self.counts.problem = str(error)
-            picture = Picture(SOI, frame.timestamp, usable=False)
+            picture = JpegFrame(SOI, frame.timestamp, usable=False)
         if not picture.usable:
             self.counts.unusable += 1
         elif picture.lost:
@@ -426,7 +426,7 @@ class Depacketizer:
         pictures.append(picture)
         return pictures
 
-    def _build(self, frame: _Frame) -> Picture:
+    def _build(self, frame: _Frame) -> JpegFrame:
         """The picture of `frame`; JpegError where its tables or its size are unknown."""
         geometry = self._geometry(frame)
         tables = self._tables_of(frame)
@@ -438,10 +438,10 @@ class Depacketizer:
             parts = frame.parts.values() if whole else (runs[0].data,)
             head = header(geometry, tables, frame.interval)
             data = b"".join((head, *parts, EOI))
-            if not frame.interval and (interval := self._untold_interval(data, len(head), geometry)):
+            if not frame.interval and (interval := self._inferred_interval(data, len(head), geometry)):
                 data = header(geometry, tables, interval) + data[len(head) :]
-            return Picture(data, frame.timestamp)
-        interval = frame.interval or (self._untold[1] if self._untold[0] == geometry else 0)
+            return JpegFrame(data, frame.timestamp)
+        interval = frame.interval or (self._inferred[1] if self._inferred[0] == geometry else 0)
         head = header(geometry, tables, interval)
         if not interval or not runs or geometry.units > MAX_INTERVALS * interval:
             return self._unusable(frame, head, runs, "packets were lost, and the sender uses no restart markers")
@@ -449,19 +449,19 @@ class Depacketizer:
         if not repaired.scan:
             share = 100 * repaired.lost_units / geometry.units
             return self._unusable(frame, head, runs, f"{share:.0f} % of a picture was lost")
-        return Picture(head + repaired.scan + EOI, frame.timestamp, repaired.lost)
+        return JpegFrame(head + repaired.scan + EOI, frame.timestamp, repaired.lost)
 
-    def _unusable(self, frame: _Frame, head: bytes, runs: Sequence[Run], why: str) -> Picture:
+    def _unusable(self, frame: _Frame, head: bytes, runs: Sequence[Run], why: str) -> JpegFrame:
         self.counts.problem = why
         beginning = runs[0].data if runs and runs[0].offset == 0 else b""
-        return Picture(head + beginning, frame.timestamp, usable=False)
+        return JpegFrame(head + beginning, frame.timestamp, usable=False)
 
     def _geometry(self, frame: _Frame) -> Geometry:
         described = frame.described or self._described
         return _geometry(frame.key, (described.width, described.height) if described else self._size)
 
-    def _untold_interval(self, data: bytes, begin: int, geometry: Geometry) -> int:
-        """The restart interval of a whole scan whose sender does not mention that it has any: FFmpeg is one.
+    def _inferred_interval(self, data: bytes, begin: int, geometry: Geometry) -> int:
+        """The restart interval of a whole scan whose sender does not state that it has any, as FFmpeg does not.
 
         The scan is that of the JPEG `data`, from `begin` on. A sender has them or not, so only its first pictures are
         searched to their end; of later ones the beginning and one more part, another one each time.
@@ -476,7 +476,7 @@ class Depacketizer:
         interval = infer_interval(data[begin : -len(EOI)], geometry)
         if not interval:
             raise JpegError("unsupported JPEG", "it has restart markers, and its sender does not say their interval")
-        self._untold = (geometry, interval)
+        self._inferred = (geometry, interval)
         return interval
 
     def _tables_of(self, frame: _Frame) -> bytes:

@@ -33,7 +33,7 @@ class Packet:
 
 
 def parse_packet(data: memoryview) -> Packet:
-    """Take one packet apart; RtpError where it is none."""
+    """Parse one packet; RtpError where it is none."""
     size = len(data)
     if size < FIXED.size:
         raise RtpError(f"{size} bytes, an RTP header has {FIXED.size}")
@@ -75,7 +75,7 @@ class Arrival(Enum):
     RESTART = auto()  # the sender has started over
 
 
-class Reception:
+class PacketReception:
     """Which packets of one sender came, as RFC 3550 A.1 and A.3 count them.
 
     `extended` is the highest sequence number with its wraps; a hot path may count a packet that is exactly the next
@@ -91,7 +91,7 @@ class Reception:
         self._told = (0, 0)  # expected and received at the last report
         self._transit = 0
 
-    def take(self, sequence: int) -> Arrival:
+    def count_packet(self, sequence: int) -> Arrival:
         """Count the packet with this sequence number, unless it is stray."""
         if self.extended < 0:
             self._start(sequence)
@@ -127,7 +127,7 @@ class Reception:
         return self.expected - self.received
 
     def arrived(self, timestamp: int, now_ns: int) -> None:
-        """Take the arrival of a frame's first packet into the jitter."""
+        """Add the arrival of a frame's first packet to the jitter."""
         transit = (now_ns * VIDEO_HZ // 1_000_000_000 - timestamp) & _MASK
         change = (transit - self._transit) & _MASK
         self._transit = transit
@@ -150,7 +150,7 @@ class Reception:
 
 
 def receiver_report(own: int, block: bytes, name: str) -> bytes:
-    """A compound RTCP packet: what was received (`block` as of Reception.block, or b""), and who says so."""
+    """A compound RTCP packet: what was received (`block` as of PacketReception.block, or b""), and who says so."""
     report = struct.pack(">BBHI", 0x80 | bool(block), RECEIVER_REPORT, 1 + len(block) // 4, own) + block
     text = name.encode()[:255]
     item = struct.pack(">IBB", own, 1, len(text)) + text

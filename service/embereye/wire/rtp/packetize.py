@@ -30,7 +30,7 @@ class Scan:
 
 
 def read_scan(jpeg: bytes) -> Scan:
-    """Take a JPEG apart; JpegError where RTP/JPEG cannot carry it."""
+    """Parse a JPEG; JpegError where RTP/JPEG cannot carry it."""
     if jpeg[:2] != SOI:
         raise JpegError("not a JPEG", f"starts with {jpeg[:2].hex() or 'nothing'}, not ffd8")
     start, interval = 2, 0

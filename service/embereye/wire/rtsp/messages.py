@@ -58,7 +58,7 @@ def interleaved(channel: int, data: bytes) -> bytes:
 
 
 class RtspParser:
-    """Takes bytes as they come, returns messages and packets; RtspError where no sense can be made of them."""
+    """Accepts bytes as they come, returns messages and packets; RtspError where they make no sense."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -1,6 +1,6 @@
 """Frames, reports and clips for tests."""
 
-from embereye.camera.clips.ring import Kept
+from embereye.camera.clips.ring import KeptFrame
 from embereye.levels import Kind, Level
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
@@ -14,7 +14,7 @@ SIZE = (128, 96)
 
 
 def frame(number, rate=10):
-    return Kept(START + number * SECOND // rate, PICTURES[number % len(PICTURES)], *SIZE)
+    return KeptFrame(START + number * SECOND // rate, PICTURES[number % len(PICTURES)], *SIZE)
 
 
 def report(level=Level.ALARM, episode="e1", device="gate"):

@@ -7,7 +7,7 @@ import pytest
 
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.spool import ClipSpool, Recording
-from embereye.camera.clips.stills import annotate, caption
+from embereye.camera.clips.stills import annotate_still, caption
 from embereye.levels import Level
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.types_pb2 import Term
@@ -28,7 +28,7 @@ async def recorder(tmp_path):
 
 def sign(recorder, item, upto, now_ns, after=SECOND):
     before = [frame(number) for number in range(max(0, upto - 20), upto + 1)]
-    recorder.sign(item, before, box=(0.1, 0.1, 0.3, 0.4), now_ns=now_ns, about=about(), after_ns=after)
+    recorder.record_report(item, before, box=(0.1, 0.1, 0.3, 0.4), now_ns=now_ns, about=about(), after_ns=after)
 
 
 async def waiting(recorder):
@@ -41,7 +41,7 @@ async def waiting(recorder):
 async def test_a_clip_goes_from_before_a_sign_to_some_time_after_it(recorder):
     sign(recorder, report(), 30, frame(30).time_ns)
     for number in range(30, 60):
-        recorder.frame("gate", frame(number), frame(number).time_ns)
+        recorder.record_frame("gate", frame(number), frame(number).time_ns)
     (clip,), (still,) = await waiting(recorder)
     assert (clip.from_ns, clip.until_ns) == (frame(10).time_ns, frame(40).time_ns)
     assert clip.frames == 31
@@ -56,7 +56,7 @@ async def test_a_sign_that_grows_prolongs_its_clip_and_gets_another_still(record
             sign(recorder, report(Level.ALARM), 8, frame(8).time_ns)
         if number == 9:
             sign(recorder, report(Level.ALARM), 9, frame(9).time_ns)
-        recorder.frame("gate", frame(number), frame(number).time_ns)
+        recorder.record_frame("gate", frame(number), frame(number).time_ns)
     clips, stills = await waiting(recorder)
     assert len(clips) == 1
     assert clips[0].until_ns == frame(18).time_ns
@@ -66,7 +66,7 @@ async def test_a_sign_that_grows_prolongs_its_clip_and_gets_another_still(record
 async def test_an_episode_is_recorded_once_for_each_level(recorder):
     for number in range(0, 100, 10):
         sign(recorder, report(Level.ALARM), number, frame(number).time_ns)
-        recorder.tick(frame(number).time_ns + 2 * SECOND)
+        recorder.end_overdue(frame(number).time_ns + 2 * SECOND)
     sign(recorder, report(Level.CLEAR, "e2"), 100, frame(100).time_ns)
     clips, stills = await waiting(recorder)
     assert (len(clips), len(stills)) == (1, 1)
@@ -74,7 +74,7 @@ async def test_an_episode_is_recorded_once_for_each_level(recorder):
 
 async def test_a_camera_that_falls_silent_still_gets_its_clip(recorder):
     sign(recorder, report(), 30, frame(30).time_ns)
-    recorder.tick(frame(30).time_ns + 2 * SECOND)
+    recorder.end_overdue(frame(30).time_ns + 2 * SECOND)
     (clip,), _ = await waiting(recorder)
     assert clip.frames == 21
 
@@ -105,7 +105,7 @@ async def test_what_the_disk_is_too_slow_for_is_left_out(recorder, monkeypatch):
     monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", 0)
     sign(recorder, report(), 0, START, after=60 * SECOND)
     for number in range(1, 50):
-        recorder.frame("gate", frame(number), frame(number).time_ns)
+        recorder.record_frame("gate", frame(number), frame(number).time_ns)
     (clip,), _ = await waiting(recorder)
     assert recorder.left_out > 0
     assert clip.frames + recorder.left_out == 50
@@ -116,7 +116,7 @@ async def test_a_recorder_that_is_killed_leaves_what_it_had(tmp_path):
     await killed.start()
     sign(killed, report(), 30, frame(30).time_ns, after=60 * SECOND)
     for number in range(31, 40):
-        killed.frame("gate", frame(number), frame(number).time_ns)
+        killed.record_frame("gate", frame(number), frame(number).time_ns)
     await killed.run(lambda _: None)
     successor = Recorder(tmp_path, lambda: None)
     await successor.start()
@@ -129,7 +129,7 @@ async def test_a_recorder_that_is_killed_leaves_what_it_had(tmp_path):
 
 def test_a_still_shows_where_what_when_and_why():
     plain = cv2.imdecode(np.frombuffer(PICTURES[0], np.uint8), cv2.IMREAD_COLOR)
-    data, width, height = annotate(PICTURES[0], report(), (0.25, 0.25, 0.5, 0.5), START)
+    data, width, height = annotate_still(PICTURES[0], report(), (0.25, 0.25, 0.5, 0.5), START)
     still = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     assert still.shape[:2] == (height, width)
     assert width == plain.shape[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embereye.camera.clips import spool as clip_spool
-from embereye.camera.clips.ring import Kept
+from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.clips.spool import CUT, FULL, ClipSpool
 from embereye.v1.clips_pb2 import Clip
 from embereye.wire.matroska import frames
@@ -72,27 +72,14 @@ def test_a_folder_that_cannot_be_made_fails_every_clip_but_not_the_shard(tmp_pat
 
 
 def test_a_file_system_that_ends_in_the_middle_of_a_frame_costs_that_clip_alone(tmp_path):
-    code = """
-import resource, sys
-from pathlib import Path
-from camera.clips.pictures import about, frame, make_clip
-from embereye.camera.clips.spool import ClipSpool
-
-spool = ClipSpool(Path(sys.argv[1]))
-make_clip(spool, count=5)
-recording = spool.begin(about("full"), frame(0))
-resource.setrlimit(resource.RLIMIT_FSIZE, (3 * len(frame(0).jpeg), -1))
-try:
-    for number in range(1, 9):
-        recording.append(frame(number))
-except OSError as error:
-    print(error.strerror)
-sys.exit(7)
-"""
     tests = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), *filter(None, sys.path)])}
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False, env=environment
+        [sys.executable, Path(__file__).with_name("fill_disk.py"), tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
     assert (done.returncode, done.stdout) == (7, "File too large\n"), done.stderr
     found = {clip.device: clip.frames for clip in ClipSpool(tmp_path).waiting()}
@@ -133,7 +120,7 @@ def test_a_clip_that_grows_too_large_ends_and_says_so(tmp_path, monkeypatch):
 def test_a_picture_of_another_size_is_left_out(tmp_path):
     spool = ClipSpool(tmp_path)
     recording = spool.begin(about(), frame(0))
-    assert recording.append(Kept(frame(1).time_ns, PICTURES[1], 64, 48))
+    assert recording.append(KeptFrame(frame(1).time_ns, PICTURES[1], 64, 48))
     assert spool.finish(recording).frames == 1
 
 

@@ -49,7 +49,7 @@ class Cameras:
 async def offered(shard, count):
     """Give the calm camera a frame every tenth of a second; `count[0]` is how many."""
     while True:
-        shard._take("calm", noisy_jpeg(count[0]), 0, Tally())
+        shard.admit_pushed_frame("calm", noisy_jpeg(count[0]), 0, Tally())
         count[0] += 1
         await asyncio.sleep(0.1)
 

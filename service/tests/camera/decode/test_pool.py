@@ -11,48 +11,48 @@ import cv2
 import numpy as np
 import pytest
 
+from embereye.camera.decode import image as image_module
 from embereye.camera.decode import pool as module
-from embereye.camera.decode import process as decoding
-from embereye.camera.decode.pool import Decoders
-from embereye.camera.decode.process import _REDUCED, Decoded, Order, UndecodableError, carry_out, decode
+from embereye.camera.decode.image import _REDUCED, Decoded, DecodeOrder, UndecodableError, decode, decode_frame
+from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.scheduling.mailbox import Mailbox
 
 from ..conftest import eventually, noisy_jpeg
 
 JPEG = noisy_jpeg(size=(240, 320))
-HALF = Order(2)
+HALF = DecodeOrder(2)
 UNDECODABLE = JPEG.replace(b"\xff\xdb", b"\xff\xe9")  # without its quantization tables
 
 
-class Customer:
+class Camera:
     pause, urgent = 60.0, False
 
     def __init__(self, pool, order=HALF):
         self.box, self.results, self.pool, self.how = Mailbox(), [], pool, order
 
-    def give(self, number, jpeg=JPEG):
-        self.box.offer(jpeg, number, number)
+    def offer(self, number, jpeg=JPEG):
+        self.box.offer_frame(jpeg, number, number)
         self.pool.submit(self)
 
     def next_frame(self):
-        return self.box.take()
+        return self.box.take_frame()
 
-    def order(self, frame):
+    def decode_order(self, frame):
         return self.how
 
-    def work(self, frame):
+    def analyse_on_thread(self, frame):
         return frame.time_ns
 
-    def done(self, work):
-        result = work.result
+    def finish_turn(self, turn):
+        result = turn.result
         if isinstance(result, Decoded):
-            result = Decoded(result.picture.copy(), result.still, result.cpu_seconds)
+            result = Decoded(result.image.copy(), result.still, result.cpu_seconds)
         self.results.append(result)
 
 
 @pytest.fixture
 async def pool():
-    decoders = Decoders(2)
+    decoders = DecoderPool(2)
     await decoders.start()
     yield decoders
     decoders.stop()
@@ -66,8 +66,8 @@ def children(pid):
 
 
 async def processes(pool):
-    await eventually(lambda: len(children(pool._forking.pid)) == pool.threads)
-    return children(pool._forking.pid)
+    await eventually(lambda: len(children(pool._forker.pid)) == pool.count)
+    return children(pool._forker.pid)
 
 
 def coded(picture, *options):
@@ -111,20 +111,20 @@ def test_a_picture_without_an_end_is_refused():
 
 
 async def test_a_frame_is_decoded_as_it_would_be_here(pool):
-    customer = Customer(pool)
-    customer.give(1)
-    await eventually(lambda: customer.results)
-    assert np.array_equal(customer.results[0].picture, carry_out(Order(2), JPEG, 320, 240).picture)
-    assert not customer.results[0].still
-    assert pool.cpu_seconds == customer.results[0].cpu_seconds > 0
+    camera = Camera(pool)
+    camera.offer(1)
+    await eventually(lambda: camera.results)
+    assert np.array_equal(camera.results[0].image, decode_frame(DecodeOrder(2), JPEG, 320, 240).image)
+    assert not camera.results[0].still
+    assert pool.cpu_seconds == camera.results[0].cpu_seconds > 0
     assert not pool.busy
 
 
 async def test_a_still_marks_what_it_is_asked_to(pool):
-    customer = Customer(pool, Order(2, [(0.25, 0.25, 0.5, 0.5)]))
-    customer.give(1, noisy_jpeg(size=(480, 640)))
-    await eventually(lambda: customer.results)
-    still = cv2.imdecode(np.frombuffer(customer.results[0].still, np.uint8), cv2.IMREAD_COLOR)
+    camera = Camera(pool, DecodeOrder(2, [(0.25, 0.25, 0.5, 0.5)]))
+    camera.offer(1, noisy_jpeg(size=(480, 640)))
+    await eventually(lambda: camera.results)
+    still = cv2.imdecode(np.frombuffer(camera.results[0].still, np.uint8), cv2.IMREAD_COLOR)
     assert still.shape == (240, 320, 3)
     blue, _, red = still[60, 80:240].astype(int).mean(axis=0)
     assert red > blue + 60
@@ -143,33 +143,33 @@ async def test_a_still_marks_what_it_is_asked_to(pool):
 )
 def test_a_still_takes_no_second_decoding_of_a_large_picture(monkeypatch, size, scale, still, decoded):
     calls = []
-    monkeypatch.setattr(decoding, "decode", lambda *given: calls.append(given) or decode(*given))
+    monkeypatch.setattr(image_module, "decode", lambda *given: calls.append(given) or decode(*given))
     jpeg = noisy_jpeg(size=size[::-1])
     room = memoryview(bytearray(300_000))
-    found = carry_out(Order(scale, [(0.25, 0.25, 0.5, 0.5)]), jpeg, *size, room)
+    found = decode_frame(DecodeOrder(scale, [(0.25, 0.25, 0.5, 0.5)]), jpeg, *size, room)
     assert len(calls) == decoded
     picture = cv2.imdecode(np.frombuffer(found.still, np.uint8), cv2.IMREAD_COLOR)
     assert picture.shape == (*still[::-1], 3)
     # What is drawn into the still is not drawn into what is looked at.
-    assert np.array_equal(found.picture, carry_out(Order(scale), jpeg, *size).picture)
+    assert np.array_equal(found.image, decode_frame(DecodeOrder(scale), jpeg, *size).image)
 
 
 async def test_the_latest_frame_of_each_of_many_cameras_is_decoded(pool):
-    customers = [Customer(pool) for _ in range(20)]
+    cameras = [Camera(pool) for _ in range(20)]
     for number in range(1, 4):
-        for customer in customers:
-            customer.give(number)
+        for camera in cameras:
+            camera.offer(number)
     await eventually(lambda: not pool.busy)
-    for customer in customers:
-        assert len(customer.results) + customer.box.ledger.shed["superseded"] == 3
+    for camera in cameras:
+        assert len(camera.results) + camera.box.ledger.shed["superseded"] == 3
 
 
 async def test_what_needs_no_decoding_is_worked_on_aside(pool):
-    aside, other = Customer(pool, None), Customer(pool)
+    aside, other = Camera(pool, None), Camera(pool)
     gate = threading.Event()
-    aside.work = lambda frame: gate.wait(10)
-    aside.give(1)
-    other.give(2)
+    aside.analyse_on_thread = lambda frame: gate.wait(10)
+    aside.offer(1)
+    other.offer(2)
     await eventually(lambda: other.results)
     assert not aside.results
     gate.set()
@@ -177,10 +177,10 @@ async def test_what_needs_no_decoding_is_worked_on_aside(pool):
 
 
 async def test_a_frame_that_cannot_be_decoded_is_no_matter_of_others(pool):
-    bad, good = Customer(pool), Customer(pool)
+    bad, good = Camera(pool), Camera(pool)
     for number in range(1, 4):
-        bad.give(number, UNDECODABLE)
-        good.give(number)
+        bad.offer(number, UNDECODABLE)
+        good.offer(number)
         await eventually(lambda number=number: len(bad.results) == len(good.results) == number)
     assert all(isinstance(result, UndecodableError) for result in bad.results)
     assert all(isinstance(result, Decoded) for result in good.results)
@@ -191,98 +191,85 @@ async def test_an_exception_of_a_cameras_own_work_comes_back_to_it(pool):
     def explode(frame):
         raise ZeroDivisionError("boom")
 
-    customer = Customer(pool, None)
-    customer.work = explode
-    customer.give(1)
-    await eventually(lambda: customer.results)
-    assert isinstance(customer.results[0], ZeroDivisionError)
+    camera = Camera(pool, None)
+    camera.analyse_on_thread = explode
+    camera.offer(1)
+    await eventually(lambda: camera.results)
+    assert isinstance(camera.results[0], ZeroDivisionError)
 
 
 async def test_a_camera_that_is_withdrawn_is_not_called_again(pool):
-    first, gone = [Customer(pool) for _ in range(10)], Customer(pool)
-    for customer in first:
-        customer.give(1)
-    gone.give(2)
+    first, gone = [Camera(pool) for _ in range(10)], Camera(pool)
+    for camera in first:
+        camera.offer(1)
+    gone.offer(2)
     pool.withdraw(gone)
-    await eventually(lambda: all(customer.results for customer in first))
+    await eventually(lambda: all(camera.results for camera in first))
     assert not gone.results
     assert not pool.busy
 
 
 async def test_decoders_that_are_killed_are_replaced_and_what_they_had_not_begun_is_not_lost(pool):
-    customers = [Customer(pool) for _ in range(12)]
+    cameras = [Camera(pool) for _ in range(12)]
     for pid in await processes(pool):
         os.kill(pid, signal.SIGSTOP)
-    for customer in customers:
-        customer.give(1)
-    await eventually(lambda: all(decoder.given for decoder in pool._decoders))
-    for pid in children(pool._forking.pid):
+    for camera in cameras:
+        camera.offer(1)
+    await eventually(lambda: all(decoder.dispatched for decoder in pool._decoders))
+    for pid in children(pool._forker.pid):
         os.kill(pid, signal.SIGKILL)
-    await eventually(lambda: all(customer.results for customer in customers))
+    await eventually(lambda: all(camera.results for camera in cameras))
     assert pool.died == 2
-    assert all(isinstance(customer.results[0], Decoded) for customer in customers)
+    assert all(isinstance(camera.results[0], Decoded) for camera in cameras)
 
 
 async def test_a_frame_that_was_decoded_is_not_blamed_for_the_next_ones_crash(pool):
     for _ in range(20):
-        good, bad, behind = Customer(pool), Customer(pool, Order(0)), Customer(pool)  # there is no scale of 0
+        good, bad, behind = Camera(pool), Camera(pool, DecodeOrder(0)), Camera(pool)  # there is no scale of 0
         await eventually(lambda: all(decoder.link for decoder in pool._decoders))
         decoders, pool._decoders = pool._decoders, pool._decoders[:1]
-        for customer in (good, bad, behind):
-            customer.give(1)
+        for camera in (good, bad, behind):
+            camera.offer(1)
         pool._cost = 0.001
-        pool._give()
+        pool._dispatch()
         pool._decoders = decoders
         await eventually(lambda: not pool.busy)
-        assert [type(customer.results[0]) for customer in (good, bad, behind)] == [Decoded, UndecodableError, Decoded]
+        assert [type(camera.results[0]) for camera in (good, bad, behind)] == [Decoded, UndecodableError, Decoded]
 
 
 async def test_decoders_are_replaced_although_the_process_that_forks_them_is_gone_too(pool):
     decoders = await processes(pool)
-    for pid in (pool._forking.pid, *decoders):
+    for pid in (pool._forker.pid, *decoders):
         os.kill(pid, signal.SIGKILL)
     await eventually(lambda: pool.died == 2)
-    customer = Customer(pool)
+    camera = Camera(pool)
     for number in range(1, 100):
-        customer.give(number)
-        await eventually(lambda number=number: len(customer.results) == number)
-        if isinstance(customer.results[-1], Decoded):
+        camera.offer(number)
+        await eventually(lambda number=number: len(camera.results) == number)
+        if isinstance(camera.results[-1], Decoded):
             break
-    assert isinstance(customer.results[-1], Decoded)
+    assert isinstance(camera.results[-1], Decoded)
 
 
 async def test_a_shard_that_cannot_decode_does_not_come_up(monkeypatch):
     monkeypatch.setattr(module, "START_SECONDS", 0.2)
     monkeypatch.setattr(module.sys, "executable", "/bin/false")
-    decoders = Decoders(1)
-    with pytest.raises(RuntimeError, match="no process that decodes pictures has come up"):
+    decoders = DecoderPool(1)
+    with pytest.raises(RuntimeError, match="no decoder process has come up"):
         await decoders.start()
 
 
 async def test_nothing_is_left_running_once_it_is_stopped():
-    decoders = Decoders(2)
+    decoders = DecoderPool(2)
     await decoders.start()
-    pids = [decoders._forking.pid, *await processes(decoders)]
+    pids = [decoders._forker.pid, *await processes(decoders)]
     decoders.stop()
     await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
-STARTS = """
-import asyncio, os, signal
-from embereye.camera.decode import pool as module
-from embereye.camera.decode import process as decoding
-from embereye.camera.decode.pool import Decoders
-async def main():
-    decoders = Decoders(2)
-    await decoders.start()
-    print(decoders._forking.pid, flush=True)
-    await asyncio.sleep(60)
-asyncio.run(main())
-"""
-
-
 async def test_decoders_end_with_the_process_they_work_for():
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", STARTS, stdout=subprocess.PIPE)
+    script = Path(__file__).with_name("keep_decoders.py")
+    process = await asyncio.create_subprocess_exec(sys.executable, script, stdout=subprocess.PIPE)
     forking = int(await process.stdout.readline())
     await eventually(lambda: len(children(forking)) == 2)
     pids = [forking, *children(forking)]
@@ -291,18 +278,10 @@ async def test_decoders_end_with_the_process_they_work_for():
     await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
-HANGS = """
-import socket, time
-from embereye.camera.decode import process as decoding
-decoding.HANG_SECONDS = 0.05
-decoding._answer = lambda *_: time.sleep(60)
-ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-ours.send(b"order")
-decoding.serve(theirs, memoryview(bytearray(decoding.SHARE_BYTES)))
-"""
-
-
 def test_a_decoder_that_hangs_ends_itself():
     began = time.monotonic()
-    assert subprocess.run([sys.executable, "-c", HANGS], check=False).returncode == -signal.SIGALRM
+    assert (
+        subprocess.run([sys.executable, Path(__file__).with_name("hang_decoder.py")], check=False).returncode
+        == -signal.SIGALRM
+    )
     assert time.monotonic() - began < 60

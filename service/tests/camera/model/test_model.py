@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from embereye.camera.model import host as model_module
-from embereye.camera.model.host import CameraModel, ModelHost, path_of
+from embereye.camera.model.camera_model import CameraModel
+from embereye.camera.model.host import ModelHost, path_of
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.model import ModelError, Network
 from embereye.detect.vision.observation import Observation
@@ -52,14 +53,14 @@ class Player:
 
         def one():
             self.frames += 1
-            self.shard._take(self.camera, picture(red, self.frames), 0, Tally())
+            self.shard.admit_pushed_frame(self.camera, picture(red, self.frames), 0, Tally())
             return until(status_of(self.shard, self.camera))
 
         async def paced():
             deadline = time.monotonic() + seconds
             while not one():
                 assert time.monotonic() < deadline, status_of(self.shard, self.camera)
-                await eventually(lambda: not self.shard._cameras[self.camera].mailbox.ledger.waiting)
+                await eventually(lambda: not self.shard._cameras[self.camera].arrivals.mailbox.ledger.waiting)
                 await model_module.asyncio.sleep(0.01)
 
         await paced()
@@ -72,7 +73,7 @@ def term(status, name):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(model_module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(model_module, "CHECK_SECONDS", 0.02)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -96,9 +97,9 @@ async def test_a_model_is_not_run_on_every_frame(running, tmp_path):
     running.shard.apply(with_model(1, tmp_path / "m.onnx", every_ns=SECOND, idle_ns=3600 * SECOND))
     player = Player(running.shard)
     camera = running.shard._cameras["c1"]
-    await player.show(60, lambda _: camera.model.runs)
+    await player.show(60, lambda _: camera.analyser.model.runs)
     await player.show(60, lambda status: status.ledger.analysed > player.frames * 0.8 and player.frames > 30)
-    assert camera.model.runs == 1
+    assert camera.analyser.model.runs == 1
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ async def test_a_camera_with_detectors_of_its_own_has_the_model_only_if_it_says_
     (tmp_path / "m.onnx").write_bytes(redness())
     devices = device("c1", detectors=["flame"]), device("c2", detectors=["flame", "model"]), device("c3")
     running.shard.apply(with_model(1, tmp_path / "m.onnx", *devices))
-    assert [bool(running.shard._cameras[name].model) for name in ("c1", "c2", "c3")] == [False, True, True]
+    assert [bool(running.shard._cameras[name].analyser.model) for name in ("c1", "c2", "c3")] == [False, True, True]
 
 
 async def test_a_model_that_is_put_there_later_or_replaced_is_taken(running, tmp_path):
@@ -170,10 +171,10 @@ async def test_a_model_that_fails_on_a_picture_says_nothing_and_that_is_not_clea
     monkeypatch.setattr(Network, "look", fail)
     status = await player.show(60, lambda status: status.degraded)
     assert status.degraded == "detection.model: it ran out of memory"
-    assert running.shard._cameras["c1"].model.watch.findings == ()
+    assert running.shard._cameras["c1"].analyser.model.watch.findings == ()
     assert status.covered
     monkeypatch.undo()
-    monkeypatch.setattr(model_module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(model_module, "CHECK_SECONDS", 0.02)
     await player.show(60, lambda status: not status.degraded)
 
 
@@ -186,7 +187,7 @@ async def test_a_slow_model_is_named_with_its_time_and_holds_no_frame_up(running
     status = await player.show(60, lambda status: status.degraded)
     assert "ms, its budget is 10 ms" in status.degraded
     assert status.covered
-    assert status.ledger.analysed > 2 * running.shard._cameras["c1"].model.runs
+    assert status.ledger.analysed > 2 * running.shard._cameras["c1"].analyser.model.runs
 
 
 async def test_a_model_that_hangs_is_named_and_the_cameras_stay_covered(running, tmp_path, monkeypatch):
@@ -206,29 +207,29 @@ async def test_a_model_that_hangs_is_named_and_the_cameras_stay_covered(running,
 
 
 def test_a_model_that_does_not_keep_up_is_named():
-    now, host = [100 * SECOND], SimpleNamespace(ready=True, reason=lambda _: "", workers=SimpleNamespace())
-    host.workers.submit = lambda customer: None  # nobody has time for it
+    now, host = [100 * SECOND], SimpleNamespace(ready=True, reason=lambda _: "", threads=SimpleNamespace())
+    host.threads.submit = lambda camera: None  # nobody has time for it
     model = CameraModel("c1", host, Model(idle_ns=10 * SECOND), clock=lambda: now[0])
     frame, seen = SimpleNamespace(lost=()), Observation(0)
     for second in range(131):
         now[0] = (100 + second) * SECOND
         host.ready = second >= 100  # while it is not there it is not late
-        model.offer(frame, seen)
+        model.offer_frame(frame, seen)
         assert second == 130 or not model.degraded(now[0])
     now[0] += SECOND
-    model.offer(frame, seen)
+    model.offer_frame(frame, seen)
     assert "it last looked 32 s ago instead of every 10 s" in model.degraded(now[0])
 
 
 async def test_other_settings_of_the_model_leave_the_built_in_detectors_what_they_learnt(running, tmp_path):
     running.shard.apply(with_model(1, tmp_path / "m.onnx"))
     camera = running.shard._cameras["c1"]
-    analyst, before = camera._analyst, camera.model
+    analyst, before = camera.analyser._pictures, camera.analyser.model
     running.shard.apply(with_model(2, tmp_path / "other.onnx"))
-    assert camera._analyst is analyst
-    assert camera.model is not before
+    assert camera.analyser._pictures is analyst
+    assert camera.analyser.model is not before
     running.shard.apply(assignment(3, device("c1")))
-    assert camera.model is None
+    assert camera.analyser.model is None
     assert status_of(running.shard, "c1").degraded == ""
 
 

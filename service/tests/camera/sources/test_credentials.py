@@ -1,10 +1,10 @@
 import pytest
 
 from embereye.camera.sources.credentials import VARIABLE, credentials_of
-from embereye.camera.sources.declared import SourceError, declared
+from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.video.source import with_credentials
 
-WHAT = declared("rtsp://me:own@cam/1")
+WHAT = parse_source("rtsp://me:own@cam/1")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import pytest
 
-from embereye.camera.sources.declared import SourceError, declared, redact
+from embereye.camera.sources.declared import SourceError, parse_source, redact
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from embereye.camera.sources.declared import SourceError, declared, redact
     ],
 )
 def test_a_source_is_taken_apart(source, kind, address):
-    what = declared(source)
+    what = parse_source(source)
     assert (what.kind, what.address) == (kind, address)
 
 
 def test_credentials_are_decoded_and_kept_out_of_the_address():
-    what = declared("http://me:p%40ss@cam/v")
+    what = parse_source("http://me:p%40ss@cam/v")
     assert (what.user, what.password) == ("me", "p@ss")
 
 
@@ -49,17 +49,17 @@ def test_credentials_are_decoded_and_kept_out_of_the_address():
 )
 def test_a_source_that_cannot_be_opened_is_refused_with_a_sentence(source, text):
     with pytest.raises(SourceError) as caught:
-        declared(source)
+        parse_source(source)
     assert text in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 def test_a_port_to_listen_at_may_have_an_address_and_options():
-    what = declared("rtp://239.0.0.1:5004?width=2560&height=1440&payload=96&interface=127.0.0.1")
+    what = parse_source("rtp://239.0.0.1:5004?width=2560&height=1440&payload=96&interface=127.0.0.1")
     assert (what.kind, what.address, what.port, what.interface) == ("rtp", "239.0.0.1", 5004, "127.0.0.1")
     assert what.options == {"width": 2560, "height": 1440, "payload": 96}
-    assert declared("rtp://:5004").address == ""
-    assert declared("rtp://[::1]:5004").address == "::1"
+    assert parse_source("rtp://:5004").address == ""
+    assert parse_source("rtp://[::1]:5004").address == "::1"
 
 
 def test_a_password_is_never_shown():

@@ -1,6 +1,6 @@
 import asyncio
 
-from embereye.camera.sources.dials import Dials
+from embereye.camera.sources.dials import DialLimiter
 
 from ..conftest import assignment, device, eventually, status_of
 from .rtsp_camera import RtspCamera
@@ -14,14 +14,14 @@ async def entered(dials, log, name, until):
 
 
 async def test_a_dial_that_takes_long_makes_room_for_the_next_once_and_goes_on():
-    dials, log, over, later = Dials(1, patience=0.01), [], asyncio.Event(), asyncio.Event()
+    dials, log, over, later = DialLimiter(1, patience=0.01), [], asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(entered(dials, log, "first", over))
         second = tasks.create_task(entered(dials, log, "second", over))
         await eventually(lambda: log == ["first", "second"])
         over.set()
         await second
-    patient = Dials(1, patience=60)
+    patient = DialLimiter(1, patience=60)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(entered(patient, log, "third", later))
         fourth = tasks.create_task(entered(patient, log, "fourth", over))

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from embereye.camera.sources.declared import SourceError, declared
+from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.http.source import HttpSource
-from embereye.camera.sources.poller import Intake
-from embereye.camera.sources.source import keep_playing, rest
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.source import keep_playing, read_pause
 from embereye.process.backoff import Backoff
 
 from ..conftest import eventually, noisy_jpeg
@@ -43,7 +43,7 @@ async def camera(*chunks, hold=False, requests=None, tls=None):
 
 def source(address, **options):
     return HttpSource(
-        declared(f"http://{address}/video.mjpg"), lambda: ("", ""), asyncio.Semaphore(1), Intake(), **options
+        parse_source(f"http://{address}/video.mjpg"), lambda: ("", ""), asyncio.Semaphore(1), SocketPoller(), **options
     )
 
 
@@ -183,9 +183,9 @@ async def test_credentials_are_sent_when_the_camera_asks_for_them_and_never_in_t
     requests = []
     denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n" + challenge + b"Content-Length: 0\r\n\r\n"
     async with camera(denied, requests=requests) as address:
-        what = declared(f"http://{address}/v?x=1")
+        what = parse_source(f"http://{address}/v?x=1")
         with pytest.raises(SourceError, match="check the credentials"):
-            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1), Intake()).play(
+            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1), SocketPoller()).play(
                 lambda _: None, lambda _: None
             )
     assert len(requests) == 2
@@ -212,12 +212,12 @@ async def test_a_certificate_of_the_cameras_own_is_refused_unless_that_is_allowe
     async with camera(OK, b"--x\r\n\r\n" + A, tls=certificate) as address:
         frames = []
         with pytest.raises(SourceError, match=r"is not trusted: self.signed.*add tls=unverified to the query"):
-            await HttpSource(declared(f"https://{address}/v"), nobody, dials, Intake()).play(
+            await HttpSource(parse_source(f"https://{address}/v"), nobody, dials, SocketPoller()).play(
                 frames.append, lambda _: None
             )
         assert not frames
-        what = declared(f"https://{address}/v?x=1&tls=unverified")
-        await HttpSource(what, nobody, dials, Intake()).play(frames.append, lambda _: None)
+        what = parse_source(f"https://{address}/v?x=1&tls=unverified")
+        await HttpSource(what, nobody, dials, SocketPoller()).play(frames.append, lambda _: None)
     assert frames == [A]
 
 
@@ -227,9 +227,9 @@ async def test_credentials_do_not_follow_a_redirect_away_from_tls(certificate):
     async with camera(denied, requests=requests) as plain:
         moved = f"HTTP/1.1 302 Found\r\nLocation: http://{plain}/v\r\nContent-Length: 0\r\n\r\n".encode()
         async with camera(moved, tls=certificate) as address:
-            what = declared(f"https://{address}/v?tls=unverified")
+            what = parse_source(f"https://{address}/v?tls=unverified")
             with pytest.raises(SourceError, match="401"):
-                await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1), Intake()).play(
+                await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1), SocketPoller()).play(
                     lambda _: None, lambda _: None
                 )
     assert len(requests) == 1
@@ -259,8 +259,8 @@ async def test_a_source_that_ends_at_once_is_waited_for_longer_and_longer_unless
 
 
 def test_whoever_keeps_the_event_loop_busy_has_a_fifth_of_it_and_a_camera_all_it_needs():
-    assert rest(0.0002) == 0.0
-    assert rest(0.1) == pytest.approx(0.4)
+    assert read_pause(0.0002) == 0.0
+    assert read_pause(0.1) == pytest.approx(0.4)
 
 
 async def test_a_camera_that_floods_is_left_unread_and_loses_nothing_by_it(monkeypatch):

@@ -9,7 +9,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embereye.camera.sources.declared import SourceError, declared
+from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.onvif import OnvifSource
 from embereye.process.http_server import bound_port, serve_http
 from embereye.wire.http import soap
@@ -82,7 +82,7 @@ async def camera():
 
 
 def source(port, password="secret"):
-    what = declared(f"onvif://127.0.0.1:{port}")
+    what = parse_source(f"onvif://127.0.0.1:{port}")
     return OnvifSource(what, lambda: ("me", password), asyncio.Semaphore(1), 100.0)
 
 

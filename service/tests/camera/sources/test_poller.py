@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.poller import SocketPoller
 
 PARTS = 3  # datagrams of each picture
 
@@ -40,13 +40,13 @@ class Camera:
 
 @pytest.fixture
 async def camera():
-    camera = Camera(Intake())
+    camera = Camera(SocketPoller())
     yield camera
     camera.close()
 
 
 async def test_the_rest_of_a_picture_is_read_together(camera, monkeypatch):
-    monkeypatch.setattr("embereye.camera.sources.poller.REST_SECONDS", 0.1)  # a busy machine may stop here for long
+    monkeypatch.setattr("embereye.camera.sources.poller.POLL_SECONDS", 0.1)  # a busy machine may stop here for long
     for picture in range(3):
         await asyncio.sleep(0.03)  # alone
         camera.sender.send(b"first")
@@ -71,7 +71,7 @@ async def test_a_picture_that_comes_whole_and_alone_is_looked_at_once(camera):
 
 
 async def test_a_camera_that_goes_in_a_look_takes_nothing_with_it():
-    intake = Intake()
+    intake = SocketPoller()
     first, second = Camera(intake), Camera(intake)
     read = first.read
 

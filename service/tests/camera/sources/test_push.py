@@ -5,9 +5,9 @@ import time
 import grpc
 import pytest
 
-from embereye.camera.device.picture_analyst import Analysis
-from embereye.camera.model.threads import Work
+from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.scheduling.mailbox import Tally
+from embereye.camera.scheduling.turn import Turn
 from embereye.camera.sources.push.service import MAX_UNKNOWN, SILENT_NS, _Stream
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
@@ -158,22 +158,22 @@ async def test_bare_words_of_temperatures_are_taken_and_those_that_are_too_few_a
 
 def held_back(shard, camera, rate=2.0):
     """Make the shard believe that it does not keep up with `camera`, for good."""
-    pace = shard._cameras[camera].mailbox.pace
-    pace.rate, pace.learn = rate, lambda *_, **__: None
-    return pace
+    controller = shard._cameras[camera].arrivals.mailbox.rate_controller
+    controller.rate, controller.record_wait = rate, lambda *_, **__: None
+    return controller
 
 
 async def test_a_sender_is_read_only_when_its_frame_is_looked_at_and_that_frame_is_a_fresh_one(running, sender):
     running.shard.apply(assignment(1, device("c1", fps_target=100, fps_min=1)))
     held_back(running.shard, "c1")
     camera, captures, seen = running.shard._cameras["c1"], [], []
-    order, latest = camera.order, 0
+    order, latest = camera.decode_order, 0
 
-    def look(frame):
+    def note_capture(frame):
         seen.append((frame.time_ns, latest))
         return order(frame)
 
-    camera.order = look
+    camera.decode_order = note_capture
     slot, image = asyncio.Queue(1), noisy_jpeg(1, (480, 640))
 
     async def send():
@@ -191,9 +191,9 @@ async def test_a_sender_is_read_only_when_its_frame_is_looked_at_and_that_frame_
         slot.put_nowait((number := len(captures), latest))
         await asyncio.sleep(0.01)
     sending.cancel()
-    ledger = camera.mailbox.ledger
+    ledger = camera.arrivals.mailbox.ledger
     assert ledger.offered < number / 2
-    assert camera.rest.unread > 0
+    assert camera.arrivals.backpressure.unread > 0
     behind = sorted(sum(taken_ns < one <= newest for one in captures) for taken_ns, newest in seen)
     assert behind[len(behind) // 2] < number / len(seen) / 2
     assert ledger.offered == ledger.analysed + ledger.shed.total() + ledger.rejected.total() + ledger.waiting
@@ -209,14 +209,14 @@ async def test_a_sender_that_queues_its_frames_is_read_on_until_they_are_fresh(r
             await sender.call.write(PushRequest(camera="c1", sequence=1, time_ns=await queue.get(), image=image))
 
     sending, captured, late = asyncio.ensure_future(send()), 0, []
-    while camera.mailbox.ledger.analysed < 4:
+    while camera.arrivals.mailbox.ledger.analysed < 4:
         captured += 1
         queue.put_nowait(time.time_ns())
         await asyncio.sleep(0.01)
         late.append(queue.qsize())
     sending.cancel()
     assert min(late[-captured // 2 :]) < captured / 6
-    assert not camera.blindness(time.time_ns())
+    assert not camera.status.blindness(time.time_ns())
 
 
 async def test_a_camera_that_is_held_back_holds_back_no_other_on_its_stream(running, sender):
@@ -232,15 +232,15 @@ async def test_a_camera_that_is_held_back_holds_back_no_other_on_its_stream(runn
 def test_a_stream_rests_as_long_as_none_of_its_cameras_that_speak_has_a_frame_that_is_wanted():
     now = 1_000 * SECOND
     stream = _Stream()
-    assert stream.rest(now) <= 0
+    assert stream.pause(now) <= 0
     stream.tallies = {
         "a": Tally(heard_ns=now, wanted_ns=now + SECOND),
         "b": Tally(heard_ns=now - SECOND, wanted_ns=now + SECOND // 2),
         "gone": Tally(heard_ns=now - SILENT_NS),
     }
-    assert stream.rest(now) == 0.5
+    assert stream.pause(now) == 0.5
     stream.tallies["c"] = Tally(heard_ns=now)
-    assert stream.rest(now) <= 0
+    assert stream.pause(now) <= 0
 
 
 async def test_what_a_sender_can_have_on_its_way_is_bounded_while_it_is_not_read(running, sender):
@@ -274,15 +274,15 @@ async def test_a_sender_that_floods_is_read_hardly_faster_than_a_camera(running,
 async def test_a_camera_that_suspects_fire_is_read_on_at_once(running):
     running.shard.apply(assignment(1, device("c1", fps_target=100, fps_min=1)))
     camera, tally = running.shard._cameras["c1"], Tally()
-    pace = held_back(running.shard, "c1", 1.0)
+    controller = held_back(running.shard, "c1", 1.0)
     camera._submit = lambda _: None
-    camera.push(noisy_jpeg(), time.time_ns(), tally)
-    pace._credit = 0.0
-    camera.push(noisy_jpeg(), time.time_ns(), tally)
+    camera.push_frame(noisy_jpeg(), time.time_ns(), tally)
+    controller._credit = 0.0
+    camera.push_frame(noisy_jpeg(), time.time_ns(), tally)
     assert tally.wanted_ns > tally.heard_ns
     burning = Finding(Kind.FLAME, Level.CLEAR, held_ns=1)
-    analysis = Analysis(Observation(time.time_ns(), (burning,)), b"", 0.001)
-    camera.done(Work(camera.next_frame(), 0.0, 0.0, 0.0, analysis))
+    analysis = AnalysedFrame(Observation(time.time_ns(), (burning,)), b"", 0.001)
+    camera.finish_turn(Turn(camera.next_frame(), 0.0, 0.0, 0.0, analysis))
     assert tally.wanted_ns == 0
-    camera.push(noisy_jpeg(), time.time_ns(), tally)
+    camera.push_frame(noisy_jpeg(), time.time_ns(), tally)
     assert tally.wanted_ns == 0

@@ -2,26 +2,24 @@
 
 import asyncio
 import random
-import shutil
 import socket
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
 import pytest
+from harness.need import FFMPEG, GSTREAMER
 
-from embereye.camera.sources.declared import declared
-from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.declared import parse_source
+from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
+from embereye.process.addresses import free_port
 from embereye.wire.jpeg.header import JpegError, read_header
 
 from ..conftest import eventually
-from .test_rtp_source import free_port
 
 SAMPLING = {"4:2:2": 0x211111, "4:2:0": 0x221111}
 FRAMES = 12
-needs_ffmpeg = pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg is not installed")
-needs_gstreamer = pytest.mark.skipif(not shutil.which("gst-launch-1.0"), reason="GStreamer is not installed")
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class Relay(asyncio.DatagramProtocol):
 async def received(command, query, *, expect, loss=0.0, delay=0.0):
     """(JPEG, lost regions) of what arrives from `command(port)` by way of a relay."""
     port, frames = free_port(socket.SOCK_DGRAM), []
-    source = RtpSource(declared(f"rtp://127.0.0.1:{port}{query}"), Intake())
+    source = RtpSource(parse_source(f"rtp://127.0.0.1:{port}{query}"), SocketPoller())
     player = asyncio.ensure_future(source.play(lambda data, _, lost: frames.append((data, lost)), lambda _: None))
     await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
@@ -134,7 +132,10 @@ FORMS = [
     Form(100, 76, 100),
     Form(2560, 1440, 50, "4:2:0", 160),
 ]
-SENDERS = [pytest.param(ffmpeg, marks=needs_ffmpeg), pytest.param(gstreamer, marks=needs_gstreamer)]
+SENDERS = [
+    pytest.param(ffmpeg, marks=pytest.mark.needs(FFMPEG)),
+    pytest.param(gstreamer, marks=pytest.mark.needs(GSTREAMER)),
+]
 
 
 @pytest.fixture
@@ -198,14 +199,14 @@ async def test_over_a_lossy_reordering_network_every_pixel_not_told_lost_is_exac
     assert np.mean(share) > least
 
 
-@needs_gstreamer
+@pytest.mark.needs(GSTREAMER)
 async def test_pictures_with_the_same_timestamp_are_told_apart(given):
     folder, jpegs = given(Form())
     frames, _ = await received(lambda port: gstreamer_without_clock(folder, port), "", expect=FRAMES)
     assert [decoded(data).tobytes() for data, _ in frames] == [decoded(jpeg).tobytes() for jpeg in jpegs]
 
 
-@needs_ffmpeg
+@pytest.mark.needs(FFMPEG)
 @pytest.mark.parametrize("quality", [2, 10])
 async def test_what_ffmpeg_encodes_itself_arrives_as_it_was_encoded(quality, tmp_path):
     def command(port):
@@ -221,7 +222,7 @@ async def test_what_ffmpeg_encodes_itself_arrives_as_it_was_encoded(quality, tmp
         assert (decoded(data) == decoded((tmp_path / f"{number:03d}.jpg").read_bytes())).all()
 
 
-@needs_gstreamer
+@pytest.mark.needs(GSTREAMER)
 @pytest.mark.parametrize("quality", [20, 85])
 async def test_what_gstreamer_encodes_itself_arrives_as_it_was_encoded(quality, tmp_path):
     def command(port):

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera.sources.declared import SourceError, declared
-from embereye.camera.sources.poller import Intake
+from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import granted_buffer, open_port
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.camera.sources.source import keep_playing
@@ -32,7 +32,7 @@ async def listening(query="", address="", port=None):
     """A source that listens, what it offered and told, and a socket that sends to it."""
     port = port or free_port(socket.SOCK_DGRAM)
     frames, states = [], []
-    source = RtpSource(declared(f"rtp://{address}:{port}{query}"), Intake())
+    source = RtpSource(parse_source(f"rtp://{address}:{port}{query}"), SocketPoller())
     player = asyncio.ensure_future(
         keep_playing("c", source, lambda *frame: frames.append(frame), states.append, Backoff(0.01, 0.02))
     )
@@ -112,7 +112,7 @@ async def test_a_port_in_use_is_told_and_listened_at_once_it_is_free():
     ],
 )
 async def test_what_is_no_jpeg_is_named_in_the_state(packets, text, monkeypatch):
-    monkeypatch.setattr("embereye.camera.sources.rtp.source.TELL_SECONDS", 0.05)
+    monkeypatch.setattr("embereye.camera.sources.rtp.stream.REPORT_SECONDS", 0.05)
     async with listening() as (sender, frames, states):
         for packet in packets:
             sender.send(packet)
@@ -121,8 +121,8 @@ async def test_what_is_no_jpeg_is_named_in_the_state(packets, text, monkeypatch)
 
 
 async def test_silence_losses_and_a_second_sender_are_told(monkeypatch):
-    monkeypatch.setattr("embereye.camera.sources.rtp.source.TELL_SECONDS", 0.05)
-    monkeypatch.setattr("embereye.camera.sources.rtp.source.SILENT_SECONDS", 0.5)
+    monkeypatch.setattr("embereye.camera.sources.rtp.stream.REPORT_SECONDS", 0.05)
+    monkeypatch.setattr("embereye.camera.sources.rtp.stream.SILENT_SECONDS", 0.5)
     scan = read_scan(noisy_jpeg(1, (240, 320)))
     async with listening() as (sender, _, states):
         packetizer, number = Packetizer(9), 0
@@ -178,7 +178,7 @@ async def test_pictures_that_are_sent_to_a_group_come_to_all_that_have_joined_it
 async def test_a_camera_whose_pictures_cannot_be_taken_keeps_no_other_from_its_own():
     async def listen(offer):
         port = free_port(socket.SOCK_DGRAM)
-        player = asyncio.ensure_future(RtpSource(declared(f"rtp://127.0.0.1:{port}"), intake).play(offer, print))
+        player = asyncio.ensure_future(RtpSource(parse_source(f"rtp://127.0.0.1:{port}"), intake).play(offer, print))
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         sender.connect(("127.0.0.1", port))
         await asyncio.sleep(0)
@@ -187,7 +187,7 @@ async def test_a_camera_whose_pictures_cannot_be_taken_keeps_no_other_from_its_o
     def explode(*_):
         raise ZeroDivisionError
 
-    intake, frames = Intake(), []
+    intake, frames = SocketPoller(), []
     cameras = [await listen(explode), await listen(lambda *frame: frames.append(frame))]
     for number in range(3):
         for _, sender, packetizer in cameras:

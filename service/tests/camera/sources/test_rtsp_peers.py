@@ -2,36 +2,27 @@
 
 import asyncio
 import contextlib
-import subprocess
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from harness.need import RTSP_SERVER, SYSTEM_PYTHON
 
-from embereye.camera.sources.declared import SourceError, declared
-from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.poller import Intake
-from embereye.camera.sources.rtsp import source as rtsp
+from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.dials import DialLimiter
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtsp import session as rtsp
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.wire.jpeg.header import read_header
 
 from ..conftest import eventually
 
-PYTHON = "/usr/bin/python3"
 SERVER = Path(__file__).with_name("gst_rtsp_server.py")
 BARS = [(240, 240, 240), (8, 240, 240), (240, 240, 8), (8, 240, 8)]  # BGR of the first test bars
 
 
-def missing():
-    check = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
-    with contextlib.suppress(OSError):
-        if subprocess.run([PYTHON, "-c", check], capture_output=True, check=False).returncode == 0:
-            return ""
-    return "gst-rtsp-server or its bindings for Python are not installed"
-
-
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+pytestmark = pytest.mark.needs(RTSP_SERVER)
 
 
 class Address(str):
@@ -48,7 +39,7 @@ class Address(str):
 @contextlib.asynccontextmanager
 async def serving(*arguments):
     server = await asyncio.create_subprocess_exec(
-        PYTHON, str(SERVER), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        SYSTEM_PYTHON, str(SERVER), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     try:
         address = f"127.0.0.1:{(await asyncio.wait_for(server.stdout.readline(), 20)).decode().strip()}"
@@ -60,7 +51,9 @@ async def serving(*arguments):
 
 async def play(address, path, user="", password="", pictures=5):
     frames, states = [], []
-    source = RtspSource(declared(f"rtsp://{address}{path}"), lambda: (user, password), Dials(1), Intake())
+    source = RtspSource(
+        parse_source(f"rtsp://{address}{path}"), lambda: (user, password), DialLimiter(1), SocketPoller()
+    )
     player = asyncio.ensure_future(source.play(lambda *frame: frames.append(frame), states.append))
     await eventually(lambda: len(frames) >= pictures or player.done(), 40)
     player.cancel()
@@ -98,7 +91,9 @@ async def test_jpeg_comes_over_tcp_and_udp_with_static_and_dynamic_payload_types
 async def test_the_camera_hears_our_receiver_reports(query, monkeypatch):
     monkeypatch.setattr(rtsp, "REPORT_SECONDS", 0.2)
     async with serving() as address:
-        source = RtspSource(declared(f"rtsp://{address}/jpeg{query}"), lambda: ("", ""), Dials(1), Intake())
+        source = RtspSource(
+            parse_source(f"rtsp://{address}/jpeg{query}"), lambda: ("", ""), DialLimiter(1), SocketPoller()
+        )
         player = asyncio.ensure_future(source.play(lambda *_: None, lambda _: None))
         said = [await asyncio.wait_for(address.said.readline(), 20) for _ in range(3)]
         player.cancel()
@@ -138,7 +133,7 @@ async def test_h264_and_h265_are_decoded_by_the_player(path, guard):
     async with serving(*guard) as address:
         frames, _, reason = await play(address, path, *guard, pictures=3)
     if "404" in reason or "503" in reason:
-        pytest.skip(f"GStreamer has no encoder for {path}")
+        pytest.skip(f"needs a GStreamer encoder for {path}: `make peers` installs it")
     assert not reason
     assert is_test_picture(frames[-1][0])
 
@@ -146,7 +141,9 @@ async def test_h264_and_h265_are_decoded_by_the_player(path, guard):
 async def test_a_camera_that_is_killed_is_told(tmp_path):
     async with serving() as address:
         frames, states = [], []
-        source = RtspSource(declared(f"rtsp://{address}/jpeg"), lambda: ("", ""), Dials(1), Intake(), stall=1.0)
+        source = RtspSource(
+            parse_source(f"rtsp://{address}/jpeg"), lambda: ("", ""), DialLimiter(1), SocketPoller(), stall=1.0
+        )
         player = asyncio.ensure_future(source.play(lambda *frame: frames.append(frame), states.append))
         await eventually(lambda: frames)
     with pytest.raises(SourceError):

@@ -3,10 +3,10 @@ import contextlib
 
 import pytest
 
-from embereye.camera.sources.declared import SourceError, declared
-from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.poller import Intake
-from embereye.camera.sources.rtsp import source as rtsp
+from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.dials import DialLimiter
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtsp import session as rtsp
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.wire.jpeg.header import read_header
 
@@ -18,9 +18,9 @@ UNAUTHORIZED = b"RTSP/1.0 401 Unauthorized\r\nCSeq: {CSEQ}\r\n"
 
 
 def source(camera, query="", scheme="rtsp", user="", password="", **options):
-    what = declared(f"{scheme}://{camera.address}/live{query}")
+    what = parse_source(f"{scheme}://{camera.address}/live{query}")
     options = {"dial": 2.0, "stall": 2.0} | options
-    return RtspSource(what, lambda: (user, password), Dials(1), Intake(), **options)
+    return RtspSource(what, lambda: (user, password), DialLimiter(1), SocketPoller(), **options)
 
 
 async def play(opened, pictures=3):
@@ -191,7 +191,7 @@ async def test_a_stream_that_stops_is_given_up(options, text):
 
 async def test_a_camera_that_floods_is_left_unread_and_goes_on_afterwards(monkeypatch):
     pauses = []
-    monkeypatch.setattr(rtsp, "rest", lambda spent: pauses.append(spent) or 0.001)
+    monkeypatch.setattr(rtsp, "read_pause", lambda spent: pauses.append(spent) or 0.001)
     async with RtspCamera(pictures=20).serving() as camera:
         frames, _, reason = await play(source(camera), pictures=20)
     assert len(frames) == 20
@@ -256,7 +256,7 @@ async def test_h264_is_handed_to_the_player_with_the_password_off_the_command_li
         async def play(self, offer, tell):
             offer(b"picture")
 
-    monkeypatch.setattr(rtsp, "VideoSource", Player)
+    monkeypatch.setattr("embereye.camera.sources.rtsp.source.VideoSource", Player)
     sdp = SDP.replace("26\r\n", "96\r\na=rtpmap:96 H264/90000\r\n")
     async with RtspCamera(sdp=sdp).serving() as camera:
         frames, _, _ = await play(source(camera, user="me", password="x"), pictures=1)

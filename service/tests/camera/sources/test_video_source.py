@@ -1,11 +1,11 @@
 import asyncio
-import shutil
 import signal
 import subprocess
 
 import cv2
 import numpy as np
 import pytest
+from harness.need import FFMPEG
 
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.source import keep_playing
@@ -63,7 +63,7 @@ async def test_a_player_that_is_killed_is_started_again(clip):
     await asyncio.gather(player, return_exceptions=True)
 
 
-@pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg is not installed")
+@pytest.mark.needs(FFMPEG)
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 async def test_a_file_of_another_codec_is_decoded_by_the_player(codec, tmp_path):
     path = tmp_path / "clip.mp4"
@@ -72,7 +72,7 @@ async def test_a_file_of_another_codec_is_decoded_by_the_player(codec, tmp_path)
         "-c:v", codec, "-preset", "ultrafast", str(path),
     ]  # fmt: skip
     if (await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False)).returncode:
-        pytest.skip(f"ffmpeg has no {codec}")
+        pytest.skip(f"needs an FFmpeg with {codec}: Debian's, which `make peers` installs, has it")
     frames, states = [], []
     player = asyncio.ensure_future(FileSource(str(path), asyncio.Semaphore(1)).play(frames.append, states.append))
     await eventually(lambda: len(frames) > 6)

@@ -3,17 +3,17 @@
 import math
 import random
 
-from embereye.detect.sensing.health import Health
+from embereye.detect.sensing.health import SensorHealth
 from embereye.units import SECOND
 
 DICE = random.Random(4)
 
 
 def looked(rows: list[tuple[float, ...]]) -> dict[str, str]:
-    health = Health()
+    health = SensorHealth()
     faults: dict[str, str] = {}
     for second, row in enumerate(rows):
-        faults = health.look(row, second * SECOND)
+        faults = health.inspect_row(row, second * SECOND)
     return faults
 
 
@@ -40,28 +40,28 @@ def test_smoke_that_rises_as_quickly_as_a_fire_makes_it_is_no_noise() -> None:
 
 
 def test_a_coarser_converter_is_given_longer_to_move() -> None:
-    health = Health()
+    health = SensorHealth()
     row = (283.0 / 4, 1305.0 / 4, math.nan)
-    assert not health.look(row, SECOND, full_scale=1023)
-    assert not health.look(row, 3600 * SECOND, full_scale=1023)
-    assert list(health.look(row, 7300 * SECOND, full_scale=1023)) == ["smoke", "flame"]
+    assert not health.inspect_row(row, SECOND, full_scale=1023)
+    assert not health.inspect_row(row, 3600 * SECOND, full_scale=1023)
+    assert list(health.inspect_row(row, 7300 * SECOND, full_scale=1023)) == ["smoke", "flame"]
 
 
 def test_a_sensor_at_its_end_in_a_fire_is_not_called_stuck_but_noise_stays_noise() -> None:
-    health = Health()
-    health.look((4095.0, math.nan, math.nan), SECOND)
-    assert not health.look((4095.0, math.nan, math.nan), 4000 * SECOND, alarmed=True)
+    health = SensorHealth()
+    health.inspect_row((4095.0, math.nan, math.nan), SECOND)
+    assert not health.inspect_row((4095.0, math.nan, math.nan), 4000 * SECOND, alarmed=True)
     for second in range(4001, 4100):
-        faults = health.look((DICE.choice([10.0, 3000.0]), math.nan, math.nan), second * SECOND, alarmed=True)
+        faults = health.inspect_row((DICE.choice([10.0, 3000.0]), math.nan, math.nan), second * SECOND, alarmed=True)
     assert "jumps" in faults["smoke"]
 
 
 def test_a_channel_that_is_not_said_any_more_is_silent() -> None:
-    health = Health()
+    health = SensorHealth()
     row = (283.0, 1305.0, 400.0)
-    assert not health.look(row, 100 * SECOND, omitted={2: 50 * SECOND})
-    assert health.look(row, 120 * SECOND, omitted={2: 50 * SECOND}) == {"gas": "gas has not been said for 70 s"}
-    assert not health.look((283.0, 1305.0, math.nan), 120 * SECOND, omitted={2: 50 * SECOND})  # it never was
+    assert not health.inspect_row(row, 100 * SECOND, omitted={2: 50 * SECOND})
+    assert health.inspect_row(row, 120 * SECOND, omitted={2: 50 * SECOND}) == {"gas": "gas has not been said for 70 s"}
+    assert not health.inspect_row((283.0, 1305.0, math.nan), 120 * SECOND, omitted={2: 50 * SECOND})  # it never was
 
 
 def test_a_sensor_that_falls_to_nothing_was_unplugged_and_one_that_never_read_anything_is_not_there() -> None:

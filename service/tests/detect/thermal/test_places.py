@@ -67,7 +67,7 @@ def test_a_place_that_rose_and_stays_warm_becomes_normal_in_the_end() -> None:
     places, now = Places(), START
     for second in range(3000):
         now += SECOND
-        found = places.look(picture(22.0 if second < 60 else 45.0), now, 4, 10)
+        found = places.observe_frame(picture(22.0 if second < 60 else 45.0), now, 4, 10)
         if second == 200:
             assert found is not None
             assert found.pixel == 15 * 32 + 20
@@ -80,14 +80,14 @@ def test_a_place_is_known_once_it_is_measured_and_unknown_ones_rise_by_nothing()
         now += SECOND
         shown = picture(40.0)
         shown[: 12 if second < 30 else 0] = NAN
-        assert places.look(shown, now, 4, 10) is None
+        assert places.observe_frame(shown, now, 4, 10) is None
     shown[15, 20] = NAN
-    assert places.look(shown, now + SECOND, 4, 10) is None
+    assert places.observe_frame(shown, now + SECOND, 4, 10) is None
 
 
 def test_frames_that_come_more_often_than_once_a_second_are_not_due() -> None:
     places = Places()
     assert places.due(START)
-    places.look(picture(22), START, 4, 10)
+    places.observe_frame(picture(22), START, 4, 10)
     assert not places.due(START + SECOND // 4)
     assert places.due(START + SECOND)

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from embereye.wire.device.lines import DeviceParser, SensorReading
-from embereye.wire.device.rows import Shape, calm_reading, parse_usual, shape_of, whole_numbers
+from embereye.wire.device.messages import SensorReading
+from embereye.wire.device.quiet import quiet_reading, whole_numbers
+from embereye.wire.device.reader import LineReader
+from embereye.wire.device.rows import Shape, parse_rows, shape_of
 
 
 def one_by_one(text: bytes) -> list[list[float]]:
-    messages = DeviceParser().feed(text)
+    messages = LineReader().feed(text)
     assert all(isinstance(message, SensorReading) for message in messages)
     return [
         [message.smoke_adc, message.flame_adc, message.gas_adc, float(message.flame_detected)]  # type: ignore
@@ -26,7 +28,7 @@ def one_by_one(text: bytes) -> list[list[float]]:
 @pytest.mark.parametrize("keys", [(b"ADC1", b"ADC2", b"ADC3", b"DIO"), (b"ADC1:", b"ADC2", b"ADC3:", b"MPY30"),
                                   (b"ADC1", b"ADC2:", b"ADC3", b"DIO:")])  # fmt: skip
 @pytest.mark.parametrize("separator", [b"", b"\r\n"])
-def test_usual_lines_of_every_shape_are_read_as_one_by_one(
+def test_regular_lines_of_every_shape_are_read_as_one_by_one(
     prefix: bytes, keys: tuple[bytes, ...], separator: bytes
 ) -> None:
     dice = random.Random(1)
@@ -38,7 +40,7 @@ def test_usual_lines_of_every_shape_are_read_as_one_by_one(
     shape = shape_of(text)
     assert shape is not None
     assert shape.location == prefix.removeprefix(b"#Sensor").strip(b":").decode()
-    [rows] = parse_usual([text], [shape])
+    [rows] = parse_rows([text], [shape])
     assert rows is not None
     assert rows.tolist() == one_by_one(text)
 
@@ -70,7 +72,7 @@ def test_a_segment_with_anything_else_in_it_is_left_to_the_parser(bad: bytes) ->
     assert isinstance(shape, Shape)
     clean = (GOOD * 5).rstrip()
     segments = [clean, (GOOD * 3 + bad + b"\r\n" + GOOD).rstrip(), clean]
-    first, spoilt, last = parse_usual(segments, [shape] * 3)
+    first, spoilt, last = parse_rows(segments, [shape] * 3)
     assert spoilt is None
     assert first is not None
     assert last is not None
@@ -107,7 +109,7 @@ def test_a_damaged_segment_is_read_as_the_parser_reads_it_or_left_to_it(
     text = text[: text.rfind(b"!") + 1]
     if not text:
         return
-    [rows] = parse_usual([text], [shape])
+    [rows] = parse_rows([text], [shape])
     if rows is not None:
         assert rows.tolist() == one_by_one(text)
 
@@ -115,7 +117,7 @@ def test_a_damaged_segment_is_read_as_the_parser_reads_it_or_left_to_it(
 def test_nothing_has_no_shape() -> None:
     assert shape_of(b"") is None
     assert shape_of(b"#Sensora:ADC1=2") is None
-    assert parse_usual([], []) == []
+    assert parse_rows([], []) == []
 
 
 @given(st.integers(0, 5000), st.integers(0, 5000), st.data())
@@ -131,14 +133,14 @@ def test_a_pattern_of_whole_numbers_matches_those_and_no_others(
             assert bool(pattern.fullmatch(b"%d" % number)) == (low <= number <= high)
 
 
-def test_a_calm_line_is_one_whose_numbers_all_lie_in_their_bands() -> None:
+def test_a_quiet_line_is_one_whose_numbers_all_lie_in_their_bands() -> None:
     inf = math.inf
-    calm = calm_reading(((0.0, 614.25), (0.0, 2252.2), (10.0, 1200.0), (-0.5, 0.5))).fullmatch
-    found = calm(b"ADC1=614,ADC2=0,ADC3=10,DIO=0!\r\n")
+    quiet = quiet_reading(((0.0, 614.25), (0.0, 2252.2), (10.0, 1200.0), (-0.5, 0.5))).fullmatch
+    found = quiet(b"ADC1=614,ADC2=0,ADC3=10,DIO=0!\r\n")
     assert found is not None
     assert found.groups() == (b"614", b"0", b"10", b"0")
     for line in (b"615,ADC2=0,ADC3=10,DIO=0!", b"1,ADC2=2253,ADC3=10,DIO=0!", b"1,ADC2=0,ADC3=9,DIO=0!",
                  b"1,ADC2=0,ADC3=10,DIO=1!", b"1,ADC2=0,ADC3=10,DIO=0", b"1.5,ADC2=0,ADC3=10,DIO=0!"):  # fmt: skip
-        assert not calm(b"ADC1=" + line)
-    assert calm_reading(((0.0, inf),) * 3 + ((0.5, inf),)).fullmatch(b"ADC1=999999,ADC2:=1,ADC3=1,MPY30=7!")
-    assert not calm_reading(((inf, inf),) * 4).fullmatch(b"ADC1=1,ADC2=1,ADC3=1,DIO=1!")
+        assert not quiet(b"ADC1=" + line)
+    assert quiet_reading(((0.0, inf),) * 3 + ((0.5, inf),)).fullmatch(b"ADC1=999999,ADC2:=1,ADC3=1,MPY30=7!")
+    assert not quiet_reading(((inf, inf),) * 4).fullmatch(b"ADC1=1,ADC2=1,ADC3=1,DIO=1!")

@@ -9,7 +9,7 @@ from embereye.units import MILLISECOND
 from embereye.wire.rtp.packet import (
     Arrival,
     CaptureClock,
-    Reception,
+    PacketReception,
     RtpError,
     is_rtcp,
     parse_packet,
@@ -20,39 +20,39 @@ from embereye.wire.rtp.packetize import Packetizer
 
 
 def test_losses_reordering_and_duplicates_are_counted_as_the_standard_counts_them():
-    reception = Reception()
+    reception = PacketReception()
     for sequence in (65_533, 65_534, 0, 65_535, 3, 3):
-        assert reception.take(sequence) in {Arrival.NEXT, Arrival.LATE}
+        assert reception.count_packet(sequence) in {Arrival.NEXT, Arrival.LATE}
     assert reception.expected == 7
     assert reception.lost == 1  # 1 and 2 are missing, 3 came twice
     assert reception.extended == 0x10003
 
 
 def test_a_single_stray_sequence_number_changes_nothing_and_two_in_order_start_anew():
-    reception = Reception()
-    assert [reception.take(n) for n in (10, 11, 40_000, 12)] == [
+    reception = PacketReception()
+    assert [reception.count_packet(n) for n in (10, 11, 40_000, 12)] == [
         Arrival.NEXT, Arrival.NEXT, Arrival.STRAY, Arrival.NEXT,
     ]  # fmt: skip
-    assert [reception.take(n) for n in (30_000, 30_001)] == [Arrival.STRAY, Arrival.RESTART]
+    assert [reception.count_packet(n) for n in (30_000, 30_001)] == [Arrival.STRAY, Arrival.RESTART]
     assert (reception.expected, reception.lost) == (1, 0)
 
 
 def test_a_report_tells_the_share_lost_since_the_last_one():
-    reception = Reception()
+    reception = PacketReception()
     for sequence in (0, 1, 2, 5, 6, 7):
-        reception.take(sequence)
+        reception.count_packet(sequence)
     block = reception.block(7, 0x1234, 99)
     assert block[:4] == (7).to_bytes(4)
     assert block[4] == 2 * 256 // 8
     assert int.from_bytes(block[5:8]) == 2
     assert int.from_bytes(block[8:12]) == 7
     assert block[16:] == (0x1234).to_bytes(4) + (99).to_bytes(4)
-    reception.take(8)
+    reception.count_packet(8)
     assert reception.block(7, 0, 0)[4] == 0
 
 
 def test_a_receiver_report_is_a_compound_packet_that_names_its_sender():
-    packet = receiver_report(5, Reception().block(7, 0, 0), "embereye")
+    packet = receiver_report(5, PacketReception().block(7, 0, 0), "embereye")
     assert is_rtcp(memoryview(packet))
     assert len(packet) % 4 == 0
     length = 4 * (1 + int.from_bytes(packet[2:4]))

@@ -12,9 +12,9 @@ import aiohttp
 
 from embereye.camera.sources import tls
 from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.declared import Declared, SourceError
-from embereye.camera.sources.poller import Intake
-from embereye.camera.sources.source import Offer, Tell, rest
+from embereye.camera.sources.declared import DeclaredSource, SourceError
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.source import Offer, SetState, read_pause
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.http.multipart import MAX_STEPS, MultipartParser
 
@@ -28,36 +28,36 @@ class HttpSource:
     """A camera that answers a GET with MJPEG; Basic and Digest credentials."""
 
     def __init__(
-        self, what: Declared, credentials: Credentials, dials: asyncio.Semaphore, intake: Intake,
+        self, what: DeclaredSource, credentials: Credentials, dials: asyncio.Semaphore, poller: SocketPoller,
         *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
     ) -> None:  # fmt: skip
         self._what = what
         self._credentials = credentials
         self._dials = dials
-        self._intake = intake
+        self._poller = poller
         self._dial = dial
         self._stall = stall
 
-    async def play(self, offer: Offer, tell: Tell) -> None:
+    async def play(self, offer: Offer, set_state: SetState) -> None:
         """Read pictures until the server ends the stream."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._dial)
-        with in_sentences(self._dial):
+        with readable_errors(self._dial):
             async with aiohttp.ClientSession(timeout=timeout, read_bufsize=CHUNK) as session:
                 async with self._dials, asyncio.timeout(self._dial):
                     response = await get(session, self._what.address, *self._credentials(), proven=self._what.proven)
                 try:
-                    await self._stream(response, offer, tell)
+                    await self._stream(response, offer, set_state)
                 finally:
                     response.close()
 
-    async def _stream(self, response: aiohttp.ClientResponse, offer: Offer, tell: Tell) -> None:
+    async def _stream(self, response: aiohttp.ClientResponse, offer: Offer, set_state: SetState) -> None:
         content_type = response.headers.get("Content-Type", "")
         if content_type.lower().startswith(_REFUSED_TYPES):
             raise SourceError(f'the server sends "{content_type}", not multipart/x-mixed-replace')
-        pictures = _Pictures(MultipartParser(content_type), offer, tell)
-        tell("connected, no picture yet")
+        pictures = _Pictures(MultipartParser(content_type), offer, set_state)
+        set_state("connected, no picture yet")
         loop = asyncio.get_running_loop()
-        with _bare(response, pictures, self._intake) as bare:
+        with _bare(response, pictures, self._poller) as bare:
             ended = bare or asyncio.ensure_future(_read(response, pictures))
             try:
                 # A server that dribbles bytes without ever ending a picture is as silent as one that sends nothing.
@@ -73,11 +73,11 @@ class HttpSource:
 class _Pictures:
     """Takes the body of a response and offers the pictures in it."""
 
-    def __init__(self, parser: MultipartParser, offer: Offer, tell: Tell) -> None:
+    def __init__(self, parser: MultipartParser, offer: Offer, set_state: SetState) -> None:
         self._time = asyncio.get_running_loop().time
         self._parser = parser
         self._offer = offer
-        self._tell = tell
+        self._set_state = set_state
         self._streaming = False
         self.latest = self._time()  # when a picture came
 
@@ -91,10 +91,10 @@ class _Pictures:
             self.latest = self._time()
         if parts and not self._streaming:
             self._streaming = True
-            self._tell("streaming")
+            self._set_state("streaming")
         for part in parts:
             self._offer(part)
-        return rest(time.thread_time() - began)
+        return read_pause(time.thread_time() - began)
 
 
 async def _read(response: aiohttp.ClientResponse, pictures: _Pictures) -> None:
@@ -105,7 +105,7 @@ async def _read(response: aiohttp.ClientResponse, pictures: _Pictures) -> None:
 
 @contextlib.contextmanager
 def _bare(
-    response: aiohttp.ClientResponse, pictures: _Pictures, intake: Intake
+    response: aiohttp.ClientResponse, pictures: _Pictures, poller: SocketPoller
 ) -> Iterator[asyncio.Future[None] | None]:
     """Read a body that is all that its connection brings, and not coded, past aiohttp; the future ends with it.
 
@@ -126,17 +126,17 @@ def _bare(
 
     def read_on() -> None:
         resuming.clear()
-        intake.add(descriptor, read)
+        poller.add(descriptor, read)
 
     def read() -> bool:
         if ended.done():
             return False
         try:
-            size = os.readv(descriptor, [intake.room])
+            size = os.readv(descriptor, [poller.buffer])
             if not size:
                 ended.set_result(None)
-            if pause := pictures.feed(intake.room[:size]):
-                intake.remove(descriptor)
+            if pause := pictures.feed(poller.buffer[:size]):
+                poller.remove(descriptor)
                 resuming.append(loop.call_later(pause, read_on))
         except BlockingIOError:
             pass
@@ -146,14 +146,14 @@ def _bare(
             ended.set_exception(error)
         return False
 
-    intake.add(descriptor, read)
+    poller.add(descriptor, read)
     try:
         yield ended
     finally:
         if resuming:
             resuming[0].cancel()
         else:
-            intake.remove(descriptor)
+            poller.remove(descriptor)
 
 
 async def get(
@@ -181,7 +181,7 @@ async def get(
 
 
 @contextlib.contextmanager
-def in_sentences(dial: float) -> Iterator[None]:
+def readable_errors(dial: float) -> Iterator[None]:
     """Turn what goes wrong while asking a server into sentences; `dial` is the time it has, in seconds."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""UDP sockets for cameras: opened with room for a burst, emptied in strides, many packets at a time."""
+"""UDP sockets for cameras: opened with room for a burst, and read many packets at a time."""
 
 import asyncio
 import contextlib
@@ -12,36 +12,37 @@ import time
 from typing import Protocol
 
 from embereye.camera.sources.declared import SourceError
-from embereye.camera.sources.poller import DATAGRAM, Intake
+from embereye.camera.sources.poller import DATAGRAM, SocketPoller
 
 logger = logging.getLogger(__name__)
 
 WANTED_BUFFER = 4 * 1024 * 1024  # bytes: half a second of 1080p30; a single picture of it is 300 KB at line rate
-ROOMY_BUFFER = 1024 * 1024  # bytes with which a socket can be left alone for intake.REST_SECONDS
-OVERDUE_SECONDS = 0.05  # between looks at a picture that misses packets
-READS = 256  # from one socket before others have their turn
-_UDP_GRO = 104  # linux/udp.h: the kernel hands over packets of one size joined, and says their size
+ROOMY_BUFFER = 1024 * 1024  # bytes with which a socket can go unread for poller.POLL_SECONDS
+OVERDUE_SECONDS = 0.05  # between two checks of a picture that misses packets
+READS = 256  # from one socket before the others have their turn
+_UDP_GRO = 104  # linux/udp.h: the kernel joins packets of one size, and says which size
 _CONTROL = socket.CMSG_SPACE(4)
 _SEGMENT = struct.Struct("=i")
 _SO_MEMINFO, _DROPS = 55, 8  # linux/sock_diag.h: SK_MEMINFO_DROPS
 
 
-class Taker(Protocol):
-    """Takes the datagrams of one socket."""
+class PacketReceiver(Protocol):
+    """Gets the datagrams of one socket."""
 
     @property
     def pending(self) -> bool:
         """Whether a picture is arriving."""
         ...
 
-    def take(self, packets: memoryview, size: int, now_ns: int) -> bool:
-        """Take datagrams of `size` bytes, the last may have less, one behind the other, read at `now_ns` (monotonic).
+    def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
+        """Receive datagrams of `size` bytes, the last one maybe shorter, joined in `packets`, read at `now_ns`.
 
-        They have to be done with when it returns. True: a picture is complete, more is not expected at once.
+        `now_ns` is monotonic. The memory of `packets` is reused once this returns. True: a picture is complete, more is
+        not expected at once.
         """
         ...
 
-    def poll(self) -> None:
+    def expire_pictures(self) -> None:
         """Give up what has been waited for long enough; called now and then while it is `pending`."""
         ...
 
@@ -98,36 +99,36 @@ def granted_buffer(receiver: socket.socket) -> int:
 
 
 def dropped(receiver: socket.socket) -> int:
-    """Datagrams that the kernel has dropped because the socket was full."""
+    """DatagramReader that the kernel has dropped because the socket was full."""
     try:
         return int(struct.unpack("=9I", receiver.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36))[_DROPS])
     except (OSError, struct.error):
         return 0
 
 
-class Datagrams:
-    """Empties `receiver` into `taker` on the event loop while entered, together with the others of `intake`."""
+class DatagramReader:
+    """Reads `receiver` into `packets` on the event loop while entered, together with the other sockets of `poller`."""
 
-    def __init__(self, receiver: socket.socket, taker: Taker, intake: Intake) -> None:
+    def __init__(self, receiver: socket.socket, packets: PacketReceiver, poller: SocketPoller) -> None:
         self._socket = receiver
         self._descriptor = receiver.fileno()
         self._port: int = receiver.getsockname()[1]
-        self._taker = taker
-        self._intake = intake
+        self._packets = packets
+        self._poller = poller
         self._loop = asyncio.get_running_loop()
-        self._rests = granted_buffer(receiver) >= ROOMY_BUFFER
+        self._polled = granted_buffer(receiver) >= ROOMY_BUFFER
         self._overdue: asyncio.TimerHandle | None = None
 
-    def __enter__(self) -> "Datagrams":
-        if self._rests:
-            self._intake.add(self._descriptor, self._read)
+    def __enter__(self) -> "DatagramReader":
+        if self._polled:
+            self._poller.add(self._descriptor, self._read)
         else:
             self._loop.add_reader(self._descriptor, self._read)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._rests:
-            self._intake.remove(self._descriptor)
+        if self._polled:
+            self._poller.remove(self._descriptor)
         else:
             self._loop.remove_reader(self._descriptor)
         if self._overdue:
@@ -135,32 +136,32 @@ class Datagrams:
         self._socket.close()
 
     def _read(self) -> bool:
-        """Take what waits; returns whether a picture is arriving."""
+        """Read what waits; returns whether a picture is arriving."""
         try:
             self._empty()
         except Exception:  # this camera's own, and others wait behind it
-            logger.exception("port %d: its packets could not be taken", self._port)
-        pending = self._taker.pending
+            logger.exception("port %d: its packets could not be used", self._port)
+        pending = self._packets.pending
         if self._overdue and not pending:
             self._overdue.cancel()
             self._overdue = None
         elif pending and self._overdue is None:
-            self._overdue = self._loop.call_later(OVERDUE_SECONDS, self._poll)
+            self._overdue = self._loop.call_later(OVERDUE_SECONDS, self._expire)
         return pending
 
-    def _poll(self) -> None:
+    def _expire(self) -> None:
         self._overdue = None
-        self._read()  # before anybody concludes that something has not come
-        self._taker.poll()
+        self._read()  # before it is concluded that something has not come
+        self._packets.expire_pictures()
 
     def _empty(self) -> None:
-        room, take = self._intake.room, self._taker.take
-        most = len(room) - DATAGRAM
+        buffer, receive = self._poller.buffer, self._packets.receive_packets
+        most = len(buffer) - DATAGRAM
         now = time.monotonic_ns()
-        held = size = 0  # bytes that were read and not taken, and of each datagram of them
+        held = size = 0  # bytes that were read and not passed on, and bytes of each datagram in them
         for _ in range(READS):
             try:
-                more, control, _, _ = self._socket.recvmsg_into([room[held:]], _CONTROL)
+                more, control, _, _ = self._socket.recvmsg_into([buffer[held:]], _CONTROL)
             except BlockingIOError:
                 break
             except OSError:  # an ICMP message about something sent earlier
@@ -169,16 +170,16 @@ class Datagrams:
                 continue
             step = max(1, _SEGMENT.unpack(control[0][2])[0]) if control else more  # UDP_GRO's
             if held and (step > size or (step < size and step < more)):
-                take(room[:held], size, now)
-                take(room[held : held + more], step, now)
+                receive(buffer[:held], size, now)
+                receive(buffer[held : held + more], step, now)
                 held = 0
                 continue
             size = size if held else step
             held += more
             if held % size or held > most:  # a shorter one is the last
-                complete = take(room[:held], size, now)
+                complete = receive(buffer[:held], size, now)
                 held = 0
                 if complete:
                     break
         if held:
-            take(room[:held], size, now)
+            receive(buffer[:held], size, now)

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from embereye.camera.scheduling.mailbox import MAX_BYTES
 from embereye.camera.sources.declared import SourceError
-from embereye.camera.sources.source import Offer, Tell
+from embereye.camera.sources.source import Offer, SetState
 from embereye.camera.sources.video.player import LENGTH
 
 OPEN_SECONDS = 15.0  # until the first frame: a new interpreter imports OpenCV first
@@ -28,12 +28,12 @@ class VideoSource:
         self._starts = starts
         self.process: subprocess.Popen[bytes] | None = None
 
-    async def play(self, offer: Offer, tell: Tell) -> None:
+    async def play(self, offer: Offer, set_state: SetState) -> None:
         """Run the player until it ends; it is killed when this is cancelled."""
         process = self._start()
         self.process = process
         try:
-            await self._frames(process, offer, tell)
+            await self._frames(process, offer, set_state)
         finally:
             process.kill()
             await asyncio.shield(asyncio.to_thread(process.wait))
@@ -53,11 +53,11 @@ class VideoSource:
             pipe.write(with_credentials(self._address, self._user, self._password).encode() + b"\n")
         return process
 
-    async def _frames(self, process: "subprocess.Popen[bytes]", offer: Offer, tell: Tell) -> None:
+    async def _frames(self, process: "subprocess.Popen[bytes]", offer: Offer, set_state: SetState) -> None:
         output, transport = await _reader(process.stdout)
         errors, error_transport = await _reader(process.stderr)
         try:
-            await self._relay(output, offer, tell)
+            await self._relay(output, offer, set_state)
             with contextlib.suppress(TimeoutError):
                 said = (await asyncio.wait_for(errors.read(2000), 1.0)).decode(errors="replace").strip()
                 code = await asyncio.wait_for(asyncio.to_thread(process.wait, 1.0), 2.0)
@@ -69,10 +69,10 @@ class VideoSource:
             transport.close()
             error_transport.close()
 
-    async def _relay(self, output: asyncio.StreamReader, offer: Offer, tell: Tell) -> None:
+    async def _relay(self, output: asyncio.StreamReader, offer: Offer, set_state: SetState) -> None:
         async with self._starts:
             frame = await self._read(output, OPEN_SECONDS)
-        tell("streaming")
+        set_state("streaming")
         while frame is not None:
             offer(frame)
             frame = await self._read(output, STALL_SECONDS)
@@ -97,11 +97,11 @@ class FileSource(VideoSource):
     def __init__(self, path: str, starts: asyncio.Semaphore) -> None:
         super().__init__(path, "", "", starts)
 
-    async def play(self, offer: Offer, tell: Tell) -> None:
+    async def play(self, offer: Offer, set_state: SetState) -> None:
         """Run the player until it ends; it is killed when this is cancelled."""
         if not Path(self._address).is_file():
             raise SourceError(f"{self._address} is not a file")
-        await super().play(offer, tell)
+        await super().play(offer, set_state)
 
 
 def with_credentials(url: str, user: str, password: str) -> str:

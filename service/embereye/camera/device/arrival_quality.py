@@ -1,20 +1,21 @@
-"""How well a camera's frames arrive: what cannot be decoded, what is missing, and whose time stamps cannot be true."""
+"""How well a camera's frames arrive: how much of them is unusable, and whether their time stamps can be true."""
 
 from collections import deque
 from dataclasses import dataclass, field
 
 from embereye.units import SECOND
 
-PART_NS = SECOND // 2  # frames of this long are counted together
+PART_NS = SECOND // 2  # of the window: frames are counted in parts of this length, so that few counters are kept
 WINDOW_NS = 10 * SECOND  # over which frames are judged; a fault ends when its cause has left this window
-FRAMES_MIN = 10  # in the window, with fewer of which a share says nothing
-# Flicker is measured over a second: with half of the frames gone at random too few pairs of neighbours are left.
+FRAMES_MIN = 10  # in the window; a share of fewer says nothing
+# Of the window's frames. Flicker is measured over a second: with half of the frames missing at random, too few pairs of
+# neighbours are left.
 DAMAGED_SHARE = 0.5
 # A clock that is set once, or a stream that starts anew, is one jump; a clock that cannot be relied on jumps again.
-JUMPS = 3  # in the window
+JUMPS = 3  # in the window that make a fault
 JUMP_NS = SECOND  # that a time stamp runs ahead of our clock at once
 STILL_NS = 2 * SECOND  # that a time stamp may stand while frames arrive
-DRIFT = 0.01  # of elapsed time: by so much two clocks may part, or a way become longer for good
+DRIFT = 0.01  # of elapsed time: how fast two clocks may part, or a network path become longer for good
 
 
 @dataclass(slots=True)
@@ -27,53 +28,53 @@ class _Part:
 
 
 @dataclass
-class Reception:
-    """The last seconds of one camera's arrivals. Times are nanoseconds since the Unix epoch."""
+class ArrivalQuality:
+    """The last seconds of one camera's frames. Times are nanoseconds since the Unix epoch."""
 
     _parts: deque[_Part] = field(default_factory=deque)  # of the window
     _frames: int = 0  # in all of them
     _damage: float = 0.0  # in all of them
-    _latest: float = 1.0  # how much of the latest frame is unusable
+    _latest: float = 1.0  # share of the latest frame that is unusable
     _jumps: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=JUMPS))  # arrival, by how much
     _stamp_ns: int = 0
     _stamped_ns: int = 0  # when the stamp before arrived
     _stood_since_ns: int = 0  # 0: the stamp advances
-    _least_ns: int = 0  # from stamp to arrival at best: the way, and by how much the clocks differ
-    late_ns: int = 0  # by how much more the latest frame took: it has waited somewhere on its way
+    _least_ns: int = 0  # from stamp to arrival at best: the network path and the difference of the clocks
+    late_ns: int = 0  # how much longer the latest frame took: it was queued somewhere on its way
 
-    def frame(self, damage: float, now_ns: int) -> None:
-        """Note a frame of which `damage` (0..1) is unusable."""
+    def record_frame(self, damage: float, now_ns: int) -> None:
+        """Record a frame that arrived at `now_ns` and of which the share `damage` (0..1) is unusable."""
         parts = self._parts
         if not parts or not 0 <= now_ns - parts[-1].began_ns < PART_NS:
             parts.append(_Part(now_ns))
         parts[-1].frames += 1
         self._frames += 1
         self._latest = 0.0
-        self._add(damage)
+        self._add_damage(damage)
         while now_ns - parts[0].began_ns > WINDOW_NS:
             gone = parts.popleft()
             self._frames -= gone.frames
             self._damage -= gone.damage
 
-    def spoilt(self) -> None:
-        """Note that the frame that came last turned out to be unusable."""
-        self._add(1.0 - self._latest)
+    def spoil_latest(self) -> None:
+        """Record that the latest frame turned out to be unusable as a whole."""
+        self._add_damage(1.0 - self._latest)
 
-    def _add(self, damage: float) -> None:
+    def _add_damage(self, damage: float) -> None:
         if damage:
             self._latest += damage
             self._parts[-1].damage += damage
             self._damage += damage
 
-    def stamp(self, time_ns: int, now_ns: int) -> None:
-        """Note the sender's own time of a frame that arrived at `now_ns`."""
+    def record_stamp(self, time_ns: int, now_ns: int) -> None:
+        """Record the sender's own time stamp of a frame that arrived at `now_ns`."""
         if self._stamped_ns:
             advance = time_ns - self._stamp_ns
             if advance == 0:
                 self._stood_since_ns = self._stood_since_ns or self._stamped_ns
             else:
                 self._stood_since_ns = 0
-                # What a network holds up comes late, but its stamps do not run ahead.
+                # A frame that the network holds up comes late, but its stamp does not run ahead.
                 if advance < 0 or advance - (now_ns - self._stamped_ns) > JUMP_NS:
                     self._jumps.append((now_ns, advance))
                     self._least_ns = now_ns - time_ns  # the clock was set

@@ -1,22 +1,22 @@
 import pytest
 
-from embereye.camera.device.reception import Reception
+from embereye.camera.device.arrival_quality import ArrivalQuality
 from embereye.units import SECOND
 
 STEP = SECOND // 10
 
 
 def received(damages=(), stamps=()):
-    """A reception, and when the last of its frames came, one every 0.1 s."""
-    reception, now = Reception(), 1_000 * SECOND
+    """A quality, and when the last of its frames came, one every 0.1 s."""
+    quality, now = ArrivalQuality(), 1_000 * SECOND
     for damage in damages:
         now += STEP
-        reception.frame(damage, now)
+        quality.record_frame(damage, now)
     for stamp in stamps:
         now += STEP
-        reception.frame(0.0, now)
-        reception.stamp(stamp, now)
-    return reception, now
+        quality.record_frame(0.0, now)
+        quality.record_stamp(stamp, now)
+    return quality, now
 
 
 @pytest.mark.parametrize(
@@ -32,25 +32,25 @@ def received(damages=(), stamps=()):
     ],
 )
 def test_frames_are_broken_when_most_of_what_arrived_is_unusable(damages, broken):
-    reception, now = received(damages)
-    assert reception.fault(now).startswith("broken frames") == broken
+    quality, now = received(damages)
+    assert quality.fault(now).startswith("broken frames") == broken
 
 
 def test_broken_frames_are_forgotten_once_good_ones_come():
-    reception, now = received([1.0] * 60)
+    quality, now = received([1.0] * 60)
     for _ in range(101):
         now += STEP
-        reception.frame(0.0, now)
-    assert reception.fault(now) == ""
+        quality.record_frame(0.0, now)
+    assert quality.fault(now) == ""
 
 
 def test_a_frame_that_could_not_be_decoded_counts_once():
-    reception, now = received()
+    quality, now = received()
     for _ in range(20):
         now += STEP
-        reception.frame(0.2, now)
-        reception.spoilt()
-    assert reception.fault(now) == ("broken frames: 100% of what arrived in 10 s cannot be decoded or is missing")
+        quality.record_frame(0.2, now)
+        quality.spoil_latest()
+    assert quality.fault(now) == ("broken frames: 100% of what arrived in 10 s cannot be decoded or is missing")
 
 
 def ticking(count, start=0):
@@ -68,33 +68,33 @@ def ticking(count, start=0):
     ],
 )
 def test_a_clock_that_stands_still_or_keeps_jumping_is_a_fault(stamps, fault):
-    reception, now = received(stamps=stamps)
-    assert reception.fault(now).startswith(fault)
-    assert bool(fault) == bool(reception.fault(now))
+    quality, now = received(stamps=stamps)
+    assert quality.fault(now).startswith(fault)
+    assert bool(fault) == bool(quality.fault(now))
 
 
 def test_what_a_network_held_up_is_no_jump():
-    reception, now = received(stamps=ticking(10))
+    quality, now = received(stamps=ticking(10))
     for burst in range(4):
         now += 2 * SECOND
         for number in range(20):
-            reception.stamp((10 + burst * 20 + number) * STEP, now)
-    assert reception.fault(now) == ""
+            quality.record_stamp((10 + burst * 20 + number) * STEP, now)
+    assert quality.fault(now) == ""
 
 
 def test_a_clock_that_runs_again_is_no_fault_after_a_while():
-    reception, now = received(stamps=[0, 9 * SECOND, 0, 9 * SECOND])
-    assert reception.fault(now)
+    quality, now = received(stamps=[0, 9 * SECOND, 0, 9 * SECOND])
+    assert quality.fault(now)
     for number in range(101):
         now += STEP
-        reception.stamp(9 * SECOND + number * STEP, now)
-    assert reception.fault(now) == ""
+        quality.record_stamp(9 * SECOND + number * STEP, now)
+    assert quality.fault(now) == ""
 
 
 def test_frames_that_wait_longer_and_longer_are_late_by_what_they_waited():
     stamps = [n * STEP for n in range(20)] + [2 * SECOND + n * STEP // 2 for n in range(60)]
-    reception, _ = received(stamps=stamps)
-    assert reception.late_ns == pytest.approx(3 * SECOND, rel=0.1)
+    quality, _ = received(stamps=stamps)
+    assert quality.late_ns == pytest.approx(3 * SECOND, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -108,5 +108,5 @@ def test_frames_that_wait_longer_and_longer_are_late_by_what_they_waited():
     ],
 )
 def test_the_clock_of_a_sender_does_not_make_its_frames_late(stamps):
-    reception, _ = received(stamps=map(int, stamps))
-    assert reception.late_ns < SECOND // 2
+    quality, _ = received(stamps=map(int, stamps))
+    assert quality.late_ns < SECOND // 2
