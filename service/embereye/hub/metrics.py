@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from embereye.hub.clips import ClipStore
-from embereye.hub.core import Hub
-from embereye.hub.evidence import EvidenceService
+from embereye.hub.clip_store import ClipStore
+from embereye.hub.hub import Hub
+from embereye.hub.services.evidence import EvidenceService
 from embereye.levels import ZoneState
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from embereye.hub.alarms import AlarmsService, RosterService
-from embereye.hub.api import Api
-from embereye.hub.clip_service import ClipsService
-from embereye.hub.clips import ClipStore
-from embereye.hub.control import ControlService, Outputs
-from embereye.hub.core import Hub
-from embereye.hub.evidence import EvidenceService
+from embereye.hub.clip_store import ClipStore
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
+from embereye.hub.services.alarms import AlarmsService, RosterService
+from embereye.hub.services.clips import ClipsService
+from embereye.hub.services.control import ControlService, Outputs
+from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.http_server import bound_port, serve_http

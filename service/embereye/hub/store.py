@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TypeVar
 
-from embereye.hub.ledgers import LedgerKey, Part
+from embereye.hub.coverage.ledgers import LedgerKey, Part
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import Ledger

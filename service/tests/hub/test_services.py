@@ -11,11 +11,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from embereye.hub.alarms import AlarmsService, RosterService
-from embereye.hub.core import Hub
-from embereye.hub.evidence import Clocks, EvidenceService
 from embereye.hub.feed import LAG
+from embereye.hub.hub import Hub
 from embereye.hub.server import keep_health
+from embereye.hub.services.alarms import AlarmsService, RosterService
+from embereye.hub.services.evidence import Clocks, EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.grpc_server import GrpcServer, Service, channel

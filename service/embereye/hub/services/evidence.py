@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from embereye.hub.core import Hub
+from embereye.hub.hub import Hub
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 

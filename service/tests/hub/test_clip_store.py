@@ -19,11 +19,11 @@ from embereye.camera.clips.delivery import Delivery
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.ring import KeptFrame
 from embereye.hub import clips as clips_module
-from embereye.hub.api import Api
-from embereye.hub.clip_service import ClipsService
-from embereye.hub.clips import ClipStore
-from embereye.hub.control import Outputs
-from embereye.hub.core import Hub
+from embereye.hub.clip_store import ClipStore
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
+from embereye.hub.services.clips import ClipsService
+from embereye.hub.services.control import Outputs
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from embereye.hub.coverage import NOBODY, CoverageBook, Fleet, Watched, namespace_of
+from embereye.hub.coverage.book import NOBODY, CoverageBook, Fleet, Watched, namespace_of
+from embereye.hub.coverage.ledgers import LedgerBook
 from embereye.hub.feed import Feed
-from embereye.hub.ledgers import LedgerBook
 from embereye.hub.store import Picture, Store, StoreThreads, Transaction
 from embereye.levels import ZoneState
 from embereye.process.lifecycle import UserError

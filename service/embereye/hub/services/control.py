@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from embereye.hub.core import Hub
+from embereye.hub.hub import Hub
 from embereye.v1.control_pb2 import Command, ControlRequest, ControlResponse, Handshake, State, Welcome
 from embereye.v1.control_pb2_grpc import ControlServicer
 

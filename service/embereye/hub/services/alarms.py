@@ -4,8 +4,8 @@ import time
 
 import grpc
 
-from embereye.hub.core import Hub, OutdatedError, StoreFailingError, UnknownZoneError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
+from embereye.hub.hub import Hub, OutdatedError, StoreFailingError, UnknownZoneError
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embereye.hub.core import Hub, OutdatedError, StoreFailingError, UnknownZoneError
+from embereye.hub.hub import Hub, OutdatedError, StoreFailingError, UnknownZoneError
 from embereye.hub.store import Store, StoreThreads, Transaction
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import SECOND

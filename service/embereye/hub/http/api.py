@@ -13,14 +13,14 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
-from embereye.hub.alarms import MAX_HISTORY, check_action, history_limit
-from embereye.hub.clips import SUFFIXES, ClipStore
-from embereye.hub.control import Outputs
-from embereye.hub.core import Hub, StoreFailingError, UnknownZoneError
-from embereye.hub.coverage import Fleet, Watched
+from embereye.hub.clip_store import SUFFIXES, ClipStore
+from embereye.hub.coverage.book import Fleet, Watched
+from embereye.hub.coverage.ledgers import Part, add_up
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
-from embereye.hub.ledgers import Part, add_up
-from embereye.hub.replay import replay
+from embereye.hub.http.replay import replay
+from embereye.hub.hub import Hub, StoreFailingError, UnknownZoneError
+from embereye.hub.services.alarms import MAX_HISTORY, check_action, history_limit
+from embereye.hub.services.control import Outputs
 from embereye.process.http_server import metrics_app
 from embereye.v1.alarms_pb2 import HistoryResponse, ZonesResponse
 from embereye.v1.clips_pb2 import Clip

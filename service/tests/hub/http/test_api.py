@@ -15,11 +15,11 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from embereye.hub.api import Api
-from embereye.hub.control import ControlService, Lease, Outputs
-from embereye.hub.core import Hub
-from embereye.hub.evidence import EvidenceService
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
+from embereye.hub.services.control import ControlService, Lease, Outputs
+from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import grpc
 
-from embereye.hub.clips import ClipRefusedError, ClipStore, NoRoomError
-from embereye.hub.core import Hub
+from embereye.hub.clip_store import ClipRefusedError, ClipStore, NoRoomError
+from embereye.hub.hub import Hub
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, HeldResponse, ListClipsRequest, ListClipsResponse
 from embereye.v1.clips_pb2_grpc import ClipsServicer
 
