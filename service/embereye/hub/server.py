@@ -84,7 +84,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         await grpc.set_serving(False)
         evidence.close()
         await asyncio.gather(grpc.stop(STOP_SECONDS), web.cleanup())
-        if not await hub.flush(STOP_SECONDS):
+        if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
     return int(failed)
 
@@ -92,6 +92,6 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
 async def keep_health(hub: Hub, grpc: GrpcServer) -> None:
     """Keep the gRPC health at what the store allows."""
     while True:
-        changed = hub.failing_changed
-        await grpc.set_serving(not hub.failing)
+        changed = hub.committer.failing_changed
+        await grpc.set_serving(not hub.committer.failing)
         await changed.wait()

@@ -75,7 +75,7 @@ class Transaction:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class StoredState:
     """What was stored when the hub last ended, however it ended."""
 
     zones: list[bytes]
@@ -116,10 +116,10 @@ class Store:
         except sqlite3.DatabaseError as error:
             raise UserError(f"{path} cannot be used as the hub's database: {error}") from error
 
-    def load(self) -> Snapshot:
+    def load(self) -> StoredState:
         """All that the hub goes on from."""
         newest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-        return Snapshot(
+        return StoredState(
             zones=[row[0] for row in self._db.execute("SELECT state FROM zones")],
             rosters=[
                 (bool(derived), FleetRoster.FromString(roster))
@@ -266,7 +266,7 @@ class StoreThreads:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="hub-history")
         self._lock: int | None = None
 
-    async def open(self) -> Snapshot:
+    async def open(self) -> StoredState:
         """Lock the folder, open the database in it, and return what it holds."""
         loop = asyncio.get_running_loop()
         self._lock = lock_folder(self._folder)

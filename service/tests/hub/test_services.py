@@ -183,7 +183,7 @@ async def test_health_is_not_serving_while_nothing_can_be_written(tmp_path: Path
 
         await becomes(health_pb2.HealthCheckResponse.SERVING)
         other.execute("BEGIN IMMEDIATE")
-        hub.report(smoke("one"), lambda _: None)
+        hub.inbox.admit(smoke("one"), lambda _: None)
         await becomes(health_pb2.HealthCheckResponse.NOT_SERVING)
         other.execute("ROLLBACK")
         await becomes(health_pb2.HealthCheckResponse.SERVING)

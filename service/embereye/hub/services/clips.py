@@ -73,7 +73,7 @@ class ClipsService(ClipsServicer):
         limit = min(request.limit or DEFAULT_LIST, MAX_LIST)
         if not request.alarm:
             return ListClipsResponse(clips=self._clips.newest(limit))
-        episodes = await self._hub.episodes(request.alarm)
+        episodes = await self._hub.history.episodes(request.alarm)
         return ListClipsResponse(clips=self._clips.of_episodes(episodes)[:limit])
 
     async def Fetch(self, request: FetchClipRequest, context: AnyContext) -> AsyncIterator[ClipChunk]:
