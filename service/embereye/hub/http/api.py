@@ -13,14 +13,16 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
-from embereye.hub.alarms import MAX_HISTORY, check_action, history_limit
-from embereye.hub.clips import SUFFIXES, ClipStore
-from embereye.hub.control import Outputs
-from embereye.hub.core import Hub, StoreFailingError, UnknownZoneError
-from embereye.hub.coverage import Fleet, Watched
+from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.clip_store import SUFFIXES, ClipStore
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.coverage.book import Fleet, Watched
+from embereye.hub.coverage.ledgers import Part, add_up
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
-from embereye.hub.ledgers import Part, add_up
-from embereye.hub.replay import replay
+from embereye.hub.http.replay import replay
+from embereye.hub.hub import Hub
+from embereye.hub.services.alarms import MAX_HISTORY, check_action, history_limit
+from embereye.hub.services.control import Outputs
 from embereye.process.http_server import metrics_app
 from embereye.v1.alarms_pb2 import HistoryResponse, ZonesResponse
 from embereye.v1.clips_pb2 import Clip
@@ -93,7 +95,7 @@ class Api:
 
     def app(self, registry: CollectorRegistry) -> web.Application:
         """The application, /metrics and /healthz among its routes."""
-        app = metrics_app(registry, lambda: self._hub.failing)
+        app = metrics_app(registry, lambda: self._hub.committer.failing)
         app.middlewares.append(_manners)
         app.on_shutdown.append(self._close_sockets)
         device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
@@ -134,7 +136,7 @@ class Api:
     # What is
 
     async def _zones(self, _: web.Request) -> web.Response:
-        zones = self._hub.zones()
+        zones = self._hub.zones.messages()
         return web.json_response(
             {
                 "zones": [],
@@ -143,7 +145,7 @@ class Api:
                 "timeNs": str(time.time_ns()),
                 "declared": sum(zone.declared for zone in zones),
                 "covered": sum(zone.covered for zone in zones),
-                "failing": self._hub.failing,
+                "failing": self._hub.committer.failing,
                 "clipsFailing": self._clips.failing if self._clips else "",
             }
         )
@@ -152,7 +154,7 @@ class Api:
         now = time.monotonic()
         if now - self._devices_made > DEVICES_SECONDS:
             self._devices_made = now
-            book = self._hub.coverage
+            book = self._hub.coverage.book
             devices = [self._device(fleet, watched) for fleet, watched in book.devices()]
             devices += [self._device(fleet, watched, declared=False) for fleet, watched in book.strangers()]
             self._devices_text = json.dumps({"devices": devices, "timeNs": str(time.time_ns())})
@@ -162,7 +164,7 @@ class Api:
 
     def _device(self, fleet: Fleet, watched: Watched, *, declared: bool = True) -> Json:
         latest = max(watched.sightings.items(), key=lambda entry: entry[1].heard, default=None)
-        reason = self._hub.darkness(fleet, watched) if declared else f"not declared in {fleet.name}"
+        reason = self._hub.coverage.darkness(fleet, watched) if declared else f"not declared in {fleet.name}"
         entry: Json = {
             "declared": declared,
             "fleet": fleet.name,
@@ -185,7 +187,7 @@ class Api:
                 "analysedNs": str(status.analysed_ns),
                 "latest": [_fields(term) for term in status.latest],
             }
-        if parts := self._hub.ledgers.parts(fleet.name, watched.device.id):
+        if parts := self._hub.coverage.ledgers.parts(fleet.name, watched.device.id):
             entry["ledger"] = _fields(add_up(part.ledger for part in parts))
             entry["owners"] = [self._owner(part, watched) for part in parts]
         elif latest is not None:
@@ -210,8 +212,8 @@ class Api:
     def _find(self, request: web.Request) -> Watched:
         names = request.match_info
         fleet = f"{names['namespace']}/{names['kind']}/{names['fleet']}"
-        found = self._hub.coverage.find(fleet, names["device"])
-        watched = found[1] if found else self._hub.coverage.stranger(fleet, names["device"])
+        found = self._hub.coverage.book.find(fleet, names["device"])
+        watched = found[1] if found else self._hub.coverage.book.stranger(fleet, names["device"])
         if watched is None:
             raise Refused(404, f"{fleet} declares no device {names['device']}: GET /v1/devices lists them")
         return watched
@@ -220,7 +222,7 @@ class Api:
         return _jpeg(self._find(request).picture)
 
     async def _snapshot(self, request: web.Request) -> web.Response:
-        for _, watched in self._hub.coverage.devices():
+        for _, watched in self._hub.coverage.book.devices():
             if watched.device.id == request.match_info["device"] and watched.picture:
                 return _jpeg(watched.picture)
         return _jpeg(b"")
@@ -239,11 +241,11 @@ class Api:
 
     async def _alarm_picture(self, request: web.Request) -> web.Response:
         names = request.match_info
-        return _jpeg(await self._hub.picture(names["alarm"], names["device"], int(names["kind"])) or b"")
+        return _jpeg(await self._hub.history.picture(names["alarm"], names["device"], int(names["kind"])) or b"")
 
     async def _alarm_clips(self, request: web.Request) -> web.Response:
         """Newest first; each with the address of its content, and of what a browser can show of it."""
-        episodes = await self._hub.episodes(request.match_info["alarm"])
+        episodes = await self._hub.history.episodes(request.match_info["alarm"])
         clips = self._clips.of_episodes(episodes) if self._clips else []
         listed = []
         for clip in clips[:MAX_CLIPS]:
@@ -292,10 +294,10 @@ class Api:
     async def _history(self, request: web.Request) -> web.Response:
         latest = self._hub.feed.latest
         if newest := _number(request, "newest", 0):
-            events = await self._hub.latest_events(min(newest, MAX_HISTORY))
+            events = await self._hub.history.latest_events(min(newest, MAX_HISTORY))
         else:
             limit = history_limit(_number(request, "limit", 0))
-            events = await self._hub.history(_number(request, "after", 0), limit, request.query.get("zone", ""))
+            events = await self._hub.history.events(_number(request, "after", 0), limit, request.query.get("zone", ""))
         page = _fields(HistoryResponse(events=events, latest=latest))
         return web.json_response({"events": [], "latest": "0", **page})
 
@@ -316,7 +318,9 @@ class Api:
             raise Refused(400, problem)
         names = request.match_info
         try:
-            event = await self._hub.act(names["action"], names["namespace"], names["zone"], who.strip(), note)
+            event = await self._hub.actions.perform(
+                Action(names["action"]), names["namespace"], names["zone"], who.strip(), note
+            )
         except UnknownZoneError as error:
             raise Refused(404, str(error)) from error
         except NotAllowedError as error:

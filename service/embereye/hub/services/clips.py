@@ -6,8 +6,8 @@ from pathlib import Path
 
 import grpc
 
-from embereye.hub.clips import ClipRefusedError, ClipStore, NoRoomError
-from embereye.hub.core import Hub
+from embereye.hub.clip_store import ClipRefusedError, ClipStore, NoRoomError
+from embereye.hub.hub import Hub
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, HeldResponse, ListClipsRequest, ListClipsResponse
 from embereye.v1.clips_pb2_grpc import ClipsServicer
 
@@ -73,7 +73,7 @@ class ClipsService(ClipsServicer):
         limit = min(request.limit or DEFAULT_LIST, MAX_LIST)
         if not request.alarm:
             return ListClipsResponse(clips=self._clips.newest(limit))
-        episodes = await self._hub.episodes(request.alarm)
+        episodes = await self._hub.history.episodes(request.alarm)
         return ListClipsResponse(clips=self._clips.of_episodes(episodes)[:limit])
 
     async def Fetch(self, request: FetchClipRequest, context: AnyContext) -> AsyncIterator[ClipChunk]:

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from embereye.process import memory
+from embereye.process import heap
 
 SIZE = 32 * 1024 * 1024  # bytes
 LARGE = 2 * 1024 * 1024
 # A process that has touched one half of a mapping, and one page in eight of the other half.
 PROCESS = f"""
 import mmap
-from embereye.process.memory import fold
+from embereye.process.heap import fold_heap
 
 def resident():
     with open("/proc/self/smaps_rollup") as lines:
@@ -24,14 +24,14 @@ touched = [page for page in range(pages) if page < pages // 2 or page % 8 == 0]
 for page in touched:
     mapping[page * mmap.PAGESIZE] = page % 251
 before = resident()
-print(fold(), resident() - before)
+print(fold_heap(), resident() - before)
 assert all(mapping[page * mmap.PAGESIZE] == page % 251 for page in touched)
 """
 
 
 @pytest.mark.skipif(mmap.PAGESIZE != 4096, reason="large pages have another size here")
 def test_what_is_in_use_moves_to_large_pages_and_hardly_any_memory_is_taken_for_it():
-    if not (memory.SETTINGS / "enabled").exists() or "[never]" in (memory.SETTINGS / "enabled").read_text():
+    if not (heap.SETTINGS / "enabled").exists() or "[never]" in (heap.SETTINGS / "enabled").read_text():
         pytest.skip("this kernel has no large pages, or is to give none")
     run = subprocess.run([sys.executable, "-c", PROCESS], capture_output=True, text=True, check=True)
     folded, taken_kb = map(int, run.stdout.split())
@@ -43,8 +43,8 @@ def test_what_is_in_use_moves_to_large_pages_and_hardly_any_memory_is_taken_for_
 
 def test_whoever_wants_no_large_pages_gets_none(monkeypatch, tmp_path):
     (tmp_path / "enabled").write_text("always madvise [never]\n")
-    monkeypatch.setattr(memory, "SETTINGS", tmp_path)
-    assert memory.fold() == 0
+    monkeypatch.setattr(heap, "SETTINGS", tmp_path)
+    assert heap.fold_heap() == 0
 
 
 def test_a_process_settles_on_a_kernel_without_large_pages_as_well(monkeypatch):
@@ -52,9 +52,9 @@ def test_a_process_settles_on_a_kernel_without_large_pages_as_well(monkeypatch):
         raise FileNotFoundError("hpage_pmd_size")
 
     thresholds = gc.get_threshold()
-    monkeypatch.setattr(memory, "fold", refuse)
+    monkeypatch.setattr(heap, "fold_heap", refuse)
     try:
-        memory.settle()
+        heap.freeze_heap()
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()

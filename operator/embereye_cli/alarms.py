@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from embereye.hub.clip_commands import ClipCommands
 from embereye.levels import ZoneState
 from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
@@ -32,6 +31,7 @@ from embereye.v1.alarms_pb2 import (
     ZonesResponse,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye_cli.alarm_clips import ClipCommands
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub

@@ -1,4 +1,4 @@
-"""Memory that a process keeps for good: out of the garbage collector's sight, and on large pages."""
+"""The heap that a process keeps for good: out of the garbage collector's sight, and on large pages."""
 
 import contextlib
 import ctypes
@@ -19,7 +19,7 @@ LARGEST = 512 * 1024 * 1024  # bytes: a mapping of more is reserved rather than 
 RESIDENT = 0.75  # of a large page, so that hardly any memory is taken besides
 
 
-def settle() -> None:
+def freeze_heap() -> None:
     """Let what is loaded by now stay for good.
 
     Nearly all garbage is no cycle. A collector that looks at everything again and again only makes a process that is to
@@ -30,10 +30,10 @@ def settle() -> None:
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 100)
     with contextlib.suppress(OSError, ValueError, AttributeError):  # it is as well without, only slower
-        logger.debug("%d large pages", fold())
+        logger.debug("%d large pages", fold_heap())
 
 
-def fold() -> int:
+def fold_heap() -> int:
     """Have the kernel put this process' memory on large pages where nearly all of one is in use; how many it did.
 
     None where whoever runs the machine wants none at all.

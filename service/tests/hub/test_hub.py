@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from embereye.hub.core import Hub, OutdatedError, StoreFailingError, UnknownZoneError
+from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.coverage.keeper import OutdatedError
+from embereye.hub.hub import Hub
 from embereye.hub.store import Store, StoreThreads, Transaction
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import SECOND
@@ -55,7 +58,7 @@ async def advance(hub: Hub, clock: Clock, seconds: float, *, covered: tuple[str,
         if covered:
             devices = [DeviceStatus(id=name, zone="hall", covered=True) for name in covered]
             coverage = Coverage(fleet=FLEET, shard="hall-0", epoch=1, time_ns=clock.wall(), devices=devices)
-            hub.report_coverage(coverage)
+            hub.coverage.report(coverage)
         await hub.pass_time()
 
 
@@ -84,7 +87,7 @@ async def told(hub: Hub) -> list[tuple[str, str]]:
     """Type and reason of every event there is."""
     return [
         (AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower(), event.why)
-        for event in await hub.history(0, 1000)
+        for event in await hub.history.events(0, 1000)
     ]
 
 
@@ -97,14 +100,14 @@ async def until(condition: Callable[[], object]) -> None:
 async def test_a_dark_device_becomes_a_fault_once_and_the_fault_clears_when_it_is_watched_again(tmp_path: Path) -> None:
     clock = Clock()
     async with running(tmp_path, clock) as hub:
-        await hub.set_roster(roster("s-01", "s-02"))
+        await hub.coverage.set_roster(roster("s-01", "s-02"))
         await advance(hub, clock, 3, covered=("s-01", "s-02"))
         assert await told(hub) == []
         await advance(hub, clock, 3, covered=("s-01",))
         assert await told(hub) == []
         await advance(hub, clock, 30, covered=("s-01",))
         assert await told(hub) == [("fault", "s-02 is dark: no shard reports it")]
-        (zone,) = hub.zones()
+        (zone,) = hub.zones.messages()
         assert (zone.declared, zone.covered, [fault.device for fault in zone.faults]) == (2, 1, ["s-02"])
         assert zone.state == ZoneState.NORMAL
         await advance(hub, clock, 1, covered=("s-01", "s-02"))
@@ -114,11 +117,11 @@ async def test_a_dark_device_becomes_a_fault_once_and_the_fault_clears_when_it_i
 async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(tmp_path: Path) -> None:
     clock = Clock()
     async with running(tmp_path, clock) as hub:
-        await hub.set_roster(roster("s-01", "s-02"))
+        await hub.coverage.set_roster(roster("s-01", "s-02"))
         await advance(hub, clock, 10, covered=("s-01",))
         assert len(await told(hub)) == 1
     async with running(tmp_path, clock) as hub:
-        (zone,) = hub.zones()
+        (zone,) = hub.zones.messages()
         assert [fault.device for fault in zone.faults] == ["s-02"]
         await advance(hub, clock, 4)  # nobody has dialled yet: no hasty fault
         assert len(await told(hub)) == 1
@@ -131,31 +134,31 @@ async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(tmp
 async def test_a_fault_clears_with_the_device_that_is_no_longer_declared(tmp_path: Path) -> None:
     clock = Clock()
     async with running(tmp_path, clock) as hub:
-        await hub.set_roster(roster("s-01", "s-02"))
+        await hub.coverage.set_roster(roster("s-01", "s-02"))
         await advance(hub, clock, 10)
-        await hub.set_roster(roster("s-01", epoch=2))
-        await hub.retain([])
+        await hub.coverage.set_roster(roster("s-01", epoch=2))
+        await hub.coverage.retain([])
         assert [why for _, why in await told(hub)][-2:] == [
             "s-02 is no longer declared",
             "s-01 is no longer declared",
         ]
-        assert hub.zones() == []
+        assert hub.zones.messages() == []
 
 
 async def test_a_fault_follows_its_device_to_another_zone(tmp_path: Path) -> None:
     clock = Clock()
     async with running(tmp_path, clock) as hub:
-        await hub.set_roster(roster("s-01"))
+        await hub.coverage.set_roster(roster("s-01"))
         await advance(hub, clock, 10)
-        await hub.set_roster(roster("s-01", epoch=2, zone="attic"))
+        await hub.coverage.set_roster(roster("s-01", epoch=2, zone="attic"))
         await advance(hub, clock, 1)
-        assert [(zone.name, len(zone.faults)) for zone in hub.zones()] == [("attic", 1)]
+        assert [(zone.name, len(zone.faults)) for zone in hub.zones.messages()] == [("attic", 1)]
 
 
 async def test_a_suspended_hub_does_not_take_its_own_absence_for_silence(tmp_path: Path) -> None:
     clock = Clock()
     async with running(tmp_path, clock) as hub:
-        await hub.set_roster(roster("s-01"))
+        await hub.coverage.set_roster(roster("s-01"))
         await advance(hub, clock, 3, covered=("s-01",))
         clock.now += 60 * SECOND
         await hub.pass_time()
@@ -166,37 +169,37 @@ async def test_a_suspended_hub_does_not_take_its_own_absence_for_silence(tmp_pat
 async def test_an_outdated_roster_is_refused(tmp_path: Path) -> None:
     clock = Clock()
     async with running(tmp_path, clock) as hub:
-        await hub.set_roster(roster("s-01", epoch=5))
+        await hub.coverage.set_roster(roster("s-01", epoch=5))
         with pytest.raises(OutdatedError, match="epoch 4 is older than 5"):
-            await hub.set_roster(roster("s-01", epoch=4))
+            await hub.coverage.set_roster(roster("s-01", epoch=4))
 
 
 async def test_a_resent_report_counts_once_also_after_a_restart(tmp_path: Path) -> None:
     clock, durable = Clock(), list[str]()
     async with running(tmp_path, clock) as hub:
-        hub.report(sign("one", clock), durable.append)
-        hub.report(sign("one", clock), durable.append)
-        await hub.flush(10)
-        await hub.act("acknowledge", "default", "hall", "Ada", "")
-        await hub.act("reset", "default", "hall", "Ada", "")
+        hub.inbox.admit(sign("one", clock), durable.append)
+        hub.inbox.admit(sign("one", clock), durable.append)
+        await hub.committer.flush(10)
+        await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
+        await hub.actions.perform(Action.RESET, "default", "hall", "Ada", "")
     async with running(tmp_path, clock) as hub:
         clock.now += 60 * SECOND
-        hub.report(sign("one", clock), durable.append)
-        await hub.flush(10)
+        hub.inbox.admit(sign("one", clock), durable.append)
+        await hub.committer.flush(10)
         assert durable == ["one"] * 3, "a duplicate is acknowledged too"
         assert [kind for kind, _ in await told(hub)] == ["state"] * 3
-        assert hub.zones() == []
+        assert hub.zones.messages() == []
 
 
 async def test_evidence_without_a_zone_goes_to_the_zone_of_its_device(tmp_path: Path) -> None:
     clock = Clock()
     async with running(tmp_path, clock) as hub:
-        hub.report(sign("one", clock, zone=""), lambda _: None)
-        await hub.flush(10)
-        await hub.set_roster(roster("s-01"))
-        hub.report(sign("two", clock, zone=""), lambda _: None)
-        await hub.flush(10)
-        assert {zone.name: zone.state for zone in hub.zones()} == {
+        hub.inbox.admit(sign("one", clock, zone=""), lambda _: None)
+        await hub.committer.flush(10)
+        await hub.coverage.set_roster(roster("s-01"))
+        hub.inbox.admit(sign("two", clock, zone=""), lambda _: None)
+        await hub.committer.flush(10)
+        assert {zone.name: zone.state for zone in hub.zones.messages()} == {
             "unassigned": ZoneState.ALARM,
             "hall": ZoneState.ALARM,
         }
@@ -205,13 +208,13 @@ async def test_evidence_without_a_zone_goes_to_the_zone_of_its_device(tmp_path: 
 async def test_the_picture_that_raised_an_alarm_is_kept(tmp_path: Path) -> None:
     clock = Clock()
     async with running(tmp_path, clock) as hub:
-        hub.report(sign("one", clock, snapshot=b"first"), lambda _: None)
+        hub.inbox.admit(sign("one", clock, snapshot=b"first"), lambda _: None)
         clock.now += SECOND
-        hub.report(sign("two", clock, snapshot=b"second"), lambda _: None)
-        await hub.flush(10)
-        alarm = hub.zones()[0].alarm
-        assert await hub.picture(alarm, "s-01", Kind.SMOKE) == b"first"
-        assert await hub.picture(alarm, "s-02", Kind.SMOKE) is None
+        hub.inbox.admit(sign("two", clock, snapshot=b"second"), lambda _: None)
+        await hub.committer.flush(10)
+        alarm = hub.zones.messages()[0].alarm
+        assert await hub.history.picture(alarm, "s-01", Kind.SMOKE) == b"first"
+        assert await hub.history.picture(alarm, "s-02", Kind.SMOKE) is None
 
 
 async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_seen(tmp_path: Path) -> None:
@@ -222,23 +225,23 @@ async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_se
         await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
         for number in range(300):
             clock.now += SECOND // 1000
-            hub.report(sign(f"report with a long name {number:0200}", clock), durable.append)
-        await until(lambda: hub.failing)
-        assert "full" in hub.failing
-        await until(hub.zones)
-        assert hub.zones()[0].state == ZoneState.ALARM
-        hub.report(sign("attic", clock, zone="attic"), durable.append)
-        await until(lambda: len(hub.zones()) == 2)
+            hub.inbox.admit(sign(f"report with a long name {number:0200}", clock), durable.append)
+        await until(lambda: hub.committer.failing)
+        assert "full" in hub.committer.failing
+        await until(hub.zones.messages)
+        assert hub.zones.messages()[0].state == ZoneState.ALARM
+        hub.inbox.admit(sign("attic", clock, zone="attic"), durable.append)
+        await until(lambda: len(hub.zones.messages()) == 2)
         assert durable == []
         assert hub.feed.latest == 0
         with pytest.raises(StoreFailingError, match="cannot write its database"):
-            await hub.act("acknowledge", "default", "hall", "Ada", "")
+            await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
         await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
-        await until(lambda: not hub.failing)
-        assert await hub.flush(10)
+        await until(lambda: not hub.committer.failing)
+        assert await hub.committer.flush(10)
         assert len(durable) == 301
         assert len([kind for kind, _ in await told(hub) if kind == "state"]) == 2
-        await hub.act("acknowledge", "default", "hall", "Ada", "")
+        await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
 
 
 async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> None:
@@ -246,24 +249,24 @@ async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> N
     async with running(tmp_path, clock) as hub:
         other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        hub.report(sign("one", clock), durable.append)
-        await until(lambda: hub.failing)
-        assert "locked" in hub.failing
+        hub.inbox.admit(sign("one", clock), durable.append)
+        await until(lambda: hub.committer.failing)
+        assert "locked" in hub.committer.failing
         assert durable == []
         other.execute("ROLLBACK")
         other.close()
         await until(lambda: durable == ["one"])
-        assert hub.failing == ""
+        assert hub.committer.failing == ""
         assert len(await told(hub)) == 1
 
 
 async def test_reports_that_cannot_be_processed_hold_up_no_others(tmp_path: Path) -> None:
     clock, durable = Clock(), list[str]()
     async with running(tmp_path, clock) as hub:
-        hub.report(sign("bad", clock), durable.append)
-        hub.take_report = _failing_on("bad", hub.take_report)  # type: ignore[method-assign, assignment]
-        hub.report(sign("good", clock), durable.append)
-        await hub.flush(10)
+        hub.inbox.admit(sign("bad", clock), durable.append)
+        hub.inbox.step_zone = _failing_on("bad", hub.inbox.step_zone)  # type: ignore[method-assign, assignment]
+        hub.inbox.admit(sign("good", clock), durable.append)
+        await hub.committer.flush(10)
         assert durable == ["good"]
 
 
@@ -279,7 +282,7 @@ def _failing_on(name: str, take: Callable[..., None]) -> Callable[..., None]:
 async def test_an_unknown_zone_is_named(tmp_path: Path) -> None:
     async with running(tmp_path, Clock()) as hub:
         with pytest.raises(UnknownZoneError, match="no zone default/attic"):
-            await hub.act("test", "default", "attic", "Ada", "")
+            await hub.actions.perform(Action.TEST, "default", "attic", "Ada", "")
 
 
 def test_the_cursor_never_goes_back_although_retention_took_every_event(tmp_path: Path) -> None:

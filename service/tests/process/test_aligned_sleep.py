@@ -1,6 +1,6 @@
 import pytest
 
-from embereye.process import beat
+from embereye.process import aligned_sleep
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,6 @@ from embereye.process import beat
     ],
 )
 def test_all_wake_at_multiples_of_their_periods(monkeypatch, now, period, rest):
-    monkeypatch.setattr(beat, "PHASE", 0.1)
-    monkeypatch.setattr(beat.time, "monotonic", lambda: now - 0.1)
-    assert beat.until_beat(period) == pytest.approx(rest)
+    monkeypatch.setattr(aligned_sleep, "PHASE", 0.1)
+    monkeypatch.setattr(aligned_sleep.time, "monotonic", lambda: now - 0.1)
+    assert aligned_sleep.until_aligned(period) == pytest.approx(rest)

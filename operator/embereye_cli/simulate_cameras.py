@@ -1,4 +1,4 @@
-"""The `embereye simulate cameras` command: simulated cameras by HTTP, RTP, RTSP or gRPC."""
+"""`embereye simulate cameras`: cameras that serve, push or send drawn rooms, fires and clips."""
 
 import argparse
 import asyncio

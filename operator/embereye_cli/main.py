@@ -13,24 +13,24 @@ from embereye.process.lifecycle import UserError
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("up",): ("embereye_operator.up", "run fleets on this machine: operator, hub and shards as local processes"),
     ("operator",): ("embereye_operator.main", "run the Kubernetes operator"),
-    ("hub",): ("embereye.hub.main", "run the hub: evidence in, alarms and the console out"),
-    ("shard", "sensor"): ("embereye.sensor.main", "run one sensor shard"),
-    ("shard", "camera"): ("embereye.camera.main", "run one camera shard"),
-    ("simulate", "sensors"): ("embereye.sim.sensors", "simulate thermal/gas sensors over the real protocol"),
-    ("simulate", "cameras"): ("embereye.sim.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
+    ("hub",): ("embereye_cli.hub", "run the hub: evidence in, alarms and the console out"),
+    ("shard", "sensor"): ("embereye_cli.shard_sensor", "run one sensor shard"),
+    ("shard", "camera"): ("embereye_cli.shard_camera", "run one camera shard"),
+    ("simulate", "sensors"): ("embereye_cli.simulate_sensors", "simulate thermal/gas sensors over the real protocol"),
+    ("simulate", "cameras"): ("embereye_cli.simulate_cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("bench", "sensors"): ("embereye_bench.sensors", "measure the sensor path against baselines"),
     ("bench", "cameras"): ("embereye_bench.cameras", "measure the camera path against baselines"),
     ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
-    ("request",): ("embereye.sensor.request", "have a sensor send a frame or its calibration now"),
+    ("request",): ("embereye_cli.request", "have a sensor send a frame or its calibration now"),
     ("bench", "detection"): ("embereye_bench.detection", "score flame and smoke detection on labelled clips"),
-    ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
-    ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
-    ("detect",): ("embereye.camera.detect", "look for fire in recordings, and say why it is or is not one"),
+    ("explain", "device"): ("embereye_cli.explain_device", "say what became of everything a device sent"),
+    ("alarms",): ("embereye_cli.alarms", "watch, list and acknowledge alarms"),
+    ("detect",): ("embereye_cli.detect", "look for fire in recordings, and say why it is or is not one"),
     ("explain", "fleet"): ("embereye_operator.explain", "say why a fleet has as many shards as it has"),
     ("explain", "replay"): ("embereye_operator.replay", "decide once more on a recorded scaling trace"),
     ("bench", "operator"): ("embereye_operator.bench", "measure the operator against a real API server"),
-    ("calibrate", "gas"): ("embereye.sensor.calibrate", "measure a gas sensor's R0 in clean air"),
-    ("inspect",): ("embereye.sensor.inspect", "explain a capture of a device's bytes"),
+    ("calibrate", "gas"): ("embereye_cli.calibrate_gas", "measure a gas sensor's R0 in clean air"),
+    ("inspect",): ("embereye_cli.inspect_capture", "explain a capture of a device's bytes"),
 }
 GROUPS = {
     "bench": "measure this machine",
@@ -108,7 +108,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from embereye.hub.ledgers import EARLIER, KEPT, LedgerBook, Part, add_up
+from embereye.hub.coverage.ledgers import EARLIER, KEPT, LedgerBook, Part, add_up
 from embereye.hub.store import Store, Transaction
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, Ledger
 

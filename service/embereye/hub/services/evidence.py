@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from embereye.hub.core import Hub
+from embereye.hub.hub import Hub
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 
@@ -121,10 +121,10 @@ class EvidenceService(EvidenceServicer):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, reading.result())
         finally:
             self.streams -= 1
-            self._hub.keep_ledgers()
+            self._hub.coverage.keep_ledgers()
             for task in (reading, closing):
                 task.cancel()
-            if self._closing.is_set() and await self._hub.flush(FLUSH_SECONDS):
+            if self._closing.is_set() and await self._hub.committer.flush(FLUSH_SECONDS):
                 # What was taken is stored by now; a shard that is told so need not send it again.
                 await asyncio.sleep(0.02)
             writing.cancel()
@@ -144,26 +144,26 @@ class EvidenceService(EvidenceServicer):
                     await self._take(stream, request.evidence)
                 case "coverage":
                     self.clocks.observe(request.coverage, time.time_ns())
-                    self._hub.report_coverage(request.coverage, stream.ledgers_durable)
+                    self._hub.coverage.report(request.coverage, stream.ledgers_durable)
                 case "hello":
                     stream.hello = request.hello
-            if stream.owed and not self._hub.failing:
+            if stream.owed and not self._hub.committer.failing:
                 return "the hub's database can be written again: dial again, and send what was not acknowledged"
         return ""
 
     async def _take(self, stream: Stream, item: EvidenceItem) -> None:
         if not item.id:
-            self._hub.counters.unusable += 1
+            self._hub.inbox.counters.unusable += 1
             logger.warning("shard %s sent evidence without an id: ignored", stream.hello.shard)
             return
-        while not self._hub.room():
-            if self._hub.failing:
-                self._hub.counters.refused += 1
+        while not self._hub.inbox.has_room():
+            if self._hub.committer.failing:
+                self._hub.inbox.counters.refused += 1
                 stream.owed = True
                 return
-            await self._hub.wait_for_room()
+            await self._hub.inbox.wait_for_room()
         item.fleet = item.fleet or stream.hello.fleet
         behind = self.clocks.behind_ns(item.fleet, stream.hello.shard)
         item.since_ns += behind
         item.until_ns += behind
-        self._hub.report(item, stream.acknowledge)
+        self._hub.inbox.admit(item, stream.acknowledge)

@@ -15,15 +15,10 @@ from embereye.v1.evidence_pb2_grpc import EvidenceStub
 if TYPE_CHECKING:
     from conftest import HubProcess
 
-PROGRAM = (
-    "import argparse, embereye.hub.client as m; p = argparse.ArgumentParser(); m.add_arguments(p);"
-    "raise SystemExit(m.run(p.parse_args()))"
-)
-
 
 async def command(hub: HubProcess, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, "--hub", hub.grpc, *arguments,
+        sys.executable, "-m", "embereye_cli", "alarms", "--hub", hub.grpc, *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
 

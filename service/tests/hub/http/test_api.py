@@ -15,11 +15,11 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from embereye.hub.api import Api
-from embereye.hub.control import ControlService, Lease, Outputs
-from embereye.hub.core import Hub
-from embereye.hub.evidence import EvidenceService
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
+from embereye.hub.services.control import ControlService, Lease, Outputs
+from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel
@@ -56,8 +56,8 @@ class Served:
             sense=Sense.SENSOR, level=Level.ALARM, since_ns=now, until_ns=now, snapshot=b"\xff\xd8jpeg",
             why=[Term(name="temperature.max", value=61.3, threshold=57, unit="°C")],
         )  # fmt: skip
-        self.hub.report(item, lambda _: None)
-        await self.hub.flush(10)
+        self.hub.inbox.admit(item, lambda _: None)
+        await self.hub.committer.flush(10)
 
     def coverage(self) -> None:
         celsius = [20.0] * 767 + [math.nan]
@@ -67,7 +67,7 @@ class Served:
             latest=[Term(name="gas", value=400, unit="ppm")], thermal=ThermalPicture(celsius=celsius),
         )  # fmt: skip
         devices = [device, DeviceStatus(id="s-02", zone="hall", reason="never heard")]
-        self.hub.report_coverage(Coverage(fleet=FLEET, shard="hall-0", time_ns=time.time_ns(), devices=devices))
+        self.hub.coverage.report(Coverage(fleet=FLEET, shard="hall-0", time_ns=time.time_ns(), devices=devices))
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ async def test_devices_tell_coverage_values_ledger_and_pictures(served: Served) 
 
 async def test_the_picture_of_an_alarm_is_served(served: Served) -> None:
     await served.alarm()
-    alarm = served.hub.zones()[0].alarm
+    alarm = served.hub.zones.messages()[0].alarm
     async with served.session.get(f"{served.base}/v1/alarms/{alarm}/s-01/1.jpg") as response:
         assert await response.read() == b"\xff\xd8jpeg"
     assert (await served.get(f"/v1/alarms/{alarm}/s-01/2.jpg"))[0] == 404
@@ -244,7 +244,7 @@ async def test_metrics_tell_states_devices_and_commits(served: Served) -> None:
 async def test_health_says_why_the_hub_is_not_well(served: Served) -> None:
     async with served.session.get(f"{served.base}/healthz") as response:
         assert (response.status, await response.text()) == (200, "ok\n")
-    served.hub.failing = "the hub cannot write its database: disk full"
+    served.hub.committer.failing = "the hub cannot write its database: disk full"
     async with served.session.get(f"{served.base}/healthz") as response:
         assert (response.status, "disk full" in await response.text()) == (503, True)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from embereye.hub.core import Hub
+from embereye.hub.hub import Hub
 from embereye.v1.control_pb2 import Command, ControlRequest, ControlResponse, Handshake, State, Welcome
 from embereye.v1.control_pb2_grpc import ControlServicer
 
@@ -108,7 +108,7 @@ class ControlService(ControlServicer):
     def _step(self, lease: Lease, command: Command) -> State:
         lease.command(command.outputs, self._outputs.steady())
         return State(
-            sequence=command.sequence, time_ns=time.time_ns(), outputs=lease.values, worst=self._hub.worst().wire
+            sequence=command.sequence, time_ns=time.time_ns(), outputs=lease.values, worst=self._hub.zones.worst().wire
         )
 
 

@@ -4,8 +4,11 @@ import time
 
 import grpc
 
-from embereye.hub.core import Hub, OutdatedError, StoreFailingError, UnknownZoneError
+from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.coverage.keeper import OutdatedError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
+from embereye.hub.hub import Hub
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
@@ -76,33 +79,33 @@ class AlarmsService(AlarmsServicer):
     async def History(self, request: HistoryRequest, context: object) -> HistoryResponse:
         """A page of events."""
         latest = self._hub.feed.latest
-        events = await self._hub.history(request.after, history_limit(request.limit), request.zone)
+        events = await self._hub.history.events(request.after, history_limit(request.limit), request.zone)
         return HistoryResponse(events=events, latest=latest)
 
     async def Zones(self, request: ZonesRequest, context: object) -> ZonesResponse:
         """Every zone as it is now."""
-        return ZonesResponse(cursor=self._hub.feed.latest, zones=self._hub.zones())
+        return ZonesResponse(cursor=self._hub.feed.latest, zones=self._hub.zones.messages())
 
     async def Acknowledge(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         """A person knows of a zone's alarm."""
-        return await self._act("acknowledge", request, context)
+        return await self._act(Action.ACKNOWLEDGE, request, context)
 
     async def Reset(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         """A person ends a zone's alarm."""
-        return await self._act("reset", request, context)
+        return await self._act(Action.RESET, request, context)
 
     async def Test(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         """Begin a zone's test, or end the one that is on."""
-        return await self._act("test", request, context)
+        return await self._act(Action.TEST, request, context)
 
-    async def _act(self, action: str, request: ActionRequest, context: AnyContext) -> AlarmEvent:
+    async def _act(self, action: Action, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         if problem := check_action(request.who, request.note):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         if not request.zone:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "zone is empty: name the zone to act on")
         try:
             namespace = request.namespace or "default"
-            return await self._hub.act(action, namespace, request.zone, request.who.strip(), request.note)
+            return await self._hub.actions.perform(action, namespace, request.zone, request.who.strip(), request.note)
         except UnknownZoneError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         except NotAllowedError as error:
@@ -122,23 +125,23 @@ class RosterService(RosterServicer):
         if problem := _check_roster(request):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         try:
-            await self._hub.set_roster(request)
+            await self._hub.coverage.set_roster(request)
         except OutdatedError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except StoreFailingError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        return self._response(self._hub.ledgers.totals(request.fleet, time.time_ns()))
+        return self._response(self._hub.coverage.ledgers.totals(request.fleet, time.time_ns()))
 
     async def Retain(self, request: RetainRequest, context: AnyContext) -> RosterResponse:
         """Forget the fleets that are not named."""
         try:
-            await self._hub.retain(request.fleets)
+            await self._hub.coverage.retain(request.fleets)
         except StoreFailingError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return self._response()
 
     def _response(self, ledger: FleetLedger | None = None) -> RosterResponse:
-        fleets = self._hub.coverage.fleets.values()
+        fleets = self._hub.coverage.book.fleets.values()
         return RosterResponse(epochs={one.name: one.epoch for one in fleets if not one.derived}, ledger=ledger)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from embereye.detect.sensing.thresholds import GAS_DEFAULTS, OUTDOOR_PPM, r0_kohm
 from embereye.process.lifecycle import UserError
-from embereye.sensor.explain import known_devices
 from embereye.v1.shard_pb2 import GasThresholds
+from embereye_cli.explain_device import known_devices
 
 SECONDS = 60.0
 PERIOD = 1.0  # seconds between two looks

@@ -18,12 +18,12 @@ from prometheus_client import CollectorRegistry
 from embereye.camera.clips.delivery import Delivery
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.ring import KeptFrame
-from embereye.hub import clips as clips_module
-from embereye.hub.api import Api
-from embereye.hub.clip_service import ClipsService
-from embereye.hub.clips import ClipStore
-from embereye.hub.control import Outputs
-from embereye.hub.core import Hub
+from embereye.hub import clip_store as clips_module
+from embereye.hub.clip_store import ClipStore
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
+from embereye.hub.services.clips import ClipsService
+from embereye.hub.services.control import Outputs
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel
@@ -75,9 +75,9 @@ class Running:
             id=f"{episode}-1", episode=episode, fleet="default/cameras/yard", device="gate", zone="yard",
             kind=Kind.FLAME, sense=Sense.CAMERA, level=Level.ALARM, since_ns=now, until_ns=now,
         )  # fmt: skip
-        self.hub.report(item, lambda _: None)
-        await self.hub.flush(10)
-        return next(zone.alarm for zone in self.hub.zones() if zone.name == "yard")
+        self.hub.inbox.admit(item, lambda _: None)
+        await self.hub.committer.flush(10)
+        return next(zone.alarm for zone in self.hub.zones.messages() if zone.name == "yard")
 
 
 @pytest.fixture
