@@ -49,6 +49,9 @@ class EventWriter:
                 self._tell_once(str(error) or type(error).__name__)
                 await asyncio.sleep(self._backoff.next())
                 continue
+            if lost := self._correlator.lost:
+                logger.warning("%d events are lost: more wait than are kept, or they were refused", lost)
+                self._correlator.lost = 0
             self._backoff.reset()
             self._failing = ""
             self._noted.clear()
