@@ -123,11 +123,11 @@ class KubernetesRuntime:
             found.append(key)
             if self.cache.put({**manifest, "kind": name, "apiVersion": api_version(kind)}):
                 news.append(key)
-                self._owe(key)  # before anything is awaited: the watch may tell it at any moment
+                self._expect(key)  # before anything is awaited: the watch may tell it at any moment
         if name == "HorizontalPodAutoscaler":
             self._rivals = dict(rivals)
         others = [*self._lists] if name == "ConfigMap" else []
-        self.lag.keep(name, [*found, *others])
+        self.lag.retain(name, [*found, *others])
         gone = self.cache.replace(name, found, int(listed.resourceVersion), others=others)
         for key in gone if name in FLEETS else ():
             self._refer(key, ())
@@ -147,14 +147,14 @@ class KubernetesRuntime:
                 self.cache.drop(key, known.version)
                 news.append(key)
             elif stored is not None and (known is None or known.version < stored.version):
-                self._owe(key)
+                self._expect(key)
                 news.append(key)
         return news
 
-    def _owe(self, key: ObjectKey) -> None:
+    def _expect(self, key: ObjectKey) -> None:
         # What is listed first, nobody watches yet.
         if self._filled and key[0] not in UNWATCHED:
-            self.lag.owe(key, self.cache.objects[key].version, time.monotonic())
+            self.lag.expect(key, self.cache.objects[key].version, time.monotonic())
 
     def observe(self, type_: str | None, manifest: Manifest) -> set[ObjectKey]:
         """Take a watch event; returns the fleets that it concerns."""
