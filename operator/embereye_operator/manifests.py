@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -390,7 +391,7 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
         "containers": [_container(fleet, shard, settings, secrets)],
         "volumes": [
             *volumes,
-            *({"name": _volume(name), "secret": _secret(name)} for name in secrets),
+            *({"name": volume, "secret": _secret(name)} for name, volume in credential_volumes(secrets).items()),
             *_model_volume(fleet),
         ],
     }
@@ -427,8 +428,19 @@ def _model_volume(fleet: Fleet) -> list[Manifest]:
     return []
 
 
-def _volume(secret: str) -> str:
-    return f"credentials-{secret.replace('.', '-')}"[:63].rstrip("-")
+def credential_volumes(secrets: Sequence[str]) -> dict[str, str]:
+    """Secret → name of its volume, which is the Secret's own as far as a DNS label can say it and no two share."""
+    plain = {secret: f"credentials-{secret.replace('.', '-')}"[:63].rstrip("-") for secret in sorted(secrets)}
+    uses = Counter(plain.values())
+    names: dict[str, str] = {}
+    for secret, name in plain.items():
+        names[secret], attempt = name, 0
+        while uses[names[secret]] > (1 if attempt == 0 else 0):
+            unique = hashlib.blake2b(f"{secret}/{attempt}".encode(), digest_size=8).hexdigest()
+            names[secret] = f"{name[: 63 - len(unique) - 1].rstrip('-')}-{unique}"
+            attempt += 1
+        uses[names[secret]] += attempt
+    return names
 
 
 def _secret(name: str) -> Manifest:
@@ -467,7 +479,8 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
     if _telemetry_claim(fleet):
         mounts.append({"name": "telemetry", "mountPath": TELEMETRY_FOLDER})
     mounts.extend(
-        {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True} for name in secrets
+        {"name": volume, "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True}
+        for name, volume in credential_volumes(secrets).items()
     )
     mounts.extend({"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model)
     container: Manifest = {

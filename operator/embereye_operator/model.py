@@ -149,6 +149,18 @@ class SecretReference(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class PullSecret(Resource):
+    """A Secret in the fleet's namespace that images are pulled with."""
+
+    name: str = described(
+        "Name of a Secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.",
+        pattern=OBJECT_NAME,
+        hint="is not the name of a Secret",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class PixelScale(Resource):
     """°C of a pixel of a radiometric camera: scale times its 16-bit word, plus offset."""
 
@@ -451,7 +463,9 @@ class Template(Resource):
         "Where not given: over nodes, as far as it can be had.", default=(), max_items=8
     )
     priority_class_name: str = described("Priority class of the pods.", default="", max_length=253)
-    image_pull_secrets: tuple[SecretReference, ...] = described("For the image.", default=(), max_items=8)
+    image_pull_secrets: tuple[PullSecret, ...] = described(
+        "Secrets with which the kubelet pulls the shards' image from its registry.", default=(), max_items=8
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
+from embereye_operator.applied import marked
 from embereye_operator.assignments import build_assignments, build_device, build_roster, located, next_epoch
 from embereye_operator.autoscale import Decision, Observed, measure
 from embereye_operator.compare import differences
@@ -29,7 +30,7 @@ from embereye_operator.memory import Memory
 from embereye_operator.model import Fleet, FleetError, FleetStatus, LastScale, parse_devices
 from embereye_operator.placement import LIMIT, shard_loads, spread
 from embereye_operator.record import Record, read_record, recover
-from embereye_operator.runtime import RefusedError, Runtime, UnavailableError
+from embereye_operator.runtime import RefusedError, Runtime, TakenError, UnavailableError
 from embereye_operator.schema import Manifest, from_manifest, to_manifest
 from embereye_operator.status import Facts, build_status, timestamp
 
@@ -242,6 +243,9 @@ class _Pass:
             return
         # The record first: whoever leads next must know of every epoch that a shard may have seen.
         await self._apply(desired[0], children, fenced=True)
+        if "NameTaken" in self.problems:
+            self._keep()  # without a record nothing else may happen
+            return
         if plan.overdue:
             self.actions.append(f"let go of {len(plan.overdue)} devices that their new owners have not heard")
         await self._hand_over(assignments)
@@ -361,19 +365,23 @@ class _Pass:
     # --- making it so ---
 
     async def _apply(self, manifest: Manifest, children: Mapping[Identity, Manifest], *, fenced: bool = False) -> None:
-        observed = children.get(identity(manifest))
+        manifest, observed = marked(manifest), children.get(identity(manifest))
         if observed is not None and not _differs(manifest, observed):
             return
         if fenced and observed is not None and (version := self.versions.get(identity(manifest))):
             # Whoever decided on an older record than there is must read again: the API server refuses this then.
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
-        self.actions.append(f"apply {' '.join(identity(manifest))}")
         try:
             await self.runtime.apply(manifest)
+        except TakenError as error:
+            taken = [self.problems["NameTaken"]] if "NameTaken" in self.problems else []
+            self.problems["NameTaken"] = "; ".join([*taken, str(error)])
+            return
         except RefusedError as error:
             if fenced:
                 raise  # without a record nothing else may happen
             self.problems["ApplyRefused"] = str(error)
+        self.actions.append(f"apply {' '.join(identity(manifest))}")
 
     async def _hand_over(self, assignments: Mapping[str, Assignment]) -> None:
         """Give shards their assignments: first to those that gain devices, so that each has an owner throughout."""

@@ -20,6 +20,7 @@ from embereye_operator.manifests import (
     build_children,
     build_deployment,
     build_placement,
+    credential_volumes,
     peer_address,
     placement_size,
     shard_index,
@@ -220,6 +221,34 @@ def test_a_changed_assignment_does_not_roll_pods() -> None:
     before, after = built(fleet()), built(fleet(deadline="9s"))
     assert before[0] != after[0]
     assert copy.deepcopy(before[1:]) == after[1:]
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        ["cam.1", "cam-1"],
+        [f"{'a' * 60}-1", f"{'a' * 60}-2", "a" * 51],
+        [*(".".join(letters) for letters in ("ab", "a-b", "ab-")), "a-b", "a-b-", "a.b"],
+        ["cam-1", "cam.1", credential_volumes(["cam-1", "cam.1"])["cam.1"].removeprefix("credentials-")],
+    ],
+)
+def test_no_two_secrets_share_a_volume_name_and_each_is_a_dns_label(secrets: list[str]) -> None:
+    names = credential_volumes(secrets)
+    assert set(names) == set(secrets)
+    assert len(set(names.values())) == len(set(secrets))
+    assert all(re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) for name in names.values())
+    pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS, sorted(set(secrets)))["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    assert volumes == {volume: secret for secret, volume in names.items()}
+    mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert all(mounts[f"/etc/embereye/credentials/{secret}"] == name for secret, name in names.items())
+
+
+def test_a_volume_is_called_as_its_secret_where_that_is_clear() -> None:
+    assert credential_volumes(["lobby.cam", "yard"]) == {
+        "lobby.cam": "credentials-lobby-cam",
+        "yard": "credentials-yard",
+    }
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
@@ -15,6 +15,7 @@ from lightkube.types import CascadeType, PatchType
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
+from embereye_operator.applied import owner_uids, whose, with_updates_applied
 from embereye_operator.manifests import (
     LABEL_FLEET,
     LABEL_MANAGED_BY,
@@ -24,7 +25,7 @@ from embereye_operator.manifests import (
     peer_address,
 )
 from embereye_operator.model import API_VERSION, FLEET_TYPES, GROUP, VERSION, Fleet
-from embereye_operator.runtime import NotLeadingError, RefusedError
+from embereye_operator.runtime import NotLeadingError, RefusedError, TakenError
 from embereye_operator.runtime.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
 from embereye_operator.runtime.links import Hub, Shards
 from embereye_operator.schema import Manifest
@@ -213,18 +214,22 @@ class KubernetesRuntime:
     async def apply(self, manifest: Manifest) -> None:
         """See Runtime."""
         self._fence()
+        new = await self._is_new(manifest)
         try:
             try:
-                stored = await self._patch(manifest, PatchType.APPLY)
+                stored = await self._patch(manifest, PatchType.APPLY, force=not new)
             except ApiError as error:
-                if error.status.code != 422 or key_of(manifest) not in self.cache.objects:
+                if error.status.code != 422 or new:
                     raise
                 # What somebody else added contradicts ours. A merge patch replaces lists as a whole.
-                await self._patch({key: manifest[key] for key in manifest if key != "apiVersion"}, PatchType.MERGE)
+                await self._patch({key: manifest[key] for key in manifest if key != "apiVersion"})
+                stored = await self._patch(manifest, PatchType.APPLY)
+            if entries := with_updates_applied(stored["metadata"].get("managedFields") or (), MANAGED_BY):
+                stored = await self._own(stored, entries)
                 stored = await self._patch(manifest, PatchType.APPLY)
             if surplus := _surplus(manifest, stored):
                 # Keys that somebody else came to own: apply alone leaves them to their owner.
-                stored = await self._patch({**manifest, **surplus}, PatchType.MERGE)
+                stored = await self._patch({"kind": manifest["kind"], "metadata": manifest["metadata"], **surplus})
         except ApiError as error:
             # 409: somebody was faster; 404: the namespace is going; 429, 5xx: not now.
             if error.status.code in {400, 403, 422}:
@@ -233,7 +238,45 @@ class KubernetesRuntime:
             raise
         self.cache.put(stored)
 
-    async def _patch(self, manifest: Manifest, patch_type: PatchType) -> Manifest:
+    async def _is_new(self, manifest: Manifest) -> bool:
+        """Whether there is no object of this name yet; TakenError where there is one, and it is not its owner's."""
+        kind, namespace, name = key = key_of(manifest)
+        if (known := self.cache.objects.get(key)) is not None:
+            if is_ours(known.owners, known.label, manifest):
+                return False
+            found = [known.manifest()]
+        else:
+            # Only what is labelled as ours is watched.
+            listed: Any = self._client.list(CHILDREN[kind], namespace=namespace, fields={"metadata.name": name})
+            found = [stored async for stored in listed]
+        for stored in found:
+            if not is_ours(owner_uids(stored), label_of(stored), manifest):
+                raise TakenError(
+                    f"{kind} {name} is there already and is not this fleet's ({whose(stored)}): it is left as it is; "
+                    "delete it, or give the fleet another name"
+                )
+        return not found
+
+    async def _own(self, stored: Manifest, entries: Sequence[Manifest]) -> Manifest:
+        """Make `entries` the object's managedFields."""
+        metadata = stored["metadata"]
+        patch: Any = [
+            {"op": "replace", "path": "/metadata/managedFields", "value": list(entries)},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+        ]
+        changed: Manifest = await self._client.patch(
+            CHILDREN[stored["kind"]],
+            metadata["name"],
+            patch,
+            namespace=metadata["namespace"],
+            patch_type=PatchType.JSON,
+            field_manager=MANAGED_BY,
+        )
+        return changed
+
+    async def _patch(
+        self, manifest: Manifest, patch_type: PatchType = PatchType.MERGE, *, force: bool = True
+    ) -> Manifest:
         metadata = manifest["metadata"]
         if patch_type is PatchType.MERGE:
             # Its version has just become another one.
@@ -244,10 +287,10 @@ class KubernetesRuntime:
             manifest,
             namespace=metadata["namespace"],
             patch_type=patch_type,
-            force=True,
+            force=force,
             field_manager=MANAGED_BY,
         )
-        return stored
+        return {**stored, "kind": manifest["kind"]}
 
     async def delete(self, manifest: Manifest) -> None:
         """See Runtime."""
@@ -383,6 +426,14 @@ def retry_after(error: Exception) -> float:
     response = error.response if isinstance(error, httpx.HTTPStatusError) else None
     asked = response.headers.get("Retry-After", "") if response is not None else ""
     return min(float(asked), 60.0) if asked.isdecimal() else 0.0
+
+
+def is_ours(owners: Collection[str], label: str, manifest: Manifest) -> bool:
+    """Whether the object of `manifest`'s name, with these owners' uids and label, is its fleet's.
+
+    One without owner that is labelled as the fleet's child was left by a fleet of this name, or lost its owner.
+    """
+    return bool(set(owners) & set(owner_uids(manifest))) or (not owners and label == label_of(manifest) != "")
 
 
 def _api_version(kind: Kind) -> str:
