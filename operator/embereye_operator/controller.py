@@ -222,7 +222,7 @@ class Controller:
 
     async def _pass(self, key: ObjectKey) -> None:
         stored = self._runtime.cache.objects.get(key)
-        if stored is None:
+        if stored is None or stored.deleting:
             await self._forget(key)
             return
         if (record := self.records.get(key)) is None:
@@ -290,7 +290,9 @@ class Controller:
             logger.debug("%s", error)  # every fleet's status says so
 
     def _fleets(self) -> list[ObjectKey]:
-        return [key for key in self._runtime.cache.objects if key[0] in FLEET_TYPES]
+        """Those that are looked after: not those that are being deleted."""
+        objects = self._runtime.cache.objects
+        return [key for key, stored in objects.items() if key[0] in FLEET_TYPES and not stored.deleting]
 
     def known(self) -> Mapping[ObjectKey, FleetRecord]:
         """Fleets and what is remembered of them."""

@@ -39,6 +39,7 @@ class Stored:
     version: int
     label: str  # see label_of
     owners: tuple[str, ...]  # their uids
+    deleting: bool  # it waits for finalizers, or for what it owns
     _packed: bytes
 
     @classmethod
@@ -47,7 +48,9 @@ class Stored:
         metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
         text = json.dumps({**manifest, "metadata": metadata}, ensure_ascii=False, separators=(",", ":"))
         owners = tuple(sys.intern(owner["uid"]) for owner in metadata.get("ownerReferences") or ())
-        return cls(version_of(manifest), sys.intern(label_of(manifest)), owners, zlib.compress(text.encode(), 1))
+        deleting = bool(metadata.get("deletionTimestamp"))
+        packed = zlib.compress(text.encode(), 1)
+        return cls(version_of(manifest), sys.intern(label_of(manifest)), owners, deleting, packed)
 
     def manifest(self) -> Manifest:
         """The object as it was told."""

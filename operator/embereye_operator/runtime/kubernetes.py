@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
@@ -187,8 +187,7 @@ class KubernetesRuntime:
         return found
 
     async def _config_map(self, fleet: Fleet, name: str) -> Stored | None:
-        key = fleet.type.resource, fleet.namespace, fleet.name
-        self._referenced.setdefault((fleet.namespace, name), set()).add(key)
+        self._referenced.setdefault((fleet.namespace, name), set()).add(fleet_key(fleet))
         known = self.cache.objects.get(("ConfigMap", fleet.namespace, name))
         return known or await self._read_config_map(fleet.namespace, name)
 
@@ -207,13 +206,16 @@ class KubernetesRuntime:
 
     # --- changing ---
 
-    def _fence(self) -> None:
+    def _fence(self, fleets: Iterable[ObjectKey] = ()) -> None:
         if not self._leads():
             raise NotLeadingError("another operator leads: nothing is written")
+        for key in fleets:
+            if (stored := self.cache.objects.get(key)) is not None and stored.deleting:
+                raise NotLeadingError(f"{' '.join(key)} is being deleted: nothing is written")
 
     async def apply(self, manifest: Manifest) -> None:
         """See Runtime."""
-        self._fence()
+        self._fence(_owner(manifest))
         new = await self._is_new(manifest)
         try:
             try:
@@ -305,7 +307,7 @@ class KubernetesRuntime:
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
         """See Runtime. 422, and nothing happens, where somebody has scaled meanwhile."""
-        self._fence()
+        self._fence([fleet_key(fleet)])
         patch: Any = [
             {"op": "test", "path": "/metadata/uid", "value": fleet.uid},
             {"op": "test", "path": "/spec/replicas", "value": fleet.spec.shards},
@@ -318,7 +320,7 @@ class KubernetesRuntime:
 
     def rivals(self, fleet: Fleet) -> Sequence[str]:
         """See Runtime."""
-        return self._rivals.get((fleet.type.resource, fleet.namespace, fleet.name), ())
+        return self._rivals.get(fleet_key(fleet), ())
 
     def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
         """See Runtime."""
@@ -351,7 +353,7 @@ class KubernetesRuntime:
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
         """See Runtime."""
-        self._fence()
+        self._fence([fleet_key(fleet)])
         body = {
             "apiVersion": API_VERSION,
             "kind": fleet.type.resource,
@@ -367,6 +369,7 @@ class KubernetesRuntime:
 
     async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """See Runtime. An event that cannot be told is only logged: the condition says the same."""
+        self._fence([fleet_key(fleet)])
         now = timestamp(time.time_ns())
         body: Any = {
             "metadata": {"generateName": f"{fleet.name}-{fleet.kind}-", "namespace": fleet.namespace},
@@ -434,6 +437,11 @@ def is_ours(owners: Collection[str], label: str, manifest: Manifest) -> bool:
     One without owner that is labelled as the fleet's child was left by a fleet of this name, or lost its owner.
     """
     return bool(set(owners) & set(owner_uids(manifest))) or (not owners and label == label_of(manifest) != "")
+
+
+def fleet_key(fleet: Fleet) -> ObjectKey:
+    """What the fleet itself is stored under."""
+    return fleet.type.resource, fleet.namespace, fleet.name
 
 
 def _api_version(kind: Kind) -> str:
