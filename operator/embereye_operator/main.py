@@ -52,8 +52,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shard-host",
-        default=env("SHARD_HOST", "0.0.0.0"),
-        help="address that shards listen on; [::] where pods have IPv6 alone [EMBEREYE_SHARD_HOST]",
+        default=env("SHARD_HOST"),
+        help="address that shards listen on; empty: every address, IPv4 and IPv6 [EMBEREYE_SHARD_HOST]",
     )
     parser.add_argument(
         "--lease",
@@ -121,7 +121,7 @@ async def serve(arguments: Namespace, stop: asyncio.Event, runtime_type: type[Ku
     leads = election.leads if election else lambda: True
     runtime = runtime_type(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES, leads=leads)
     controller = Controller(runtime, settings, leads)
-    runner = await serve_http(_health_app(controller, election), "0.0.0.0", arguments.health_port)
+    runner = await serve_http(_health_app(controller, election), "[::]", arguments.health_port)
     try:
         async with Tasks() as tasks:
             tasks.start(controller.run(), name="controller")

@@ -232,6 +232,7 @@ class _Pass:
             shards=self.wanted,
             offers=self.runtime.offers,
             replaces=self._replaces(children),
+            hosts=self._hosts(children),
             evictable=not self.runtime.sees_nodes,
         )
         if (size := placement_size(desired[0])) > MAX_PLACEMENT:
@@ -290,6 +291,17 @@ class _Pass:
             if before := annotations.get(ANNOTATION_REPLACES):
                 replaces[shard] = before
         return replaces
+
+    def _hosts(self, children: Mapping[Identity, Manifest]) -> dict[str, str]:
+        """The address that each shard of the present image listens on: another one is no reason to roll it."""
+        hosts = {}
+        for shard in self.wanted:
+            pod = children.get(("Deployment", shard), {}).get("spec", {}).get("template", {}).get("spec", {})
+            for container in pod.get("containers") or ():
+                if container.get("name") == "shard" and container.get("image") == self.settings.image:
+                    told = {entry["name"]: entry.get("value", "") for entry in container.get("env") or ()}
+                    hosts[shard] = told.get("EMBEREYE_HOST", "")
+        return hosts
 
     def _tell_what_is_stuck(self) -> None:
         displaced = self.runtime.displaced(self.fleet)

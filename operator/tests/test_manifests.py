@@ -3,6 +3,7 @@
 import base64
 import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from embereye_operator.assignments import build_assignments, build_device, decod
 from embereye_operator.manifests import (
     PLACEMENT_FOLDER,
     PLAIN_PLACEMENT,
+    Settings,
     build_additions,
     build_children,
     build_deployment,
@@ -47,11 +49,11 @@ def assigned(owner: Fleet, count: int = 2, epoch: int = 1) -> Any:
     return build_assignments(owner, devices, placement, members=members, others=[], epoch=epoch), placement
 
 
-def built(owner: Fleet) -> list[Manifest]:
+def built(owner: Fleet, settings: Settings = SETTINGS, **options: Any) -> list[Manifest]:
     assignments, placement = assigned(owner)
     return build_children(
-        owner, SETTINGS, assignments=assignments, record=Record(1, placement, tuple(assignments)).to_manifest(),
-        shards=list(assignments),
+        owner, settings, assignments=assignments, record=Record(1, placement, tuple(assignments)).to_manifest(),
+        shards=list(assignments), **options,
     )  # fmt: skip
 
 
@@ -215,6 +217,20 @@ def test_the_template_reaches_the_pod() -> None:
     assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
     assert pod["priorityClassName"] == "high"
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_shards_listen_on_every_address_unless_told_otherwise_and_do_not_roll_for_it() -> None:
+    def listens(host: str, before: dict[str, str]) -> set[str]:
+        deployments = [
+            m for m in built(fleet(), replace(SETTINGS, host=host), hosts=before) if m["kind"] == "Deployment"
+        ]
+        containers = [m["spec"]["template"]["spec"]["containers"][0] for m in deployments]
+        return {entry["value"] for c in containers for entry in c["env"] if entry["name"] == "EMBEREYE_HOST"}
+
+    as_before = {shard_name(fleet(), index): "0.0.0.0" for index in range(8)}
+    assert listens("", {}) == {"[::]"}
+    assert listens("", as_before) == {"0.0.0.0"}
+    assert listens("10.0.0.1", as_before) == {"10.0.0.1"}
 
 
 def test_a_changed_assignment_does_not_roll_pods() -> None:
