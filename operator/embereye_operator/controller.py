@@ -45,6 +45,7 @@ class FleetRecord:
     memory: Memory = field(default_factory=Memory)
     fleet: Fleet | None = None
     version: int = 0  # of the object that `fleet` was read from
+    followed: int = 0  # shards, as autoscalers of others are told them
     at_rest: int = 0  # passes since anything was on its way
     passes: int = 0
     failures: int = 0
@@ -251,7 +252,7 @@ class Controller:
         record.fleet = replace(fleet, manifest={})
         record.backoff.reset()
         record.latest = time.monotonic()
-        record.status = outcome.status
+        record.status, record.followed = outcome.status, outcome.followed
         record.at_rest = record.at_rest + 1 if outcome.at_rest else 0
         if outcome.actions:
             logger.info("%s: %s", fleet.key, ", ".join(outcome.actions))

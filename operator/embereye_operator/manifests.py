@@ -14,6 +14,7 @@ from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye_operator.additions import (
+    TOLERANCE,
     build_autoscaler,
     build_network_policy,
     build_rules,
@@ -179,7 +180,7 @@ def build_additions(
         built.append(build_network_policy(fleet, metadata, selector(fleet), udp))
     match fleet.spec.autoscaling:
         case Autoscaling(mode="hpa", observe=False) if offers("HorizontalPodAutoscaler"):
-            built.append(build_autoscaler(fleet, metadata))
+            built.append(build_autoscaler(fleet, metadata, tolerance=offers(TOLERANCE)))
         case Autoscaling(mode="keda", observe=False) if offers("ScaledObject"):
             built.append(build_scaled_object(fleet, metadata, settings.prometheus))
     monitored = {**metadata, "labels": {**metadata["labels"], **settings.monitor_labels}}

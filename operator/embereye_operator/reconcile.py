@@ -9,6 +9,7 @@ from typing import Any
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
+from embereye_operator.additions import TOLERANCE
 from embereye_operator.applied import marked
 from embereye_operator.assignments import build_assignments, build_device, build_roster, located, next_epoch
 from embereye_operator.autoscale import Decision, Observed, measure
@@ -19,6 +20,7 @@ from embereye_operator.manifests import (
     Settings,
     build_children,
     drained,
+    fleet_name,
     placement_name,
     placement_size,
     selector_text,
@@ -31,13 +33,14 @@ from embereye_operator.model import Fleet, FleetError, FleetStatus, LastScale, p
 from embereye_operator.placement import LIMIT, shard_loads, spread
 from embereye_operator.record import Record, read_record, recover
 from embereye_operator.runtime import RefusedError, Runtime, TakenError, UnavailableError
+from embereye_operator.scalers import SCALERS, Judgement, followed, judge
 from embereye_operator.schema import Manifest, from_manifest, to_manifest
 from embereye_operator.status import Facts, build_status, timestamp
 
 logger = logging.getLogger(__name__)
 SECOND = 1_000_000_000  # nanoseconds
 MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
-OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule")
+OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule", TOLERANCE)
 BUSY = 0.3  # of a core; with less a fleet is far from needing another shard
 DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
 ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes people are told of
@@ -53,6 +56,7 @@ class Outcome:
     actions: tuple[str, ...]  # for the log: "apply Deployment hall-sensors-1"
     settled: bool  # nothing is on its way: the next pass may wait for an event or the clock
     at_rest: bool = False  # settled, well, and far from any decision
+    followed: int = 0  # shards, as autoscalers of others are told them
 
 
 def identity(manifest: Mapping[str, Any]) -> Identity:
@@ -486,7 +490,7 @@ class _Pass:
         decision = self.memory.scaler.decide(limits, observed, spec.deadline / SECOND)
         if self.settings.trace:
             self.settings.trace(self.fleet, observed)
-        for mode, kind in (("hpa", "HorizontalPodAutoscaler"), ("keda", "ScaledObject")):
+        for mode, kind in SCALERS.items():
             if limits.mode == mode and not self.runtime.offers(kind):
                 self.problems["ScalerMissing"] = (
                     f"autoscaling.mode is {mode}, and there is no {kind} here: use embedded"
@@ -512,6 +516,22 @@ class _Pass:
         await self.runtime.event(self.fleet, "Normal", "Scaled", message)
         return decision, change
 
+    async def _judge_scaler(self) -> Judgement | None:
+        """Whether the autoscaler that the fleet asks for works; None where it asks for none."""
+        limits = self.fleet.spec.autoscaling
+        if limits.mode not in SCALERS or limits.observe:
+            return None
+        key = SCALERS[limits.mode], fleet_name(self.fleet)
+        version = limits.mode, self.versions.get(key, "")
+        if version != self.memory.judged[0] or not version[1]:
+            self.memory.judged = version, judge(limits.mode, (await self._children()).get(key))
+        return self.memory.judged[1]
+
+    def _followed(self, decision: Decision) -> int:
+        mode = self.fleet.spec.autoscaling.mode
+        steady = mode not in SCALERS or (mode == "hpa" and self.runtime.offers(TOLERANCE))
+        return decision.required if steady else followed(decision.required, len(self.existing))
+
     async def _finish(self) -> Outcome:
         decision, scaled = await self._scale()
         facts = Facts(
@@ -531,6 +551,7 @@ class _Pass:
             lead=self.memory.lead,
             ledger=self.ledger,
             selector=selector_text(self.fleet),
+            scaler=await self._judge_scaler(),
             problems=self.problems,
         )
         status = build_status(facts, self.previous)
@@ -547,7 +568,7 @@ class _Pass:
         calm = all(told is not None and told.load.utilization < BUSY for told in self.statuses.values())
         same = decision.known and decision.required <= self.fleet.spec.shards
         at_rest = settled and calm and same and not self.actions and covered is not None and covered.status == "True"
-        return Outcome(status, tuple(self.actions), settled, at_rest)
+        return Outcome(status, tuple(self.actions), settled, at_rest, self._followed(decision))
 
     async def _announce(self, status: FleetStatus) -> None:
         for type_ in ANNOUNCED:

@@ -23,6 +23,7 @@ from embereye_operator.model import (
     LoadSummary,
 )
 from embereye_operator.record import Move
+from embereye_operator.scalers import Judgement
 
 SECOND = 1_000_000_000  # nanoseconds
 LOAD_BAND = 0.25  # a load that changed by less than this share is not written again
@@ -51,6 +52,7 @@ class Facts:
     lead: float  # seconds until a new shard is ready
     ledger: FleetLedger | None  # None: the hub has not told it
     selector: str
+    scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
 
 
@@ -68,7 +70,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         _progressing(facts),
         _degraded(facts, previous),
         _covered(facts, devices),
-        _scaling_active(facts),
+        _scaling_active(facts, previous),
         _metrics_available(facts),
     )
     status = FleetStatus(
@@ -152,9 +154,14 @@ def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
     if not problems:
         return _condition("Degraded", False, "AsExpected", "")
     condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values())[:4000])
-    before = previous.condition("Degraded")
-    same = before and before.reason == condition.reason and _shape(before.message) == _shape(condition.message)
-    return before if before and same else condition
+    return _alike_or_new(condition, previous)
+
+
+def _alike_or_new(condition: Condition, previous: FleetStatus) -> Condition:
+    """`condition`, or what was said before where only numbers in its message differ."""
+    before = previous.condition(condition.type)
+    same = before and (before.status, before.reason) == (condition.status, condition.reason)
+    return before if before and same and _shape(before.message) == _shape(condition.message) else condition
 
 
 def _less_detected(facts: Facts) -> str:
@@ -192,7 +199,7 @@ def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     return _condition("Covered", False, "DevicesDark", message)
 
 
-def _scaling_active(facts: Facts) -> Condition:
+def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:
     mode = facts.fleet.spec.autoscaling.mode
     if facts.fleet.spec.paused:
         return _condition("ScalingActive", False, "Paused", "spec.paused is true")
@@ -201,8 +208,9 @@ def _scaling_active(facts: Facts) -> Condition:
     if mode in {"hpa", "keda"}:
         if "ScalerMissing" in facts.problems:
             return _condition("ScalingActive", False, "NotInstalled", facts.problems["ScalerMissing"])
-        return _condition("ScalingActive", True, "External", f"spec.shards is written by {mode}")
-    if "TwoScalers" in facts.problems:
+        if facts.scaler:
+            return _alike_or_new(Condition("ScalingActive", *facts.scaler), previous)
+    elif "TwoScalers" in facts.problems:
         return _condition("ScalingActive", False, "TwoScalers", facts.problems["TwoScalers"])
     decision, shards = facts.decision, facts.fleet.spec.shards
     if not decision.known:

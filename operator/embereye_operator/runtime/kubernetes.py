@@ -15,6 +15,7 @@ from lightkube.types import CascadeType, PatchType
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
+from embereye_operator.additions import TOLERANCE
 from embereye_operator.applied import owner_uids, whose, with_updates_applied
 from embereye_operator.manifests import (
     LABEL_FLEET,
@@ -99,7 +100,8 @@ class KubernetesRuntime:
         self._leads = leads
         self._shards = Shards()
         self._hub = Hub(hub)
-        self._offered: set[str] = set()  # kinds that the server knows
+        self._offered: set[str] = set()  # kinds that the server knows, and TOLERANCE
+        self._tried_tolerance = False
         self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
         self._displaced: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}  # namespace, label → shards
         self._absent: dict[tuple[str, str], float] = {}  # ConfigMaps that were not there → monotonic seconds
@@ -126,8 +128,26 @@ class KubernetesRuntime:
                 self._offered.discard(name)
             else:
                 self._offered.add(name)
+        if not self._tried_tolerance:
+            await self._try_tolerance()
         await self._shards.close_idle()
         return news
+
+    async def _try_tolerance(self) -> None:
+        """Find out whether the server stores a tolerance of an autoscaler: one that does not drops it silently."""
+        namespace = self._namespace if self._namespace != ALL_NAMESPACES else "default"
+        target = {"apiVersion": API_VERSION, "kind": next(iter(FLEETS)), "name": "embereye-tolerance"}
+        rules = {"behavior": {"scaleUp": {"tolerance": "0"}}, "scaleTargetRef": target, "maxReplicas": 1}
+        kind: Any = CHILDREN["HorizontalPodAutoscaler"]
+        metadata = {"name": target["name"], "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
+        try:
+            stored = await self._client.create(kind.from_dict({"metadata": metadata, "spec": rules}), dry_run=True)
+        except ApiError as error:
+            logger.info("whether autoscalers have a tolerance of their own cannot be told: %s", error.status.message)
+            return
+        self._tried_tolerance = True
+        if "tolerance" in (stored["spec"].get("behavior") or {}).get("scaleUp", {}):
+            self._offered.add(TOLERANCE)
 
     async def _list(self, name: str) -> list[ObjectKey]:
         kind = FLEETS.get(name) or CHILDREN[name]
