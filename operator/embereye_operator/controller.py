@@ -15,6 +15,7 @@ from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus,
 from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime import NotLeadingError, UnavailableError
 from embereye_operator.runtime.cache import ObjectKey, Stored
+from embereye_operator.runtime.holds import Holds
 from embereye_operator.runtime.kubernetes import KubernetesRuntime, retry_after
 from embereye_operator.schema import Manifest
 from embereye_operator.workqueue import WorkQueue
@@ -51,6 +52,7 @@ class FleetRecord:
     failures: int = 0
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
+    left_alone: str = ""  # why
     failing: str = ""  # why the latest pass failed
     not_before: float = 0.0  # monotonic seconds, where the API server asked to be left alone
     backoff: Backoff = field(default_factory=Backoff)
@@ -64,8 +66,8 @@ class FleetRecord:
         if metadata.get("deletionTimestamp"):
             return None
         annotations = metadata.get("annotations") or {}
-        told = metadata.get("uid"), metadata.get("generation"), annotations
-        if known is None or (known.uid, known.generation, known.annotations) != told:
+        told = metadata.get("uid"), metadata.get("generation"), annotations, metadata.get("labels") or {}
+        if known is None or (known.uid, known.generation, known.annotations, known.labels) != told:
             known = parse_fleet(manifest, strict=False)
         # Of a manifest that has been read only the status is looked at, and that once: see `_pass`.
         self.fleet, self.version = replace(known, manifest={"status": manifest.get("status")}), stored.version
@@ -76,9 +78,17 @@ class Controller:
     """Owns the queue and the workers. `observe` is fed by watches, `run` works until cancelled."""
 
     def __init__(
-        self, runtime: KubernetesRuntime, settings: Settings, leads: Callable[[], bool] = lambda: True
+        self,
+        runtime: KubernetesRuntime,
+        settings: Settings,
+        leads: Callable[[], bool] = lambda: True,
+        holds: Holds | None = None,
     ) -> None:
-        """Nothing is reconciled while `leads` says no, but what there is is observed all the same."""
+        """Nothing is reconciled while `leads` says no, but what there is is observed all the same.
+
+        A fleet that another operator holds, as `holds` knows, is left alone.
+        """
+        self._holds = holds
         self.records: dict[ObjectKey, FleetRecord] = {}
         self._runtime = runtime
         self._settings = settings
@@ -237,6 +247,10 @@ class Controller:
             if fleet is None:
                 await self._forget(key)
                 return
+            if self._holds and (why := await self._holds.why_not(fleet, stored)):
+                await self._leave_alone(key, record, why)
+                return
+            record.left_alone = ""
             async with asyncio.timeout(PASS_LIMIT):
                 outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, record.memory)
         except NotLeadingError:
@@ -256,6 +270,14 @@ class Controller:
         record.at_rest = record.at_rest + 1 if outcome.at_rest else 0
         if outcome.actions:
             logger.info("%s: %s", fleet.key, ", ".join(outcome.actions))
+
+    async def _leave_alone(self, key: ObjectKey, before: FleetRecord, why: str) -> None:
+        """Forget what was decided about it: the operator that holds it decides now."""
+        if before.left_alone == why:
+            return
+        self.records[key] = FleetRecord(left_alone=why, backoff=before.backoff)
+        logger.info("%s %s/%s is left alone: %s", *key, why)
+        await self._retain()
 
     async def _forget(self, key: ObjectKey) -> None:
         # Owner references make the children go; the hub has none.
@@ -284,7 +306,8 @@ class Controller:
     async def _retain(self) -> None:
         if not self._leads():
             return
-        fleets = sorted(_fleet_key(key) for key in self._fleets())
+        others = {key for key, record in self.records.items() if record.left_alone}
+        fleets = sorted(_fleet_key(key) for key in self._fleets() if key not in others)
         try:
             await self._runtime.retain(fleets)
         except (UnavailableError, NotLeadingError) as error:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import kopf
@@ -35,12 +35,12 @@ class Watches:
     it did not start itself, then cancels it.
     """
 
-    def __init__(self, observe: Observe, *, namespace: str) -> None:
-        """`namespace` is the one to watch; empty: all."""
+    def __init__(self, observe: Observe, *, namespaces: Collection[str]) -> None:
+        """`namespaces` are those to watch; none: all."""
         self.ended = asyncio.Event()  # set when watching is over, whyever
         self._loop = asyncio.get_running_loop()
         self._observe = observe
-        self._namespace = namespace
+        self._namespaces = namespaces
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
         self._thread.start()
@@ -58,8 +58,8 @@ class Watches:
                     settings=build_settings(),
                     memories=NoMemories(),
                     standalone=True,
-                    clusterwide=not self._namespace,
-                    namespaces=[self._namespace] if self._namespace else [],
+                    clusterwide=not self._namespaces,
+                    namespaces=self._namespaces,
                     stop_flag=self._stop,
                 )
             )

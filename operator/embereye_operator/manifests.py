@@ -69,6 +69,7 @@ class Settings:
     host: str = ""  # that shards listen on; empty: every address, of both families
     prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
     monitor_labels: Mapping[str, str] = field(default_factory=dict)  # by which a Prometheus selects monitors and rules
+    operator: str = ""  # its Lease, namespace/name, by which a fleet's status names it; empty: it has none
     trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on
 
     def listening(self, host: str) -> "Settings":

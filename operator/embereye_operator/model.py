@@ -785,9 +785,18 @@ class LastScale(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class HoldingOperator(Resource):
+    """The operator that looks after a fleet; others leave it alone."""
+
+    name: str = described("Its Lease: namespace/name.", max_length=320)
+    image: str = described("What its shards run.", default="", max_length=512)
+
+
+@dataclass(frozen=True, slots=True)
 class FleetStatus(Resource):
     """What the operator says about a fleet."""
 
+    operator: HoldingOperator | None = described("Who looks after it; others leave it alone.", default=None)
     observed_generation: int = described("Of the spec this status is about.", default=0)
     shards: int = described("Shards that exist.", default=0)
     ready_shards: int = described("Shards that work under the current placement.", default=0)
@@ -858,6 +867,7 @@ class Fleet:
     generation: int
     spec: SensorFleetSpec | CameraFleetSpec
     annotations: Mapping[str, str]
+    labels: Mapping[str, str]
     manifest: Manifest = field(repr=False)  # as it was read, with defaults
 
     @property
@@ -921,6 +931,7 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
         generation=int(metadata.get("generation") or 1),
         spec=from_manifest(fleet_type.spec, spec),
         annotations={str(key): str(value) for key, value in (metadata.get("annotations") or {}).items()},
+        labels={str(key): str(value) for key, value in (metadata.get("labels") or {}).items()},
         manifest={**manifest, "spec": spec},
     )
 

@@ -29,7 +29,7 @@ from embereye_operator.manifests import (
     shard_name,
 )
 from embereye_operator.memory import Memory
-from embereye_operator.model import Fleet, FleetError, FleetStatus, LastScale, parse_devices
+from embereye_operator.model import Fleet, FleetError, FleetStatus, HoldingOperator, LastScale, parse_devices
 from embereye_operator.placement import LIMIT, shard_loads, spread
 from embereye_operator.record import Record, read_record, recover
 from embereye_operator.runtime import RefusedError, Runtime, TakenError, UnavailableError
@@ -551,6 +551,7 @@ class _Pass:
             lead=self.memory.lead,
             ledger=self.ledger,
             selector=selector_text(self.fleet),
+            operator=HoldingOperator(self.settings.operator, self.settings.image) if self.settings.operator else None,
             scaler=await self._judge_scaler(),
             problems=self.problems,
         )

@@ -18,6 +18,7 @@ from embereye_operator.model import (
     DeviceSummary,
     Fleet,
     FleetStatus,
+    HoldingOperator,
     LastScale,
     LedgerSummary,
     LoadSummary,
@@ -52,6 +53,7 @@ class Facts:
     lead: float  # seconds until a new shard is ready
     ledger: FleetLedger | None  # None: the hub has not told it
     selector: str
+    operator: HoldingOperator | None = None
     scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
 
@@ -74,6 +76,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         _metrics_available(facts),
     )
     status = FleetStatus(
+        operator=facts.operator,
         observed_generation=facts.fleet.generation,
         shards=len(facts.existing),
         ready_shards=len(ready),

@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
@@ -85,17 +85,25 @@ class KubernetesRuntime:
         client: AsyncClient,
         *,
         hub: str,
-        namespace: str = ALL_NAMESPACES,
+        namespace: str | Sequence[str] = ALL_NAMESPACES,
+        selects: Callable[[Mapping[str, str]], bool] = lambda _: True,
+        operator: str = "",
         resolve: Callable[[Fleet, str], str] | None = None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`resolve` gives the address that the operator itself calls a shard at; by default its Service.
+        """`namespace` is the one that is watched, or several; `selects` is given a fleet's labels.
+
+        `operator` is what a fleet's status names where this operator holds it; empty: it can hold none.
+
+        `resolve` gives the address that the operator itself calls a shard at; by default its Service.
 
         `leads` is asked before every write: one that was decided on while leading must not come after.
         """
         self.cache = Cache()
         self._client = client
-        self._namespace = namespace
+        self._namespaces = [namespace] if isinstance(namespace, str) else list(namespace)
+        self._selects = selects
+        self._operator = operator
         self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).grpc)
         self._leads = leads
         self._shards = Shards()
@@ -135,7 +143,7 @@ class KubernetesRuntime:
 
     async def _try_tolerance(self) -> None:
         """Find out whether the server stores a tolerance of an autoscaler: one that does not drops it silently."""
-        namespace = self._namespace if self._namespace != ALL_NAMESPACES else "default"
+        namespace = next((name for name in self._namespaces if name != ALL_NAMESPACES), "default")
         target = {"apiVersion": API_VERSION, "kind": next(iter(FLEETS)), "name": "embereye-tolerance"}
         rules = {"behavior": {"scaleUp": {"tolerance": "0"}}, "scaleTargetRef": target, "maxReplicas": 1}
         kind: Any = CHILDREN["HorizontalPodAutoscaler"]
@@ -154,12 +162,13 @@ class KubernetesRuntime:
         # Autoscalers of other people are looked at, too: two of them must not pull at one fleet.
         ours = name in CHILDREN and name != "HorizontalPodAutoscaler"
         labels: Any = {LABEL_MANAGED_BY: MANAGED_BY} if ours else None
-        listed = self._client.list(kind, namespace=self._namespace, labels=labels, chunk_size=CHUNK)
-        # Items of a list do not say what they are.
         found, news = [], []
+        versions: list[int] = []
         rivals: dict[ObjectKey, list[str]] = defaultdict(list)
-        async for manifest in listed:
+        async for manifest in self._list_all(kind, labels, versions):
             key = name, sys.intern(manifest["metadata"]["namespace"]), manifest["metadata"]["name"]
+            if name in FLEETS and not self._selects(manifest["metadata"].get("labels") or {}):
+                continue
             if name == "HorizontalPodAutoscaler" and not label_of(manifest):
                 target = manifest["spec"].get("scaleTargetRef") or {}
                 rivals[target.get("kind", ""), key[1], target.get("name", "")].append(f"{name} {key[2]}")
@@ -169,11 +178,21 @@ class KubernetesRuntime:
                 news.append(key)
         if name == "HorizontalPodAutoscaler":
             self._rivals = dict(rivals)
-        news += self.cache.replace(name, found, int(listed.resourceVersion))
+        news += self.cache.replace(name, found, min(versions))
         return [] if name in UNWATCHED and name in self._offered else news
+
+    async def _list_all(self, kind: Kind, labels: Any, versions: list[int]) -> AsyncIterator[Manifest]:
+        """The objects of all namespaces that are watched, which do not say what they are; then the lists' versions."""
+        for namespace in self._namespaces:
+            listed = self._client.list(kind, namespace=namespace, labels=labels, chunk_size=CHUNK)
+            async for manifest in listed:
+                yield manifest
+            versions.append(int(listed.resourceVersion))
 
     def observe(self, type_: str | None, manifest: Manifest) -> set[ObjectKey]:
         """Take a watch event; returns the fleets that it concerns."""
+        if manifest["kind"] in FLEETS and not self._selects(manifest["metadata"].get("labels") or {}):
+            type_ = "DELETED"  # here: another operator may look after it
         kind, namespace, name = key = key_of(manifest)
         if kind == "ConfigMap" and not label_of(manifest):
             self._absent.pop((namespace, name), None)
@@ -232,6 +251,8 @@ class KubernetesRuntime:
         for key in fleets:
             if (stored := self.cache.objects.get(key)) is not None and stored.deleting:
                 raise NotLeadingError(f"{' '.join(key)} is being deleted: nothing is written")
+            if stored is not None and self._operator and stored.holder not in {"", self._operator}:
+                raise NotLeadingError(f"{' '.join(key)} is held by operator {stored.holder}: nothing is written")
 
     async def apply(self, manifest: Manifest) -> None:
         """See Runtime."""
@@ -349,7 +370,7 @@ class KubernetesRuntime:
     @property
     def sees_nodes(self) -> bool:
         """See Runtime. Nodes belong to no namespace: an operator of one namespace has no right to them."""
-        return self._namespace == ALL_NAMESPACES
+        return ALL_NAMESPACES in self._namespaces
 
     async def look_at_nodes(self) -> None:
         """Find shards on nodes that are cordoned; ask for it every few seconds."""

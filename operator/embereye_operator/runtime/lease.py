@@ -14,6 +14,8 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import GenericNamespacedResource, create_api_info
 
+from embereye_operator.holding import ANNOTATION_SCOPE
+
 logger = logging.getLogger(__name__)
 DURATION = 10.0  # seconds after which another one may take a lease that was not renewed
 DEADLINE = 7.0  # seconds after which a holder that could not renew stops acting: earlier than anybody takes over
@@ -40,11 +42,16 @@ class Election:
         namespace: str,
         *,
         holder: str = "",
+        scope: str = "",
         changed: Callable[[bool], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`changed` is told when leading begins and ends; `clock` gives monotonic seconds."""
+        """`scope` says on the lease what its holder looks after; `changed` is told when leading begins and ends.
+
+        `clock` gives monotonic seconds.
+        """
         self.holder = holder or identity()
+        self._scope = scope
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -112,7 +119,7 @@ class Election:
         before = (stored or {}).get("spec") or {}
         keeps = before.get("holderIdentity") == self.holder
         body: Any = {
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self._name, "namespace": self._namespace, "annotations": self._annotations(stored)},
             "spec": {
                 "holderIdentity": self.holder if holder is None else holder,
                 "leaseDurationSeconds": int(DURATION) if holder is None else 1,
@@ -126,13 +133,17 @@ class Election:
                 await self._client.create(LEASE.from_dict(body))
             else:
                 # Only over the one we read: of two that try at once, one fails.
-                body["metadata"] = {**stored["metadata"], "managedFields": None}
+                body["metadata"] = {**stored["metadata"], **body["metadata"], "managedFields": None}
                 await self._client.replace(LEASE.from_dict(body), self._name)
         except ApiError as error:
             if error.status.code == 409:
                 return False
             raise
         return True
+
+    def _annotations(self, stored: Any) -> dict[str, str]:
+        known = ((stored or {}).get("metadata") or {}).get("annotations") or {}
+        return {**known, ANNOTATION_SCOPE: self._scope} if self._scope else dict(known)
 
     async def release(self) -> None:
         """Let somebody else take over at once; call it when nothing acts here any more."""
