@@ -388,7 +388,7 @@ class _Pass:
             # Whoever decided on an older record than there is must read again: the API server refuses this then.
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
         try:
-            await self.runtime.apply(manifest)
+            await self.runtime.apply(manifest, new=observed is None)
         except TakenError as error:
             taken = [self.problems["NameTaken"]] if "NameTaken" in self.problems else []
             self.problems["NameTaken"] = "; ".join([*taken, str(error)])

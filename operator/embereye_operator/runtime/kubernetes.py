@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
@@ -254,10 +254,10 @@ class KubernetesRuntime:
             if stored is not None and self._operator and stored.holder not in {"", self._operator}:
                 raise NotLeadingError(f"{' '.join(key)} is held by operator {stored.holder}: nothing is written")
 
-    async def apply(self, manifest: Manifest) -> None:
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
         """See Runtime."""
         self._fence(_owner(manifest))
-        new = await self._is_new(manifest)
+        new = new and await self._is_absent(manifest)
         try:
             try:
                 stored = await self._patch(manifest, PatchType.APPLY, force=not new)
@@ -281,19 +281,18 @@ class KubernetesRuntime:
             raise
         self.cache.put(stored)
 
-    async def _is_new(self, manifest: Manifest) -> bool:
-        """Whether there is no object of this name yet; TakenError where there is one, and it is not its owner's."""
+    async def _is_absent(self, manifest: Manifest) -> bool:
+        """Whether there is no object of this name; TakenError where there is one, and it is not its fleet's."""
         kind, namespace, name = key = key_of(manifest)
         if (known := self.cache.objects.get(key)) is not None:
-            if is_ours(known.owners, known.label, manifest):
-                return False
             found = [known.manifest()]
         else:
             # Only what is labelled as ours is watched.
             listed: Any = self._client.list(CHILDREN[kind], namespace=namespace, fields={"metadata.name": name})
             found = [stored async for stored in listed]
         for stored in found:
-            if not is_ours(owner_uids(stored), label_of(stored), manifest):
+            owners, orphan = owner_uids(stored), label_of(stored) == label_of(manifest)
+            if not set(owners) & set(owner_uids(manifest)) and not (orphan and not owners):
                 raise TakenError(
                     f"{kind} {name} is there already and is not this fleet's ({whose(stored)}): it is left as it is; "
                     "delete it, or give the fleet another name"
@@ -470,14 +469,6 @@ def retry_after(error: Exception) -> float:
     response = error.response if isinstance(error, httpx.HTTPStatusError) else None
     asked = response.headers.get("Retry-After", "") if response is not None else ""
     return min(float(asked), 60.0) if asked.isdecimal() else 0.0
-
-
-def is_ours(owners: Collection[str], label: str, manifest: Manifest) -> bool:
-    """Whether the object of `manifest`'s name, with these owners' uids and label, is its fleet's.
-
-    One without owner that is labelled as the fleet's child was left by a fleet of this name, or lost its owner.
-    """
-    return bool(set(owners) & set(owner_uids(manifest))) or (not owners and label == label_of(manifest) != "")
 
 
 def fleet_key(fleet: Fleet) -> ObjectKey:
