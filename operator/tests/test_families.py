@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.apiserver import ApiServer, free_ports, wait_for
+from harness.apiserver import ApiServer, wait_for
 from harness.chart import render
+
+from embereye.process.addresses import free_ports
 
 from .test_operator import operator
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from harness.apiserver import ApiServer, path_of, wait_for
+from harness.need import CONTROLLER_MANAGER
 
 from .test_operator import create, names, operator, sensor_fleet, settled
 from .test_removal import Ground, ground  # noqa: F401 (a fixture)
@@ -120,12 +121,11 @@ async def test_what_belongs_to_another_owner_is_not_taken_whatever_its_labels_sa
     controls("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
 
 
+@pytest.mark.needs(CONTROLLER_MANAGER)
 async def test_children_that_an_orphaning_deletion_left_are_adopted(ground: Ground) -> None:  # noqa: F811
     await ground.declare(sensor_fleet(ground.namespace))
     uids = {key: child["ownerReferences"][0]["uid"] for key, child in (await ground.children()).items()}
     cluster = ground.cluster
-    if not cluster.collects_garbage:
-        pytest.skip("kube-controller-manager is not there: nobody orphans")
     cluster.request("DELETE", ground.fleet, {"propagationPolicy": "Orphan"})
     wait_for(lambda: cluster.get(ground.fleet) is None, "no fleet")
     await ground.declare(sensor_fleet(ground.namespace))
@@ -134,9 +134,8 @@ async def test_children_that_an_orphaning_deletion_left_are_adopted(ground: Grou
     assert set(after.values()) == {cluster.get(ground.fleet)["metadata"]["uid"]} != set(uids.values())
 
 
+@pytest.mark.needs(CONTROLLER_MANAGER)
 def test_a_fleet_that_is_being_deleted_is_quiet(cluster: ApiServer, namespace: str, tmp_path: Any) -> None:
-    if not cluster.collects_garbage:
-        pytest.skip("kube-controller-manager is not there: nobody deletes children")
     log = tmp_path / "log"
     with operator(cluster, log, namespace):
         fleet = path_of(create(cluster, sensor_fleet(namespace)))
