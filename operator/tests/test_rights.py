@@ -148,6 +148,31 @@ def test_the_rights_in_one_namespace_suffice_for_it(cluster: ApiServer, namespac
     assert "forbidden" not in log.read_text().lower()
 
 
+def test_the_rights_in_each_of_two_namespaces_suffice_for_both_and_for_a_fleet_that_another_operator_held(
+    cluster: ApiServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = f"{namespace}-b"
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
+    for manifest in render("--set", f"operator.namespaces={{{namespace},{other}}}"):
+        if "rbac" in manifest["apiVersion"]:
+            if manifest["metadata"]["name"].endswith("-lease"):
+                manifest["metadata"]["namespace"] = namespace  # where the release is
+            create(cluster, manifest)
+    monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
+    before, log = len(cluster.audit()), tmp_path / "log"
+    held = create(cluster, sensor_fleet(namespace))
+    cluster.merge(f"{path_of(held)}/status", {"status": {"operator": {"name": f"{other}/another"}}})
+    with operator(cluster, log, f"{namespace},{other}", kubeconfig=cluster.operator_kubeconfig):
+        create(cluster, sensor_fleet(other))
+        settled(cluster, other, names(1))
+        wait_for(lambda: "is left alone" in log.read_text(), "a look at the other's Lease")
+        given = {"metadata": {"annotations": {"embereye.dev/operator": f"{namespace}/embereye-operator"}}}
+        cluster.merge(path_of(held), given)
+        settled(cluster, namespace, names(1))
+    assert [e for e in cluster.audit()[before:] if e.get("responseStatus", {}).get("code") in {401, 403}] == []
+    assert "forbidden" not in log.read_text().lower()
+
+
 def test_without_the_role_the_operator_may_do_nothing(cluster: ApiServer, namespace: str) -> None:
     with pytest.raises(ApiError, match="forbidden") as refused:
         cluster.request("GET", f"/api/v1/namespaces/{namespace}/configmaps", token=OPERATOR_TOKEN)
