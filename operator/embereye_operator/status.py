@@ -25,6 +25,7 @@ from embereye_operator.model import (
 )
 from embereye_operator.record import Move
 from embereye_operator.scalers import Judgement
+from embereye_operator.schema import Manifest, from_manifest
 
 SECOND = 1_000_000_000  # nanoseconds
 LOAD_BAND = 0.25  # a load that changed by less than this share is not written again
@@ -61,6 +62,15 @@ class Facts:
 def timestamp(nanoseconds: int) -> str:
     """RFC 3339, to the second."""
     return datetime.fromtimestamp(nanoseconds // SECOND, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_status(stored: Manifest | None) -> FleetStatus:
+    """The status as it was stored; an empty one where another version or a hand wrote it, or nobody did."""
+    try:
+        status: FleetStatus = from_manifest(FleetStatus, stored or {})
+    except (TypeError, ValueError, AttributeError):
+        return FleetStatus()
+    return status
 
 
 def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
@@ -164,7 +174,7 @@ def _alike_or_new(condition: Condition, previous: FleetStatus) -> Condition:
     """`condition`, or what was said before where only numbers in its message differ."""
     before = previous.condition(condition.type)
     same = before and (before.status, before.reason) == (condition.status, condition.reason)
-    return before if before and same and _shape(before.message) == _shape(condition.message) else condition
+    return before if before and same and shape(before.message) == shape(condition.message) else condition
 
 
 def _less_detected(facts: Facts) -> str:
@@ -173,7 +183,7 @@ def _less_detected(facts: Facts) -> str:
     for shard, status in sorted(facts.statuses.items()):
         for device in status.devices if status and status.epoch == facts.epoch else ():
             if device.degraded and facts.placement.get(device.id) == shard:
-                by_reason.setdefault(_shape(device.degraded), [device.degraded]).append(device.id)
+                by_reason.setdefault(shape(device.degraded), [device.degraded]).append(device.id)
     return "; ".join(f"{_listed(ids, 5)}: {why}" for why, *ids in by_reason.values())
 
 
@@ -182,7 +192,7 @@ def _less_done(facts: Facts) -> str:
     by_reason: dict[str, list[str]] = {}
     for shard, status in sorted(facts.statuses.items()):
         if status and status.degraded:
-            by_reason.setdefault(_shape(status.degraded), [status.degraded]).append(shard)
+            by_reason.setdefault(shape(status.degraded), [status.degraded]).append(shard)
     return "; ".join(f"{_listed(shards, 5)}: {why}" for why, *shards in by_reason.values())
 
 
@@ -252,7 +262,7 @@ def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
         if reason := _why_dark(facts, device, reported):
             kept = before.get(device.id)
             # Only numbers that grew are no news, and not worth a write every two seconds.
-            if kept and _shape(kept.reason) == _shape(reason):
+            if kept and shape(kept.reason) == shape(reason):
                 reason = kept.reason
             dark.append(DarkDevice(device.id, device.zone, reason))
     declared, covered = len(facts.devices), len(facts.devices) - len(dark)
@@ -275,7 +285,8 @@ def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], D
     return status.reason or "its shard does not say why"
 
 
-def _shape(reason: str) -> str:
+def shape(reason: str) -> str:
+    """`reason` without its numbers: one in which only those changed is no news."""
     return reason if reason.startswith("silent since") else re.sub(r"\d+(\.\d+)?", "#", reason)
 
 

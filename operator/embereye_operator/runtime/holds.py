@@ -13,8 +13,8 @@ from embereye_operator.holding import ANNOTATION_SCOPE, TAKE_OVER, Holder, why_l
 from embereye_operator.manifests import MANAGED_BY
 from embereye_operator.model import Fleet
 from embereye_operator.runtime.cache import Stored
-from embereye_operator.runtime.kubernetes import STATUSES, KubernetesRuntime
-from embereye_operator.runtime.lease import LEASE
+from embereye_operator.runtime.kubernetes import KubernetesRuntime
+from embereye_operator.runtime.resources import FLEETS, LEASES
 from embereye_operator.selection import Scope
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Holds:
         self._looked[name] = now
         namespace, _, lease = name.rpartition("/")
         try:
-            stored: Any = await self._client.get(LEASE, lease, namespace=namespace)
+            stored: Any = await self._client.get(LEASES, lease, namespace=namespace)
         except ApiError as error:
             if error.status.code == 404:
                 holder.observe((), Scope(), now)
@@ -83,7 +83,7 @@ class Holds:
         }
         try:
             claimed = await self._client.patch(
-                STATUSES[fleet.type.resource], fleet.name, body, namespace=fleet.namespace,
+                FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace,
                 patch_type=PatchType.MERGE, field_manager=MANAGED_BY,
             )  # fmt: skip
         except ApiError as error:
