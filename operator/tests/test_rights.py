@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from harness.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of, wait_for
-from harness.chart import render
+from harness.chart import NAMESPACE, render
 
 from embereye_operator.manifests import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY
 
@@ -159,8 +159,8 @@ def test_the_rights_in_each_of_two_namespaces_suffice_for_both_and_for_a_fleet_t
     cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
     for manifest in render("--set", f"operator.namespaces={{{namespace},{other}}}"):
         if "rbac" in manifest["apiVersion"]:
-            if manifest["metadata"]["name"].endswith("-lease"):
-                manifest["metadata"]["namespace"] = namespace  # where the release is
+            if manifest["metadata"]["namespace"] == NAMESPACE:
+                manifest["metadata"]["namespace"] = namespace  # where the release is here
             create(cluster, manifest)
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
     before, log = len(cluster.audit()), tmp_path / "log"
