@@ -52,13 +52,18 @@ class CameraStatus:
         silent = now_ns - watch.heard_ns > arrivals.deadline_ns
         if watch.blind and (self._analyser.idle_detectors or not silent):
             return watch.blind
+        return reason + self._cause(now_ns, silent=silent)
+
+    def _cause(self, now_ns: int, *, silent: bool) -> str:
+        """What is known of why nothing was heard or analysed, to stand behind that; or ''."""
+        mailbox = self._arrivals.mailbox
         if silent:
-            return f"{reason}; source: {self.state(now_ns)}"
-        if arrivals.mailbox.waiting:
-            return f"{reason}; the shard is overloaded: its frames wait for their turn"
-        if arrivals.rejecting(now_ns):
-            return f"{reason}; frames are rejected: {arrivals.mailbox.rejected_reason}"
-        return reason
+            return f"; source: {self.state(now_ns)}"
+        if mailbox.waiting:
+            return "; the shard is overloaded: its frames wait for their turn"
+        if self._arrivals.rejecting(now_ns):
+            return f"; frames are rejected: {mailbox.rejected_reason}"
+        return ""
 
     def state(self, now_ns: int) -> str:
         """How its source is, for people."""
