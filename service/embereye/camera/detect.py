@@ -30,7 +30,7 @@ from embereye.v1.types_pb2 import Term
 from embereye.zone.sentences import quantity
 
 TARGET = 15.0  # frames/s: a fleet's default; under suspicion a camera takes all there are, and so do we
-STREAM_SECONDS = 60.0  # of a stream that are looked at
+STREAM_SECONDS = 60.0  # of a stream that are analysed
 SUFFIXES = (".avi", ".gif", ".m4v", ".mjpeg", ".mjpg", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
 
 Seen = Callable[[bytes, float, Observation | None], None]
@@ -38,7 +38,7 @@ Seen = Callable[[bytes, float, Observation | None], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """How recordings are looked at."""
+    """How recordings are analysed."""
 
     camera: CameraSettings
     fps: float = 0.0  # at most this many frames/s are taken at all, as of a slower camera; 0: all
@@ -67,7 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     import cv2
 
     cv2.setNumThreads(1)
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # what cannot be read is told in our own words
+    cv2.utils.logging.setLogLevel(
+        cv2.utils.logging.LOG_LEVEL_SILENT
+    )  # files that cannot be read are reported in our own words
     settings = Settings(settings_of(arguments.detectors), _positive("--fps", arguments.fps, least=0), arguments.seconds)
     _positive("--for", arguments.seconds, least=0.001)
     sources = list(expand(arguments.sources))

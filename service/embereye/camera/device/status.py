@@ -1,4 +1,4 @@
-"""What is told about one camera: whether it is covered, why not, and its status for the hub and for people."""
+"""What is reported about one camera: whether it is covered, why not, and its status for the hub and for people."""
 
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
@@ -7,7 +7,7 @@ from embereye.shard.coverage import Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.types_pb2 import Device, Term
 
-STILL_NS = 1_200_000_000  # for which a still is told: coverage is reported every second
+STILL_NS = 1_200_000_000  # for which a still goes with the status: coverage is reported every second
 
 
 class CameraStatus:
