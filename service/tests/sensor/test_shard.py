@@ -15,7 +15,6 @@ from embereye.levels import Kind, Level
 from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import Tasks, UserError
-from embereye.sensor import request
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
@@ -35,6 +34,7 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import LineReader
+from embereye_cli import request
 
 SETTINGS = SensorSettings(
     deadline_ns=5_000_000_000,
