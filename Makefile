@@ -13,7 +13,7 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
   gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi
 
-.PHONY: help install peers up test lint format bench image e2e e2e-up e2e-down requirements crds clean
+.PHONY: help install peers up test lint format bench image e2e e2e-up e2e-down requirements crds monitoring clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -73,6 +73,9 @@ format: install ## Put the code into the house style
 crds: install ## Write the CRDs and docs/reference.md anew from the Python model
 	$(BIN)/python -m embereye_operator.crds charts/embereye/files/crds
 	$(BIN)/python -m embereye_operator.reference docs/reference.md
+
+monitoring: install ## Write docs/metrics.md, alert rules and dashboards anew from their Python source
+	$(BIN)/python -m embereye_operator.monitoring.files
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
 	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.txt pyproject.toml

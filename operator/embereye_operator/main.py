@@ -4,23 +4,23 @@ import asyncio
 import logging
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from aiohttp import web
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
-from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.registry import Collector
 
 from embereye.process import lifecycle
 from embereye.process.http_server import serve_http
 from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye_operator.controller import Controller
 from embereye_operator.handlers import Watches
 from embereye_operator.manifests import Settings
+from embereye_operator.metrics import FleetMetrics, FleetReport, FleetView
 from embereye_operator.model import FLEET_TYPES
 from embereye_operator.runtime.kubernetes import ALL_NAMESPACES, KubernetesRuntime
 from embereye_operator.runtime.lease import Election
@@ -121,10 +121,13 @@ async def serve(arguments: Namespace, stop: asyncio.Event, runtime_type: type[Ku
     leads = election.leads if election else lambda: True
     runtime = runtime_type(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES, leads=leads)
     controller = Controller(runtime, settings, leads)
-    runner = await serve_http(_health_app(controller, election), "0.0.0.0", arguments.health_port)
+    registry = CollectorRegistry()
+    runtime_metrics = RuntimeMetrics(registry)
+    runner = await serve_http(_health_app(controller, election, registry), "0.0.0.0", arguments.health_port)
     try:
         async with Tasks() as tasks:
             tasks.start(controller.run(), name="controller")
+            tasks.start(runtime_metrics.run(), name="event-loop-lag")
             # kopf looks for the resources only once: they have been listed before it starts.
             await first_of(controller.synced(), stop.wait(), tasks.failed.wait())
             if stop.is_set() or tasks.failed.is_set():
@@ -153,67 +156,24 @@ def _election(client: AsyncClient, lease: str) -> Election | None:
     return Election(client, name, namespace or client.namespace)
 
 
-class OperatorMetrics(Collector):
-    """Fleets as the operator sees them, read at scrape time."""
-
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: prometheus_client would otherwise collect at registration."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """One sample per fleet and family."""
-        labels = ["namespace", "kind", "fleet"]
-        gauges = {
-            "embereye_fleet_required_shards": ("Shards that the scaling law asks for.", "required_shards"),
-            "embereye_fleet_shards": ("Shards that exist.", "shards"),
-            "embereye_fleet_ready_shards": ("Shards that work under the current placement.", "ready_shards"),
-            "embereye_fleet_placement_epoch": ("Epoch of the placement.", "placement_epoch"),
-        }
-        families: dict[str, Metric] = {}
-        for name, (text, _) in gauges.items():
-            families[name] = GaugeMetricFamily(name, text, labels=labels)
-        utilization = GaugeMetricFamily(
-            "embereye_fleet_utilization_ratio", "Share of one core in use, mean over the shards.", labels=labels
+def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
+    """What the controller knows of each fleet, for its metrics."""
+    for (resource, namespace, name), record in controller.known().items():
+        yield FleetReport(
+            namespace,
+            FLEET_TYPES[resource].kind,
+            name,
+            FleetView(record.fleet, record.status, record.latest) if record.fleet and record.latest else None,
+            record.passes,
+            record.failures,
+            record.seconds,
         )
-        declared = GaugeMetricFamily("embereye_fleet_devices", "Devices declared.", labels=labels)
-        covered = GaugeMetricFamily("embereye_fleet_devices_covered", "Devices covered.", labels=labels)
-        condition = GaugeMetricFamily(
-            "embereye_fleet_condition", "1 where the condition is true.", labels=[*labels, "condition"]
-        )
-        passes = CounterMetricFamily("embereye_operator_passes", "Reconcile passes.", labels=labels)
-        failures = CounterMetricFamily("embereye_operator_failures", "Passes that failed.", labels=labels)
-        seconds = CounterMetricFamily("embereye_operator_pass_seconds", "Time spent in passes.", labels=labels)
-        for (resource, namespace, fleet), record in self._controller.known().items():
-            if not record.latest:
-                continue  # unknown is not 0: an autoscaler would take shards away
-            values = [namespace, FLEET_TYPES[resource].kind, fleet]
-            for name, (_, attribute) in gauges.items():
-                families[name].add_sample(
-                    name, dict(zip(labels, values, strict=True)), getattr(record.status, attribute)
-                )
-            if record.status.load:
-                utilization.add_metric(values, record.status.load.utilization)
-            declared.add_metric(values, record.status.devices.declared)
-            covered.add_metric(values, record.status.devices.covered)
-            for entry in record.status.conditions:
-                condition.add_metric([*values, entry.type], float(entry.status == "True"))
-            passes.add_metric(values, record.passes)
-            failures.add_metric(values, record.failures)
-            seconds.add_metric(values, record.seconds)
-        yield from families.values()
-        yield from (declared, covered, utilization, condition, passes, failures, seconds)
 
 
-def _health_app(controller: Controller, election: Election | None) -> web.Application:
-    registry = CollectorRegistry()
-    registry.register(OperatorMetrics(controller))
+def _health_app(controller: Controller, election: Election | None, registry: CollectorRegistry) -> web.Application:
+    registry.register(FleetMetrics(lambda: fleet_reports(controller)))
     leading = Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry)
     leading.set_function(lambda: float(election.leads() if election else True))
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
     app = web.Application()
 
     async def healthz(_: web.Request) -> web.Response:

@@ -106,6 +106,16 @@ class Decoders:
         """Whether a frame is being looked at, or waits for its turn."""
         return bool(self._running or len(self._line))
 
+    @property
+    def waiting(self) -> int:
+        """Frames that wait for their turn."""
+        return len(self._line)
+
+    @property
+    def in_work(self) -> int:
+        """Frames that are being decoded or looked at."""
+        return len(self._running)
+
     async def start(self) -> None:
         """Start the processes, on the event loop they answer to; RuntimeError where none comes up."""
         self._loop = asyncio.get_running_loop()

@@ -10,7 +10,6 @@ from functools import cached_property
 
 from embereye.camera.analysis import Analysis, Analyst
 from embereye.camera.decoding import Decoded, Order, UndecodableError
-from embereye.camera.delays import Delays
 from embereye.camera.mailbox import Frame, Mailbox, Tally
 from embereye.camera.model import CameraModel, ModelHost
 from embereye.camera.reception import Reception
@@ -25,6 +24,7 @@ from embereye.detect.vision.health import PictureHealth
 from embereye.detect.vision.observation import Box, Observation
 from embereye.detect.vision.persistence import merged
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
+from embereye.process.delays import Delays
 from embereye.shard.coverage import SECOND, Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings

@@ -12,7 +12,6 @@ import cv2
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from embereye.camera.decoders import Decoders, thread_count
-from embereye.camera.delays import Delays
 from embereye.camera.device import CameraDevice
 from embereye.camera.evidence import Evidence
 from embereye.camera.mailbox import Tally
@@ -28,11 +27,13 @@ from embereye.camera.sources.push import WINDOW, PushService, Verdict
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.detect.vision.observation import Observation
 from embereye.process.beat import beat
+from embereye.process.delays import Delays
 from embereye.process.grpc_server import Service
 from embereye.process.memory import settle
 from embereye.shard.episodes import Episodes
 from embereye.shard.ledger import Ledger
 from embereye.shard.meter import Meter
+from embereye.shard.series import DEVICE_SERIES, over_limit
 from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
@@ -362,6 +363,14 @@ class CameraShard:
         yield CounterMetricFamily(
             "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._decoders.died
         )
+        for name, text, value in (
+            ("decoders", "Decoder processes.", self._decoders.threads),
+            ("frames_waiting", "Frames that wait for a decoder.", self._decoders.waiting),
+            ("frames_in_work", "Frames that are being decoded or looked at.", self._decoders.in_work),
+            ("refused", "Cameras that are not looked at for want of decoding.", len(self._admission.refused)),
+        ):
+            yield GaugeMetricFamily(f"embereye_camera_{name}", text, value=value)
+        yield from _each(cameras)
 
     async def drain(self) -> None:
         """Send senders away, close sources, finish the frames in work."""
@@ -383,3 +392,24 @@ class CameraShard:
         if self._evidence:
             self._evidence.close()
         self._host.workers.stop()
+
+
+def _each(cameras: list[CameraDevice]) -> Iterator[Metric]:
+    """The rate in force and the frames given up of each camera, up to a number of cameras."""
+    rate = GaugeMetricFamily(
+        "embereye_camera_rate_hertz",
+        "Frames per second that are looked at: `in_force` now, `target` where nothing is short, `least` at all times.",
+        labels=["camera", "zone", "bound"],
+    )
+    shed = CounterMetricFamily(
+        "embereye_camera_device_shed", "Frames of one camera that were given up.", labels=["camera", "zone"]
+    )
+    for camera in cameras[:DEVICE_SERIES]:
+        labels = [camera.device.id, camera.device.zone]
+        pace = camera.mailbox.pace
+        for bound, value in (("in_force", pace.rate), ("target", pace.target), ("least", pace.least)):
+            rate.add_metric([*labels, bound], value)
+        shed.add_metric(labels, camera.mailbox.ledger.shed.total())
+    yield rate
+    yield shed
+    yield from over_limit(len(cameras))

@@ -7,7 +7,7 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry
 
 from embereye.hub.alarms import AlarmsService, RosterService
 from embereye.hub.api import Api
@@ -22,6 +22,7 @@ from embereye.process import lifecycle
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.http_server import bound_port, serve_http
 from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
@@ -103,14 +104,14 @@ async def _serve(arguments: Namespace, hub: Hub, clips: ClipStore, stop: asyncio
         ]
     )
     registry = CollectorRegistry()
-    registry.register(HubCollector(hub, evidence, clips))
-    for part in (ProcessCollector, PlatformCollector, GCCollector):
-        part(registry=registry)
+    registry.register(HubCollector(hub, evidence, clips, arguments.data))
+    runtime = RuntimeMetrics(registry)
     grpc_port = grpc.listen(f"{arguments.host}:{arguments.grpc_port}")
     web = await serve_http(Api(hub, outputs, clips).app(registry), arguments.host, arguments.http_port)
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
         tasks.start(clips.run(), name="hub-clips")
+        tasks.start(runtime.run(), name="event-loop-lag")
         await grpc.start()
         await grpc.set_serving(True)
         tasks.start(_tell_health(hub, grpc), name="hub-health")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from embereye.detect.thermal.batch import temperatures
 from embereye.detect.thermal.heat import Extreme, extremes
 from embereye.detect.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
+from embereye.process.delays import Delays
 from embereye.sensor.archive import Archive
 from embereye.sensor.bands import BandTable
 from embereye.sensor.device import COMPACTED, SensorDevice
@@ -89,6 +90,8 @@ class Intake:
         self.analysed = 0  # packets
         self.offered = 0  # packets
         self.ticks = 0
+        self.waits = Delays()  # from the arrival of a tick's first packet until the tick
+        self.works = Delays()  # of a tick's work
         self.configure(SensorSettings())
 
     def configure(self, settings: SensorSettings) -> None:
@@ -151,6 +154,13 @@ class Intake:
     def flush(self, until: float = float("inf")) -> None:
         """Analyse what is waiting; stop after the batch in which `until` (monotonic seconds) passed."""
         self.ticks += 1
+        started = time.monotonic()
+        if self._queue:
+            self.waits.observe(started - self._since)
+        self._work_off(until)
+        self.works.observe(time.monotonic() - started)
+
+    def _work_off(self, until: float) -> None:
         while self._queue:
             batch: list[Source] = []
             size = 0

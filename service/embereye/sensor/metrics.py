@@ -3,11 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from embereye.sensor.device import SensorDevice
+from embereye.shard.series import DEVICE_SERIES, over_limit
 
 if TYPE_CHECKING:
     from embereye.sensor.shard import SensorShard
@@ -28,6 +30,14 @@ def shard_metrics(shard: "SensorShard", connections: int, streams: int) -> Itera
     yield GaugeMetricFamily("embereye_sensor_streams", "Open gRPC streams.", value=streams)
     yield GaugeMetricFamily("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", value=shard.intake.waiting)
     yield CounterMetricFamily("embereye_sensor_ticks", "Ticks.", value=shard.intake.ticks)
+    latency = HistogramMetricFamily(
+        "embereye_sensor_latency_seconds",
+        "What a tick's packets wait for: `wait` from the first one's arrival to the tick, `analyse` the tick's work.",
+        labels=["stage"],
+    )
+    for stage, delays in (("wait", shard.intake.waits), ("analyse", shard.intake.works)):
+        latency.add_metric([stage], delays.buckets(), delays.sum)
+    yield latency
     yield CounterMetricFamily(
         "embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", value=shard.relayed
     )
@@ -70,7 +80,8 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
     }
     age = GaugeMetricFamily("embereye_sensor_age_seconds", "Since it was last heard.", labels=["device", "zone"])
     now = time.time_ns()
-    for device in devices:
+    yield from over_limit(len(devices))
+    for device in islice(devices, DEVICE_SERIES):
         labels = [device.spec.id, device.spec.zone]
         if device.watch.heard_ns:
             age.add_metric(labels, (now - device.watch.heard_ns) / 1e9)

@@ -1,0 +1,24 @@
+"""The files that are made from what stands in this package; run as a module it writes them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from embereye_operator.monitoring import metrics
+
+ROOT = Path(__file__).parents[3]  # of a checkout: these files are committed
+
+
+def generated() -> Mapping[Path, str]:
+    """Every file by its path in the checkout."""
+    return {Path("docs/metrics.md"): metrics.page()}
+
+
+def main() -> None:
+    """Write every file."""
+    for path, text in generated().items():
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
