@@ -3,14 +3,20 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from embereye_operator.monitoring import metrics
+from embereye_operator.monitoring import metrics, rules
 
+HEADING = "Made by `make monitoring` from operator/embereye_operator/monitoring/alerts.py."
 ROOT = Path(__file__).parents[3]  # of a checkout: these files are committed
 
 
 def generated() -> Mapping[Path, str]:
     """Every file by its path in the checkout."""
-    return {Path("docs/metrics.md"): metrics.page()}
+    chart = Path("charts/embereye/files")
+    return {
+        Path("docs/metrics.md"): metrics.page(),
+        chart / "rules/prometheus.yaml": rules.document(rules.prometheus_rules(), HEADING),
+        chart / "rules/grafana.yaml": rules.document(rules.grafana_rules(), HEADING),
+    }
 
 
 def main() -> None:
