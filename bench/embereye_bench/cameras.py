@@ -22,14 +22,15 @@ from typing import Protocol
 import cv2
 import numpy as np
 
+from embereye.process.addresses import free_ports
 from embereye.v1.shard_pb2 import Assignment, CameraSettings
 from embereye.v1.types_pb2 import Device
-from embereye.wire.packetize import Packetizer, read_scan
-from embereye.wire.rtp_jpeg import Depacketizer, Picture
+from embereye.wire.rtp.depacketize import Depacketizer, JpegFrame
+from embereye.wire.rtp.packetize import Packetizer, read_scan
 from embereye_bench import report
 from embereye_bench.load import HOST
 from embereye_bench.pictures import Films, draw, enlarge
-from embereye_bench.process import CameraShardProcess, Counters, Measured, Sender, free_ports, resident_mb
+from embereye_bench.process import CameraShardProcess, Counters, Measured, Sender, resident_mb
 from embereye_bench.report import Result, Scale, median
 
 CAMERAS, RATE = 100, 15.0  # frames/s each
@@ -131,7 +132,7 @@ def fleet(kind: str, films: Films, cameras: int = CAMERAS, rate: float = RATE, f
             shard.wait_ready(cameras)
             sender = stack.enter_context(Sender(kind, *options, "--target", shard.grpc))
         elif kind == "rtp":
-            ports = list(map(str, free_ports(cameras, socket.SOCK_DGRAM)))
+            ports = list(map(str, free_ports(cameras, kind=socket.SOCK_DGRAM)))
             sources = [f"rtp://{HOST}:{port}" for port in ports]
             shard = stack.enter_context(CameraShardProcess(assignment(sources, target=rate), folder, hub))
             shard.wait_ready(cameras)
@@ -234,7 +235,7 @@ def _compared(
     found = _Both([], [], 0)
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         films.save(Path(name) / "films")
-        mine, other = map(str, free_ports(2, socket.SOCK_DGRAM))
+        mine, other = map(str, free_ports(2, kind=socket.SOCK_DGRAM))
         hubs = dict(zip((mine, other), (f"{HOST}:{port}" for port in free_ports(2)), strict=True))
         receivers: dict[str, tuple[Costly, list[float]]] = {mine: (ours(mine, hubs[mine]), found.ours)}
         if shutil.which("gst-launch-1.0"):
@@ -318,7 +319,7 @@ def rtp_loss(scale: Scale) -> Result:
     usable, whole, count = 0.0, 0, 60 * scale.rounds
     for number in range(count):
         now, intact = int(number * 1e9 / 30), True
-        pictures: list[Picture] = []
+        pictures: list[JpegFrame] = []
         for packet in sender.packets_of(scans[number % len(scans)], number * 3000):
             if dice.random() < LOSS:
                 intact = False

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from embereye.camera.annotate import draw
-from embereye.camera.decoding import Picture, decode
+from embereye.camera.decode.image import DecodedImage, decode
 from embereye.camera.detect import Settings, settings_of, watch
 from embereye.camera.replay import START_NS
 from embereye.camera.sources.declared import SourceError
@@ -31,7 +31,6 @@ from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.process.lifecycle import UserError
-from embereye.zone.sentences import kind_word
 from embereye_bench.report import Result, results_table
 
 FOLDER = Path(__file__).parents[2] / ".." / "shared" / "data" / "video"
@@ -167,7 +166,7 @@ def score(path: Path, label: Label, settings: Settings, costs: Mapping[str, Cost
     except SourceError as error:
         raise UserError(f"{path}: {error}") from error
     cost = measure(sample, costs)
-    alarms = [(alarm.time, kind_word(alarm.kind)) for alarm in replay.alarms]
+    alarms = [(alarm.time, alarm.kind.word) for alarm in replay.alarms]
     delay = max(0.0, alarms[0][0] - label.onset_s) if alarms else None
     verdict = _verdict(label, delay)
     why = replay.alarms[0].why if alarms else ""
@@ -187,7 +186,7 @@ def _verdict(label: Label, delay: float | None) -> str:
 
 
 def _still(data: bytes, seconds: float, observation: Observation | None) -> bytes:
-    picture: Picture = cv2.resize(decode(data, 1), STILL_SIZE)  # type: ignore[assignment]
+    picture: DecodedImage = cv2.resize(decode(data, 1), STILL_SIZE)  # type: ignore[assignment]
     draw(picture, seconds, observation)
     return cv2.imencode(".jpg", picture)[1].tobytes()
 
@@ -272,7 +271,7 @@ def write_stills(path: Path, clips: list[Clip]) -> None:
         path.write_text(f"<!doctype html><meta charset=utf-8><title>Confusion</title><style>{style}</style>{body}\n")
         return
     width, height = STILL_SIZE
-    tiles: list[Picture] = []
+    tiles: list[DecodedImage] = []
     for clip in wrong:
         tile = decode(clip.still, 1)
         text = f"{clip.verdict}: {clip.file}"

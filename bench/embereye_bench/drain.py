@@ -5,7 +5,6 @@ import contextlib
 import gc
 import itertools
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 import grpc
 from google.protobuf import json_format
 
+from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
@@ -55,10 +55,7 @@ class Shard:
 
 async def start_shard(folder: Path, name: str, devices: int) -> Shard:
     """A shard that owns `devices` devices, once it is ready."""
-    with socket.socket() as one, socket.socket() as two, socket.socket() as three:
-        for probe in (one, two, three):
-            probe.bind((HOST, 0))
-        ports = [probe.getsockname()[1] for probe in (one, two, three)]
+    ports = free_ports(3)
     path = folder / f"{name}.json"
     path.write_text(json_format.MessageToJson(assignment(devices, name)))
     command = [

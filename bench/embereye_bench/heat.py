@@ -13,13 +13,13 @@ import numpy as np
 
 from embereye.detect.thermal.heat import DEFAULTS, HeatWatch, extremes
 from embereye.detect.thermal.mlx90640 import Calibration
+from embereye.levels import Level
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.sim.thermal import GROWTH, HARMLESS, NARROW, NOISE_K, WIDE, Lens, Patch, Scene, burning
-from embereye.v1.types_pb2 import Level
+from embereye.units import SECOND
 from embereye_bench import report
 from embereye_bench.report import Benchmark, Result, Scale
 
-SECOND = 1_000_000_000  # nanoseconds
 START_NS = 1_700_000_000 * SECOND
 RATE = 2.0  # frames/s, what an MLX90640 sends as it comes
 CHIP_ABOVE_ROOM = 8.0  # K
@@ -59,9 +59,9 @@ def play(scene: Scene, seed: int = 1, rate: float = RATE) -> Outcome:
             words = measure(chip, noisy, ambient=scene.room(time) + CHIP_ABOVE_ROOM)
             celsius = chip.temperatures(words[None])
             level = watch.observe_extreme(celsius[0], extremes(celsius)[0], START_NS + int(time * SECOND)).level
-            if level > Level.LEVEL_CLEAR and math.isnan(pre_alarm):
+            if level > Level.CLEAR and math.isnan(pre_alarm):
                 pre_alarm = time
-            if level >= Level.LEVEL_ALARM:
+            if level >= Level.ALARM:
                 alarm = time
         elif not math.isnan(ideal):
             break

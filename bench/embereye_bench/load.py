@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any
 
 from embereye.sim.sensors import Chip
-from embereye.wire.device import Eeprom, FrameWords, encode
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords
 
 HOST = "127.0.0.1"
 CHUNK = 128 * 1024  # bytes per send of a flood

@@ -7,6 +7,8 @@ import asyncio
 import socket
 import struct
 
+from embereye.units import split_address
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME = struct.Struct(">IBI")  # length and type (24 and 8 bits), flags, stream
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
@@ -34,8 +36,7 @@ class Messages:
     """One connection with one stream, on the event loop. The latest message waits while the one before is sent."""
 
     def __init__(self, target: str, method: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)))
+        self._socket = socket.create_connection(split_address(target))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
         fields = {":method": "POST", ":scheme": "http", ":path": method, ":authority": target}

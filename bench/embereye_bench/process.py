@@ -3,7 +3,6 @@
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 import grpc
 from google.protobuf import json_format
 
+from embereye.process.addresses import free_ports
 from embereye.v1.shard_pb2 import Assignment, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye_bench.load import HOST, end
@@ -59,15 +59,6 @@ def resident_mb(pid: int) -> float:
         # Of a library that both have loaded the pages are the parent's; of what only children share each has its part.
         besides += int(fields["Private_Clean:"]) + int(fields["Pss_Anon:"])
     return (int(text.partition("VmRSS:")[2].split()[0]) + besides) / 1024
-
-
-def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[int]:
-    """Ports that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket(type=kind)) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 @dataclass(frozen=True)

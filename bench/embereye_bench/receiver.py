@@ -9,10 +9,10 @@ import sys
 
 import uvloop
 
-from embereye.camera.sources.declared import declared
-from embereye.camera.sources.intake import Intake
-from embereye.camera.sources.rtp import RtpSource
-from embereye.detect.vision.observation import Box
+from embereye.camera.sources.declared import parse_source
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtp.source import RtpSource
+from embereye.units import Box
 from embereye_bench.load import HOST
 from embereye_bench.process import resident_mb
 
@@ -29,7 +29,8 @@ async def receive(port: int) -> dict[str, float]:
         if counts["pictures"] == SETTLED:
             counts["memory_mb"] = resident_mb(os.getpid())
 
-    playing = asyncio.ensure_future(RtpSource(declared(f"rtp://{HOST}:{port}"), Intake()).play(offer, lambda _: None))
+    source = RtpSource(parse_source(f"rtp://{HOST}:{port}"), SocketPoller())
+    playing = asyncio.ensure_future(source.play(offer, lambda _: None))
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await playing

@@ -21,7 +21,7 @@ import uvloop
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.frames_pb2 import PushRequest
-from embereye.wire.packetize import Packetizer, read_scan
+from embereye.wire.rtp.packetize import Packetizer, read_scan
 from embereye_bench.load import HOST
 from embereye_bench.messages import Messages
 from embereye_bench.pictures import Films, load

@@ -146,7 +146,8 @@ def slower(values: Values, factor: float) -> Values:
 FAULTS = (
     fault("EmberEyeDevicesDark", series(f"fleet_devices_covered{{{FLEET}", gauge(999))),
     # Devices that come and go are never dark for a minute in a row.
-    fault("EmberEyeCoverageBurnsFast", series(f"fleet_devices_covered{{{FLEET}", lambda m: 900 if m % 2 else 1000)),
+    fault("EmberEyeCoverageBurnsFast", series(f"fleet_devices_covered{{{FLEET}", lambda m: 900 if m % 2 else 1000),
+          before=370),
     fault("EmberEyeCoverageBurnsSlowly", series(f"fleet_devices_covered{{{FLEET}", lambda m: 986 if m % 2 else 1000),
           during=390, after=60),
     fault("EmberEyeHubDown", series(f"up{{{HUB}", gauge(0)), name="the hub does not answer"),

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from embereye.process.delays import Delays
+from embereye.process.latency import LatencyHistogram
 
 PROBE_SECONDS = 0.5  # between two measurements of the event loop's lag
 LAG_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # seconds
@@ -20,7 +20,7 @@ class RuntimeMetrics(Collector):
     """Registers itself and prometheus_client's own collectors; `run` measures the event loop until it is cancelled."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._lag = Delays(LAG_BOUNDS)
+        self._lag = LatencyHistogram(LAG_BOUNDS)
         try:
             self._version = version("embereye")
         except PackageNotFoundError:

@@ -4,15 +4,15 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from embereye.sensor.device import SensorDevice
+from embereye.process.latency import LatencyHistogram
+from embereye.sensor.archive import Archive
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.device.status import measurements
 from embereye.shard.series import DEVICE_SERIES, over_limit
-
-if TYPE_CHECKING:
-    from embereye.sensor.shard import SensorShard
 
 # name of a measurement → metric, help, factor to the base unit
 GAUGES = {
@@ -24,33 +24,48 @@ GAUGES = {
 }
 
 
-def shard_metrics(shard: "SensorShard", connections: int, streams: int) -> Iterator[Metric]:
+class ShardCounts(NamedTuple):
+    """What a shard counts besides its devices' ledgers."""
+
+    connections: int  # open text connections
+    streams: int  # open gRPC streams
+    waiting_bytes: int  # for a tick
+    ticks: int
+    relayed: int  # messages passed on to the shard that owns their device
+    relay_dropped: int
+    garbage: Counter[str]  # lines that were no message, by reason
+    archive: Archive | None
+    waits: LatencyHistogram  # of a tick's first packet for the tick
+    works: LatencyHistogram  # of ticks
+
+
+def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
     """Counters of the whole shard."""
-    yield GaugeMetricFamily("embereye_sensor_connections", "Open text connections.", value=connections)
-    yield GaugeMetricFamily("embereye_sensor_streams", "Open gRPC streams.", value=streams)
-    yield GaugeMetricFamily("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", value=shard.intake.waiting)
-    yield CounterMetricFamily("embereye_sensor_ticks", "Ticks.", value=shard.intake.ticks)
+    yield GaugeMetricFamily("embereye_sensor_connections", "Open text connections.", value=counts.connections)
+    yield GaugeMetricFamily("embereye_sensor_streams", "Open gRPC streams.", value=counts.streams)
+    yield GaugeMetricFamily("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", value=counts.waiting_bytes)
+    yield CounterMetricFamily("embereye_sensor_ticks", "Ticks.", value=counts.ticks)
     latency = HistogramMetricFamily(
         "embereye_sensor_latency_seconds",
         "What a tick's packets wait for: `wait` from the first one's arrival to the tick, `analyse` the tick's work.",
         labels=["stage"],
     )
-    for stage, delays in (("wait", shard.intake.waits), ("analyse", shard.intake.works)):
-        latency.add_metric([stage], delays.buckets(), delays.sum)
+    for stage, histogram in (("wait", counts.waits), ("analyse", counts.works)):
+        latency.add_metric([stage], histogram.buckets(), histogram.sum)
     yield latency
     yield CounterMetricFamily(
-        "embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", value=shard.relayed
+        "embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", value=counts.relayed
     )
     yield CounterMetricFamily(
-        "embereye_sensor_relay_dropped", "Messages that could not be passed on.", value=shard.relay_dropped
+        "embereye_sensor_relay_dropped", "Messages that could not be passed on.", value=counts.relay_dropped
     )
-    if (archive := shard.intake.archive) is not None:
+    if (archive := counts.archive) is not None:
         kept = Counter(written=archive.written, dropped=archive.dropped)
         yield _labelled("embereye_sensor_archive_items", "Readings and frames for the archive.", kept, "outcome")
         yield GaugeMetricFamily(
             "embereye_sensor_archive_failing", "1 while the archive cannot be written.", value=bool(archive.failing)
         )
-    yield _labelled("embereye_sensor_garbage", "Lines that were no message.", shard.garbage)
+    yield _labelled("embereye_sensor_garbage", "Lines that were no message.", counts.garbage)
 
 
 def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
@@ -60,7 +75,7 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
     packets: Counter[str] = Counter()
     takeovers = 0
     for device in devices:
-        ledger = device.ledger
+        ledger = device.arrivals.ledger
         packets["offered"] += ledger.offered
         packets["analysed"] += ledger.analysed
         packets["duplicate"] += ledger.duplicate
@@ -83,9 +98,9 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
     yield from over_limit(len(devices))
     for device in islice(devices, DEVICE_SERIES):
         labels = [device.spec.id, device.spec.zone]
-        if device.watch.heard_ns:
-            age.add_metric(labels, (now - device.watch.heard_ns) / 1e9)
-        for name, value, _ in device.latest():
+        if heard_ns := device.arrivals.watch.heard_ns:
+            age.add_metric(labels, (now - heard_ns) / 1e9)
+        for name, value, _ in measurements(device):
             if name in gauges:
                 gauges[name].add_metric(labels, value * GAUGES[name][2])
     yield age

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.detect.thermal.mlx90640 import COLUMNS, PIXELS, ROWS, Calibration, unmeasured
+from embereye.units import SECOND
 
 # What the maker specifies, and a little for the tolerance of the measurement itself. Beyond it temperatures are still
 # calculated, as far as they can be: a chip hotter than this may be in a fire.
@@ -29,7 +30,47 @@ SATURATED_COUNTS = 32_000.0
 BLUR_SHARE = 0.02
 LIMIT = PIXELS // 10  # pixels that may be replaced; with more of them broken a picture is an invention
 
+# Frames that stop, or are the same over and over, while everything else goes on. A device that sends them only when it
+# is asked sends few, or rarely: it is given as many times its usual interval.
+FRAMES_LOST_NS = 30 * SECOND
+FRAMES_LOST_INTERVALS = 10
+FRAMES_ESTABLISHED = 20  # sent, before anything is expected of those to come
+INTERVAL_FRAMES = 8  # over which the usual interval is averaged
+
 Counts = NDArray[np.float32]  # (24, 32)
+
+
+class FrameRhythm:
+    """Follows when one device's frames come and when they change. Times are nanoseconds since the Unix epoch."""
+
+    def __init__(self) -> None:
+        self.latest_ns = 0
+        self._frames = 0
+        self._changed_ns = 0  # when a frame was heard that differs from the one before
+        self._interval_ns = 0.0  # usually between two
+
+    def observe(self, now_ns: int, *, changed: bool) -> None:
+        """Note a frame; `changed`: it differs from the one before."""
+        if changed:
+            self._changed_ns = now_ns
+        if self._frames:
+            self._interval_ns += (now_ns - self.latest_ns - self._interval_ns) / INTERVAL_FRAMES
+        self._frames += 1
+        self.latest_ns = now_ns
+
+    @property
+    def established(self) -> bool:
+        """Whether so many frames have come that more are expected."""
+        return self._frames >= FRAMES_ESTABLISHED
+
+    def fault(self, now_ns: int) -> str:
+        """Why frames are missing or mean nothing at `now_ns`, or ''."""
+        patience_ns = max(FRAMES_LOST_NS, FRAMES_LOST_INTERVALS * self._interval_ns)
+        if (gone_ns := now_ns - self.latest_ns) > patience_ns:
+            return f"its thermal frames stopped {gone_ns / SECOND:.0f} s ago"
+        if (same_ns := now_ns - self._changed_ns) > patience_ns:
+            return f"its thermal picture is frozen: the same words for {same_ns / SECOND:.0f} s"
+        return ""
 
 
 def doubt(calibration: Calibration, frame: NDArray[np.uint16]) -> str:
@@ -60,8 +101,8 @@ class PixelWatch:
         self._noisy: frozenset[int] = frozenset()
         self._stuck: frozenset[int] = frozenset()
 
-    def look(self, pixels: NDArray[np.uint16], *, calm: bool) -> None:
-        """Take the 768 raw words of the latest frame. Noise is judged only while it is `calm`: nothing is hot."""
+    def inspect_pixels(self, pixels: NDArray[np.uint16], *, quiet: bool) -> None:
+        """Inspect the 768 raw words of the latest frame. Noise is judged only while it is `quiet`: nothing is hot."""
         if unmeasured(pixels).any():
             return  # rows that hold nothing yet are the same for another reason
         if self._words is not None:
@@ -71,7 +112,7 @@ class PixelWatch:
         self._words = pixels
         counts = pixels.view(np.int16).astype(np.float32).reshape(ROWS, COLUMNS)
         above = counts - _around(counts)
-        if calm:
+        if quiet:
             self._stray(above)
         else:
             self._restart()

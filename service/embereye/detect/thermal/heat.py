@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from embereye.detect.thermal.mlx90640 import COLUMNS, NOT_MEASURED, PIXELS, unmeasured
 from embereye.detect.thermal.places import Places, Rising
+from embereye.levels import Level
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import HeatThresholds
-from embereye.v1.types_pb2 import Level, Term
-
-SECOND = 1_000_000_000  # nanoseconds
+from embereye.v1.types_pb2 import Term
 
 # Where a fleet's settings leave a threshold at 0. °C, °C/min.
 DEFAULTS = HeatThresholds(
@@ -41,8 +41,8 @@ RELATIVE_RISE_COUNTS = 250.0
 
 
 # Looked up once: an enum's name costs more than the comparison it is for.
-UNKNOWN, CLEAR, PRE_ALARM = Level.LEVEL_UNSPECIFIED, Level.LEVEL_CLEAR, Level.LEVEL_PRE_ALARM
-ALARM, CRITICAL = Level.LEVEL_ALARM, Level.LEVEL_CRITICAL
+UNKNOWN, CLEAR, PRE_ALARM = Level.UNSPECIFIED, Level.CLEAR, Level.PRE_ALARM
+ALARM, CRITICAL = Level.ALARM, Level.CRITICAL
 
 Measured = tuple[str, float, float, str]  # name, value, threshold, unit
 
@@ -50,7 +50,7 @@ Measured = tuple[str, float, float, str]  # name, value, threshold, unit
 class HeatAssessment(NamedTuple):
     """What a frame says of heat. `blind` is why it cannot say that nothing is hot; empty: it can."""
 
-    level: Level.ValueType
+    level: Level
     score: float  # 0..1
     measured: tuple[Measured, ...]
     hottest: tuple[int, int] | None  # row, column
@@ -165,7 +165,7 @@ class _Calibrated:
         self._hot_since_ns = 0
         self._hot_frames = 0
         self._suspicious_since_ns = 0
-        self._level: Level.ValueType = CLEAR
+        self._level: Level = CLEAR
 
     def observe(
         self, celsius: NDArray[np.floating[Any]], extreme: Extreme, now_ns: int, limits: _Limits
@@ -212,7 +212,7 @@ class _Calibrated:
     ) -> Rising | None:
         """The place that rises, if it is nearer to its lowered thresholds than the hottest pixel is to the usual."""
         if self._places.due(now_ns):
-            self._place = self._places.look(celsius, now_ns, limits.rise, limits.allowance)
+            self._place = self._places.observe_frame(celsius, now_ns, limits.rise, limits.allowance)
         place = self._place
         if place is None or self._rising or hottest >= limits.critical - HYSTERESIS_C:
             return None
@@ -231,9 +231,7 @@ class _Calibrated:
             return 0.0
         return (self._quick.value - self._slow.value) / (SLOW_S - QUICK_S) * 60
 
-    def _next_level(
-        self, hottest: float, now_ns: int, pre_alarm: float, alarm: float, critical: float
-    ) -> Level.ValueType:
+    def _next_level(self, hottest: float, now_ns: int, pre_alarm: float, alarm: float, critical: float) -> Level:
         held = self._level
         if hottest >= alarm:
             self._hot_frames += 1

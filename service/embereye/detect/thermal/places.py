@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SECOND = 1_000_000_000  # nanoseconds
+from embereye.units import SECOND
+
 EVERY_NS = 1 * SECOND  # between two looks: a frame more often is not looked at, so that a flood of them costs nothing
 QUICK_S = 5.0  # lags of the two running means; the rise is the distance between them over the distance of their lags
 SLOW_S = 60.0
@@ -43,8 +44,10 @@ class Places:
         """Whether it is time to look again."""
         return now_ns - self._last_ns >= EVERY_NS
 
-    def look(self, celsius: NDArray[np.floating[Any]], now_ns: int, rise: float, allowance: float) -> Rising | None:
-        """Take a frame of °C, NaN where nothing was measured.
+    def observe_frame(
+        self, celsius: NDArray[np.floating[Any]], now_ns: int, rise: float, allowance: float
+    ) -> Rising | None:
+        """The place that rises in a frame of °C, NaN where nothing was measured; None: none does, or it is too early.
 
         A place rises from `rise` °C/min on, and until it is less than half of `allowance` °C above normal.
         """

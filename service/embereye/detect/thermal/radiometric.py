@@ -6,7 +6,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.detect.thermal.heat import CLEAR, SECOND, Extreme, HeatAssessment, HeatWatch
+from embereye.detect.thermal.heat import CLEAR, Extreme, HeatAssessment, HeatWatch
+from embereye.units import SECOND, Box
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Radiometry
 
@@ -20,7 +21,6 @@ SWAPPED_RATIO = 8  # by so much smoother is a picture whose bytes come in the ri
 _ORDER_ROWS = 16  # of a picture that are looked at for that
 _NEIGHBOURS = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], np.uint8)
 
-Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
 Celsius = NDArray[np.float32]
 
 

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SECOND = 1_000_000_000  # nanoseconds
+from embereye.units import SECOND
+
 GROWTH_NS = 5 * SECOND  # over which growth is measured
 KEPT = 64  # sizes
 

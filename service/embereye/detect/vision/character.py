@@ -5,9 +5,9 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.detect.vision.recent import SPAN_NS, Recent
+from embereye.units import PixelBox
 
 Grey = npt.NDArray[np.uint8]
-Box = tuple[int, int, int, int]  # x, y, width, height in pixels
 
 REACH = 6  # pixels a thing may have travelled
 FEWEST_FRAMES = 6
@@ -17,7 +17,7 @@ NEAR = 0.4  # standard deviations from the median that count as rest: 31 % of no
 STEPS = 4  # of the power iteration
 
 
-def travel(earlier: Grey, later: Grey, box: Box, pixels: npt.NDArray[np.bool_]) -> float | None:
+def travel(earlier: Grey, later: Grey, box: PixelBox, pixels: npt.NDArray[np.bool_]) -> float | None:
     """0..1: how much of the change of `pixels` (inside `box`) from `earlier` to `later` one shift explains.
 
     A thing that moves as a whole is found again a few pixels further on; a flame is not found again anywhere.
@@ -38,7 +38,9 @@ def travel(earlier: Grey, later: Grey, box: Box, pixels: npt.NDArray[np.bool_]) 
     return 1.0 - max(0.0, float(differences.min())) / unmoved
 
 
-def rest_and_unity(recent: Recent, box: Box, pixels: npt.NDArray[np.bool_], time_ns: int) -> tuple[float, float] | None:
+def rest_and_unity(
+    recent: Recent, box: PixelBox, pixels: npt.NDArray[np.bool_], time_ns: int
+) -> tuple[float, float] | None:
     """(rest, unity) of `pixels` inside `box` over the last seconds, both 0..1; None where too little is known.
 
     Rest: the share of the time that a pixel is where it always is; things that pass leave it where it was. Unity:

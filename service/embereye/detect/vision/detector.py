@@ -9,16 +9,18 @@ import numpy.typing as npt
 
 from embereye.detect.vision.flame import Flame, FlameDetector
 from embereye.detect.vision.motion import MotionGate
-from embereye.detect.vision.observation import Box, Finding, Observation
+from embereye.detect.vision.observation import Finding, Observation
 from embereye.detect.vision.pixels import Planes
 from embereye.detect.vision.smoke import Smoke, SmokeDetector
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.detect.vision.working import to_working_size
-from embereye.v1.types_pb2 import Kind, Level, Mask
+from embereye.levels import Kind, Level
+from embereye.units import Box
+from embereye.v1.types_pb2 import Mask
 
 FLAME = FlameThresholds()
 SMOKE = SmokeThresholds()
-CLEAR, FLAME_KIND, SMOKE_KIND = Level.LEVEL_CLEAR, Kind.KIND_FLAME, Kind.KIND_SMOKE
+CLEAR, FLAME_KIND, SMOKE_KIND = Level.CLEAR, Kind.FLAME, Kind.SMOKE
 
 
 class Detector:
@@ -63,12 +65,12 @@ class Detector:
             findings.append(self._finding(SMOKE_KIND, smoke, self._smoke.limits))
         return Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
 
-    def _finding(self, kind: Kind.ValueType, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds) -> Finding:
-        level: Level.ValueType = CLEAR
+    def _finding(self, kind: Kind, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds) -> Finding:
+        level: Level = CLEAR
         if seen.held_ns >= (seen.needed_ns if isinstance(seen, Flame) else limits.alarm_ns):
-            level = Level.LEVEL_ALARM
+            level = Level.ALARM
         elif seen.held_ns >= limits.pre_alarm_ns:
-            level = Level.LEVEL_PRE_ALARM
+            level = Level.PRE_ALARM
         box = None
         if seen.box:
             (x, y, w, h), (height, width) = seen.box, self._shape

@@ -36,11 +36,11 @@ from embereye.detect.vision.pixels import (
     window_of,
 )
 from embereye.detect.vision.recent import Recent
-from embereye.detect.vision.thresholds import SECOND, FlameThresholds
+from embereye.detect.vision.thresholds import FlameThresholds
+from embereye.units import SECOND, PixelBox
 from embereye.v1.types_pb2 import Term
 
 TRAITS = ("travel", "rest", "unity", "repetition")  # what is measured anew at each judgement
-Pixels = tuple[int, int, int, int]  # x, y, width, height in pixels of the working picture
 
 _SQUARE = np.ones((3, 3), np.uint8)
 _HELD_REACH = np.ones((5, 5), np.uint8)  # a flame leans in the draught: its neighbourhood is held with it
@@ -60,7 +60,7 @@ class Flame:
     score: float = 0.0  # of the best site, 0..1
     held_ns: int = 0  # how long that site has been a flame
     needed_ns: int = FlameThresholds.alarm_ns  # how long it has to be one for an alarm
-    box: Pixels | None = None
+    box: PixelBox | None = None
     terms: tuple[Term, ...] = ()
 
 
@@ -73,7 +73,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Site:
-    box: Pixels
+    box: PixelBox
     mask: npt.NDArray[np.bool_]  # inside the box
     values: dict[str, float]  # by the weight's name
     odds: float  # natural log odds that it is a flame
@@ -117,7 +117,7 @@ class _Memory:
     def _without_traits(self, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         return np.broadcast_to(np.array(self._neutral, np.float32), (*shape, len(TRAITS))).copy()
 
-    def of(self, remembered: npt.NDArray[np.float32], box: Pixels) -> npt.NDArray[np.float32]:
+    def of(self, remembered: npt.NDArray[np.float32], box: PixelBox) -> npt.NDArray[np.float32]:
         """What is `remembered`, one of the arrays here, of `box`."""
         x, y = box[0] - self.window[1].start, box[1] - self.window[0].start
         return remembered[y : y + box[3], x : x + box[2]]
@@ -371,7 +371,7 @@ class FlameDetector:
         return sites
 
     def _site(
-        self, memory: _Memory, box: Pixels, mask: npt.NDArray[np.bool_], seeds: npt.NDArray[np.bool_], time_ns: int
+        self, memory: _Memory, box: PixelBox, mask: npt.NDArray[np.bool_], seeds: npt.NDArray[np.bool_], time_ns: int
     ) -> _Site:
         limits = self.limits
         occupied = float(memory.of(memory.occupancy, box)[mask].sum())
@@ -401,7 +401,7 @@ class FlameDetector:
         traits += rates * (np.array([value or 0.0 for value in latest], np.float32) - traits)
         return dict(zip(TRAITS, traits[mask].mean(axis=0).tolist(), strict=True))
 
-    def _travelled(self, box: Pixels, mask: npt.NDArray[np.bool_], time_ns: int) -> float | None:
+    def _travelled(self, box: PixelBox, mask: npt.NDArray[np.bool_], time_ns: int) -> float | None:
         """How well a shift explains what changes at the site; None where that cannot be said."""
         travel_ns = self.limits.travel_ns
         earlier = next((step for step in reversed(self._steps) if time_ns - step.time_ns >= travel_ns), None)
@@ -411,7 +411,7 @@ class FlameDetector:
         coloured = (overlaid((slice(y, y + height), slice(x, x + width)), earlier.colour) > 0) & mask
         return travel(earlier.green, self._steps[-1].green, box, coloured)
 
-    def _contrast(self, box: Pixels, mask: npt.NDArray[np.bool_]) -> float:
+    def _contrast(self, box: PixelBox, mask: npt.NDArray[np.bool_]) -> float:
         """Red of the site's brighter tenth above the mean red around it, in counts, 0 or more."""
         x, y, width, height = box
         top, left = max(0, y - _RING), max(0, x - _RING)
@@ -458,5 +458,5 @@ class FlameDetector:
 
 
 def mask_size(shape: tuple[int, ...]) -> int:
-    """Pixels of a picture of `shape`."""
+    """PixelBox of a picture of `shape`."""
     return shape[0] * shape[1]

@@ -9,10 +9,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.detect.vision.thresholds import SECOND, HealthThresholds
+from embereye.detect.vision.thresholds import HealthThresholds
 from embereye.detect.vision.view import Agreement, Grey, Impression, View, block_shape
-
-MINUTE = 60 * SECOND
+from embereye.units import MINUTE, SECOND
 
 
 class _Lasting:

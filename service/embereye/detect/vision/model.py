@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.detect.vision.observation import Box
+from embereye.levels import Kind
+from embereye.units import Box
 from embereye.v1.shard_pb2 import Model
-from embereye.v1.types_pb2 import Kind
 
 Picture = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -31,7 +31,7 @@ class ModelError(Exception):
 class Detection:
     """One thing that a model sees."""
 
-    kind: Kind.ValueType
+    kind: Kind
     score: float  # 0..1
     threshold: float  # 0..1, from which on it counts
     box: Box
@@ -161,7 +161,7 @@ def decode(output: npt.NDArray[Any], settings: Model, placed: Placed) -> list[De
         if output.ndim < 2 or shape[0] != 1 or output.size < needed or output.size != max(shape):
             raise ModelError(f"its output has the shape {shape}, not (1, {needed} or more) as decoder classification")
         scores = _scores(output.reshape(1, -1), settings)[0]
-        return [Detection(each.kind, float(scores[each.index]), each.threshold, WHOLE) for each in classes]
+        return [Detection(Kind(each.kind), float(scores[each.index]), each.threshold, WHOLE) for each in classes]
     five = settings.decoder == Model.DECODER_YOLOV5
     columns = (5 if five else 4) + needed
     wanted = f"(1, boxes, {columns} or more)" if five else f"(1, {columns} or more, boxes)"
@@ -179,7 +179,7 @@ def decode(output: npt.NDArray[Any], settings: Model, placed: Placed) -> list[De
     for each in classes:
         kept = _distinct(boxes, scores[:, each.index], each.threshold, settings.overlap or OVERLAP)
         found += [
-            Detection(each.kind, float(scores[number, each.index]), each.threshold, _box(boxes[number]))
+            Detection(Kind(each.kind), float(scores[number, each.index]), each.threshold, _box(boxes[number]))
             for number in kept
         ]
     return found

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.detect.vision.pixels import at_least
-from embereye.detect.vision.thresholds import SECOND, MotionThresholds
+from embereye.detect.vision.thresholds import MotionThresholds
+from embereye.units import SECOND
 
 Grey = npt.NDArray[np.uint8]
 

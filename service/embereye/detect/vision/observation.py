@@ -2,18 +2,19 @@
 
 from dataclasses import dataclass, field
 
-from embereye.v1.types_pb2 import Kind, Level, Term
+from embereye.levels import Kind, Level
+from embereye.units import Box
+from embereye.v1.types_pb2 import Term
 
-CLEAR, FLAME = Level.LEVEL_CLEAR, Kind.KIND_FLAME  # looked up once: an enum's lookup costs as much as all the rest
-Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
+CLEAR, FLAME = Level.CLEAR, Kind.FLAME  # looked up once: an enum's lookup costs as much as all the rest
 
 
 @dataclass(frozen=True)
 class Finding:
     """What one detector says after one frame; every detector that runs says something of every frame."""
 
-    kind: Kind.ValueType
-    level: Level.ValueType  # after persistence; LEVEL_CLEAR: nothing suspicious
+    kind: Kind
+    level: Level  # after persistence; CLEAR: nothing suspicious
     score: float = 0.0  # 0..1; at 0.5 it is as likely as not
     box: Box | None = None
     terms: tuple[Term, ...] = ()
@@ -27,7 +28,7 @@ class Observation:
     time_ns: int  # of the frame, nanoseconds since the Unix epoch
     findings: tuple[Finding, ...] = ()  # at most one of a kind
     motion: float = 0.0  # 0..1 of the picture differs from the background
-    level: Level.ValueType = field(init=False)  # the highest of any kind
+    level: Level = field(init=False)  # the highest of any kind
     suspected: bool = field(init=False)  # whether anything is
     urgent: bool = field(init=False)  # whether a higher frame rate would help: of all kinds, only flicker needs one
 

@@ -5,8 +5,8 @@ import numpy.typing as npt
 
 from embereye.detect.vision.recent import Recent
 from embereye.detect.vision.thresholds import FlameThresholds
+from embereye.units import PixelBox
 
-Box = tuple[int, int, int, int]  # x, y, width, height in pixels
 Grey = npt.NDArray[np.uint8]
 
 EVERY_NS = 300_000_000  # a region is looked at this often
@@ -34,7 +34,7 @@ class Periodicity:
         """Whether enough time is remembered to have seen slow repetition."""
         return self._recent.known_ns(time_ns) >= KNOWN_NS
 
-    def of(self, box: Box, time_ns: int) -> float:
+    def of(self, box: PixelBox, time_ns: int) -> float:
         """How well the region repeats itself, at most 1; 0 where too little is known."""
         key = ((box[0] + box[2] // 2) // CELL, (box[1] + box[3] // 2) // CELL)
         known = self._known.get(key)
@@ -46,7 +46,7 @@ class Periodicity:
         self._known[key] = (time_ns, value)
         return value
 
-    def _fast(self, box: Box) -> float:
+    def _fast(self, box: PixelBox) -> float:
         pictures = self._recent.pictures
         if len(pictures) < FEWEST:
             return 0.0
@@ -58,14 +58,14 @@ class Periodicity:
         shortest = int(limits.repeat_shortest_ns / period)
         return best_return([picture.half for picture in pictures], box, shortest, longest, DIP_FAST)
 
-    def _slow(self, box: Box) -> float:
+    def _slow(self, box: PixelBox) -> float:
         swings = self._recent.swings
         if len(swings) < FEWEST:
             return 0.0
         return best_return(list(swings), box, 1, len(swings) - 4, DIP_SLOW)
 
 
-def best_return(pictures: list[Grey], box: Box, shortest: int, longest: int, dip: float) -> float:
+def best_return(pictures: list[Grey], box: PixelBox, shortest: int, longest: int, dip: float) -> float:
     """The best correlation, -1..1, of a region with itself `shortest` to `longest` pictures earlier.
 
     Only lags behind the first one whose correlation is below `dip` count: neighbours in time always resemble each

@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from embereye.detect.vision.model import WHOLE, Detection
-from embereye.detect.vision.observation import Box, Finding
+from embereye.detect.vision.observation import Finding
+from embereye.levels import Kind, Level
+from embereye.units import SECOND, Box
 from embereye.v1.shard_pb2 import Model
-from embereye.v1.types_pb2 import Kind, Level, Mask, Term
+from embereye.v1.types_pb2 import Mask, Term
 
-SECOND = 1_000_000_000  # nanoseconds
-WORDS = {Kind.KIND_FLAME: "flame", Kind.KIND_SMOKE: "smoke"}  # a model is asked for no other kinds
+WORDS = {Kind.FLAME: "flame", Kind.SMOKE: "smoke"}  # a model is asked for no other kinds
 EVERY_NS = SECOND  # between runs while something moves, where the settings leave it at 0
 ALARM_NS = 4 * SECOND  # likewise: of several runs that agree, not of one lucky one
 MISSED = 2.0  # of the held time lost per time without the sign: a model that errs now and then never gets far
@@ -26,9 +27,9 @@ class ModelWatch:
         self._every_ns = settings.every_ns or EVERY_NS
         self._alarm_ns = settings.alarm_ns or ALARM_NS
         self._masks = tuple(masks)
-        self._kinds = sorted({entry.kind for entry in settings.classes})
-        self._held: dict[Kind.ValueType, int] = {}  # nanoseconds
-        self._seen: dict[Kind.ValueType, bool] = {}  # by the latest run
+        self._kinds = sorted({Kind(entry.kind) for entry in settings.classes})
+        self._held: dict[Kind, int] = {}  # nanoseconds
+        self._seen: dict[Kind, bool] = {}  # by the latest run
         self._last_ns = 0
         self.findings: tuple[Finding, ...] = ()  # by the latest run; none before the first
 
@@ -45,7 +46,7 @@ class ModelWatch:
         self.findings = ()
         self._seen.clear()
 
-    def _finding(self, kind: Kind.ValueType, detections: list[Detection], elapsed: int) -> Finding:
+    def _finding(self, kind: Kind, detections: list[Detection], elapsed: int) -> Finding:
         best = max((each for each in detections if each.kind == kind), key=_strength, default=None)
         held = self._held.get(kind, 0)
         if seen := best is not None and best.score >= best.threshold:
@@ -56,12 +57,12 @@ class ModelWatch:
         held = self._held[kind] = min(max(held, 0), int(HELD_MOST * self._alarm_ns))
         self._seen[kind] = seen
         if best is None:
-            return Finding(kind, Level.LEVEL_CLEAR, held_ns=held)
-        level: Level.ValueType = Level.LEVEL_CLEAR
+            return Finding(kind, Level.CLEAR, held_ns=held)
+        level: Level = Level.CLEAR
         if held >= self._alarm_ns:
-            level = Level.LEVEL_ALARM
+            level = Level.ALARM
         elif held >= self._every_ns // 2:
-            level = Level.LEVEL_PRE_ALARM
+            level = Level.PRE_ALARM
         terms = (
             Term(name=f"model.{WORDS[kind]}", value=best.score, threshold=best.threshold, unit="1"),
             Term(name="model.held", value=held / SECOND, threshold=self._alarm_ns / SECOND, unit="s"),

@@ -14,7 +14,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.detect.vision.thresholds import SECOND, SmokeThresholds
+from embereye.detect.vision.thresholds import SmokeThresholds
+from embereye.units import SECOND, PixelBox
 from embereye.v1.types_pb2 import Term
 
 Picture = npt.NDArray[np.uint8]
@@ -31,13 +32,13 @@ class Smoke:
 
     score: float = 0.0  # of the best cloud, 0..1
     held_ns: int = 0  # how long there has been smoke at the place where it has been longest
-    box: tuple[int, int, int, int] | None = None  # x, y, width, height in pixels of the working picture
+    box: PixelBox | None = None  # x, y, width, height in pixels of the working picture
     terms: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Cloud:
-    box: tuple[int, int, int, int]  # in blocks
+    box: PixelBox  # in blocks
     mask: Mask  # of all blocks
     values: dict[str, float]  # by the weight's name
     odds: float

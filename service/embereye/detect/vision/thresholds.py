@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from embereye.v1.types_pb2 import Term
 
-SECOND = 1_000_000_000  # nanoseconds
-
 
 @dataclass(frozen=True)
 class Weight:

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from embereye.detect.thermal.health import STUCK_LOOKS, WINDOW_LOOKS, PixelWatch, doubt
 from embereye.detect.thermal.heat import HeatWatch
 from embereye.detect.thermal.mlx90640 import GAIN, Calibration
+from embereye.levels import Level
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.v1.shard_pb2 import HeatThresholds
-from embereye.v1.types_pb2 import Level
 
 CALIBRATION = Calibration.from_eeprom(invent_eeprom(3))
 ROOM = np.full((24, 32), 22.0)
@@ -23,12 +23,12 @@ class Chip:
         self.pattern = self.dice.normal(-60, 12, (24, 32))  # offsets differ from pixel to pixel
         self.watch = PixelWatch()
 
-    def show(self, looks: int, spoil: object = None, *, calm: bool = True) -> frozenset[int]:
+    def show(self, looks: int, spoil: object = None, *, quiet: bool = True) -> frozenset[int]:
         for look in range(looks):
             picture = self.pattern + self.dice.normal(0, 1.4, (24, 32))
             if callable(spoil):
                 spoil(picture, look, self.dice)
-            self.watch.look(np.round(picture).astype(np.int16).view(np.uint16).ravel(), calm=calm)
+            self.watch.inspect_pixels(np.round(picture).astype(np.int16).view(np.uint16).ravel(), quiet=quiet)
         return self.watch.deviating
 
 
@@ -79,7 +79,7 @@ def test_a_flame_in_one_pixel_is_not_noise() -> None:
 
 
 def test_noise_is_not_judged_while_something_is_hot() -> None:
-    assert Chip().show(2 * WINDOW_LOOKS, noisy, calm=False) == frozenset()
+    assert Chip().show(2 * WINDOW_LOOKS, noisy, quiet=False) == frozenset()
 
 
 def test_a_source_that_saturates_a_pixel_is_no_stuck_one_if_it_warms_those_around_it() -> None:
@@ -90,8 +90,8 @@ def test_a_source_that_saturates_a_pixel_is_no_stuck_one_if_it_warms_those_aroun
     def broken(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
         picture[9, 9] = 32767
 
-    assert Chip().show(2 * STUCK_LOOKS, blaze, calm=False) == frozenset()
-    assert Chip().show(2 * STUCK_LOOKS, broken, calm=False) == {9 * 32 + 9}
+    assert Chip().show(2 * STUCK_LOOKS, blaze, quiet=False) == frozenset()
+    assert Chip().show(2 * STUCK_LOOKS, broken, quiet=False) == {9 * 32 + 9}
 
 
 def test_what_a_deviating_pixel_says_is_replaced_by_its_neighbours() -> None:
@@ -108,8 +108,8 @@ def test_without_a_calibration_a_deviating_pixel_is_passed_over() -> None:
     pixels = np.full(768, 1000, np.uint16)
     watch.observe_words(pixels, 1)
     pixels[broken] += 1000
-    assert watch.observe_words(pixels, 2, {broken}).level == Level.LEVEL_CLEAR
-    assert watch.observe_words(pixels, 3).level == Level.LEVEL_PRE_ALARM
+    assert watch.observe_words(pixels, 2, {broken}).level == Level.CLEAR
+    assert watch.observe_words(pixels, 3).level == Level.PRE_ALARM
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from embereye.detect.thermal.heat import (
-    DEFAULTS,
-    RELATIVE_RISE_COUNTS,
-    SECOND,
-    HeatAssessment,
-    HeatWatch,
-    complete,
-)
+from embereye.detect.thermal.heat import DEFAULTS, RELATIVE_RISE_COUNTS, HeatAssessment, HeatWatch, complete
+from embereye.levels import Level
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import HeatThresholds
-from embereye.v1.types_pb2 import Level
 
 START = 1_700_000_000 * SECOND
 CLEAR, PRE_ALARM, ALARM, CRITICAL = (
-    Level.LEVEL_CLEAR,
-    Level.LEVEL_PRE_ALARM,
-    Level.LEVEL_ALARM,
-    Level.LEVEL_CRITICAL,
+    Level.CLEAR,
+    Level.PRE_ALARM,
+    Level.ALARM,
+    Level.CRITICAL,
 )
 
 
@@ -182,7 +176,7 @@ def test_a_threshold_of_zero_means_the_default() -> None:
 
 def test_a_frame_without_pixels_is_unknown_not_clear() -> None:
     assessment = HeatWatch(HeatThresholds()).observe(np.full((24, 32), np.nan), START)
-    assert (assessment.level, assessment.hottest) == (Level.LEVEL_UNSPECIFIED, None)
+    assert (assessment.level, assessment.hottest) == (Level.UNSPECIFIED, None)
     assert assessment.blind == "only 0 of 768 pixels are measured"
 
 
@@ -238,7 +232,7 @@ def test_a_relative_rise_of_the_whole_scene_counts_too() -> None:
 def test_a_saturated_pixel_is_a_rise_and_an_empty_frame_is_unknown() -> None:
     watch = HeatWatch(HeatThresholds())
     empty = watch.observe_words(np.full(834, 0x7FFF, np.uint16), START)
-    assert (empty.level, empty.relative) == (Level.LEVEL_UNSPECIFIED, True)
+    assert (empty.level, empty.relative) == (Level.UNSPECIFIED, True)
     assert "only 0 of 768" in empty.blind
     assert watch.observe_words(words(), START + SECOND).level == CLEAR
     saturated = words()

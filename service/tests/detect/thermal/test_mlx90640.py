@@ -1,16 +1,14 @@
 """°C from raw words: the datasheet's example, the formulas taken literally, a real device, and damaged input."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from harness.need import CAPTURE, RECORDINGS
 from numpy.typing import NDArray
 
 from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Auxiliary, Calibration, words_of
 from embereye.sim.mlx90640 import invent_eeprom, measure, raw_counts
-from embereye.wire.device import DeviceParser, Eeprom, FrameWords
-
-DATA = Path(__file__).parents[4] / ".." / "shared" / "data" / "device"
+from embereye.wire.device.messages import Eeprom, FrameWords
+from embereye.wire.device.reader import LineReader
 
 # Datasheet, section 11.2.2: the EEPROM of its worked example; every pixel is given the word of pixel (12, 16).
 EXAMPLE_HEAD = """
@@ -146,12 +144,10 @@ def scene(peak: float) -> NDArray[np.float64]:
 
 
 def capture() -> tuple[Calibration, NDArray[np.uint16], NDArray[np.float32]]:
-    if not (DATA / "capture.bin").exists() or not (DATA / "temperatures.npy").exists():
-        pytest.skip("the real device's capture is not here")
-    messages = DeviceParser().feed((DATA / "capture.bin").read_bytes())
+    messages = LineReader().feed((RECORDINGS / "capture.bin").read_bytes())
     frames = [words_of(message.words) for message in messages if isinstance(message, FrameWords)]
     eeprom = next(message for message in messages if isinstance(message, Eeprom))
-    return Calibration.from_eeprom(eeprom.words), np.stack(frames), np.load(DATA / "temperatures.npy")
+    return Calibration.from_eeprom(eeprom.words), np.stack(frames), np.load(RECORDINGS / "temperatures.npy")
 
 
 def noise(frames: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,6 +160,7 @@ def noise(frames: NDArray[np.float64]) -> NDArray[np.float64]:
     return normal
 
 
+@pytest.mark.needs(CAPTURE)
 def test_a_real_devices_frames_agree_with_the_makers_library_to_a_tenth_of_a_kelvin() -> None:
     calibration, frames, reference = capture()
     celsius = calibration.temperatures(frames)
@@ -176,6 +173,7 @@ def test_a_real_devices_frames_agree_with_the_makers_library_to_a_tenth_of_a_kel
     assert np.abs(celsius - reference).max() < 0.1
 
 
+@pytest.mark.needs(CAPTURE)
 def test_a_real_devices_frames_are_a_room(recwarn: pytest.WarningsRecorder) -> None:
     calibration, frames, _ = capture()
     auxiliary = calibration.auxiliary(frames)
@@ -188,6 +186,7 @@ def test_a_real_devices_frames_are_a_room(recwarn: pytest.WarningsRecorder) -> N
     assert not recwarn.list
 
 
+@pytest.mark.needs(CAPTURE)
 def test_the_makers_temperatures_of_this_device_are_whole_adc_counts_through_our_calibration() -> None:
     """Its library computed them from integers: only the same model in every pixel leads back to integers.
 

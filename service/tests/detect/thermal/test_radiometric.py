@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from embereye.detect.thermal.radiometric import RadiometricWatch, looks_swapped, to_celsius
+from embereye.levels import Level
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import HeatThresholds
-from embereye.v1.types_pb2 import Level, Radiometry
+from embereye.v1.types_pb2 import Radiometry
 
-SECOND = 1_000_000_000
 RNG = np.random.default_rng(8)
 SHAPE = (120, 160)
 
@@ -31,7 +32,7 @@ def test_a_hot_spot_is_an_alarm_with_its_place_and_temperature_at_any_resolution
     watch = RadiometricWatch(HeatThresholds())
     run(watch, [centikelvin(room(shape)) for _ in range(5)])
     found = run(watch, [centikelvin(room(shape, 80.0, (8, 20), 5)) for _ in range(6)], start=1)[-1]
-    assert found.assessment.level == Level.LEVEL_ALARM
+    assert found.assessment.level == Level.ALARM
     terms = {name: value for name, value, _, _ in found.assessment.measured}
     assert terms["temperature.max"] == pytest.approx(80, abs=0.5)
     assert (terms["spot.row"], terms["spot.column"], terms["spot.pixels"]) == (10, 22, 25)
@@ -41,7 +42,7 @@ def test_a_hot_spot_is_an_alarm_with_its_place_and_temperature_at_any_resolution
 
 def test_a_quiet_room_is_clear_and_seen():
     found = run(RadiometricWatch(HeatThresholds()), [centikelvin(room()) for _ in range(90)])
-    assert {each.assessment.level for each in found} == {Level.LEVEL_CLEAR}
+    assert {each.assessment.level for each in found} == {Level.CLEAR}
     assert not any(each.fault for each in found)
 
 
@@ -50,7 +51,7 @@ def test_words_in_the_wrong_order_are_no_fire_and_no_all_clear(hottest):
     pictures = [centikelvin(room(hottest=hottest)) for _ in range(30)]
     found = run(RadiometricWatch(HeatThresholds()), [words.byteswap() for words in pictures])
     assert all("bytes of its 16-bit words are swapped" in each.fault for each in found)
-    assert max(each.assessment.level for each in found) <= Level.LEVEL_CLEAR
+    assert max(each.assessment.level for each in found) <= Level.CLEAR
     found = run(RadiometricWatch(HeatThresholds()), pictures)
     assert not any(each.fault for each in found)
 
@@ -67,7 +68,7 @@ def test_nothing_is_concluded_about_the_order_of_bytes_that_look_alike_both_ways
 def test_the_scale_is_the_cameras_own():
     watch = RadiometricWatch(HeatThresholds(), Radiometry(scale=0.04, offset=-100))
     words = np.round((room(hottest=95.0) + 100) / 0.04).astype(np.uint16)
-    assert watch.observe(words, SECOND).assessment.level == Level.LEVEL_CRITICAL
+    assert watch.observe(words, SECOND).assessment.level == Level.CRITICAL
 
 
 def test_a_lone_hot_pixel_is_a_defect_and_what_is_not_measured_is_unknown():
@@ -89,8 +90,8 @@ def test_a_shutter_that_repeats_a_frame_is_no_fault_and_confirms_nothing():
     spike = centikelvin(room(hottest=70.0))
     found = run(watch, [spike] * 8, start=1)
     assert not any(each.fault for each in found)
-    assert max(each.assessment.level for each in found) < Level.LEVEL_ALARM
-    assert run(watch, [centikelvin(room())], start=2)[0].assessment.level == Level.LEVEL_CLEAR
+    assert max(each.assessment.level for each in found) < Level.ALARM
+    assert run(watch, [centikelvin(room())], start=2)[0].assessment.level == Level.CLEAR
 
 
 def test_a_picture_that_stays_the_same_is_frozen_until_it_changes():
@@ -113,5 +114,5 @@ def test_a_lens_cap_is_a_fault_and_a_closed_shutter_is_none():
 
 def test_a_frame_without_a_measured_pixel_is_unknown():
     found = RadiometricWatch(HeatThresholds()).observe(np.zeros(SHAPE, np.uint16), SECOND)
-    assert found.assessment.level == Level.LEVEL_UNSPECIFIED
+    assert found.assessment.level == Level.UNSPECIFIED
     assert found.fault == "only 0 of 19200 pixels are measured"

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from embereye.detect.thermal.spot import SECOND, SpotWatch, hot_spot
+from embereye.detect.thermal.spot import SpotWatch, hot_spot
+from embereye.units import SECOND
 
 
 def room(*spots: tuple[int, int, int, float]) -> np.ndarray:

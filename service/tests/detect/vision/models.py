@@ -3,11 +3,11 @@
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from embereye.levels import Kind
 from embereye.v1.shard_pb2 import Model, ModelClass
-from embereye.v1.types_pb2 import Kind
 
 SIDE = 64  # pixels of the input
-FLAME, SMOKE = Kind.KIND_FLAME, Kind.KIND_SMOKE
+FLAME, SMOKE = Kind.FLAME, Kind.SMOKE
 BOTH = (ModelClass(index=0, kind=FLAME, threshold=0.5), ModelClass(index=1, kind=SMOKE, threshold=0.6))
 RUNTIMES = [Model.RUNTIME_OPENCV, Model.RUNTIME_ONNXRUNTIME]
 

@@ -7,10 +7,12 @@ import pytest
 from embereye.detect.vision.detector import Detector, rasterize
 from embereye.detect.vision.flame import core_coloured, flame_coloured
 from embereye.detect.vision.pixels import NOWHERE, Planes
-from embereye.detect.vision.thresholds import SECOND, FlameThresholds
+from embereye.detect.vision.thresholds import FlameThresholds
 from embereye.detect.vision.working import working_scale
+from embereye.levels import Kind, Level
 from embereye.sim.scene import Room
-from embereye.v1.types_pb2 import Kind, Level, Mask
+from embereye.units import SECOND
+from embereye.v1.types_pb2 import Mask
 
 LIMITS = FlameThresholds()
 START = 1_700_000_000 * SECOND
@@ -84,11 +86,11 @@ def test_colours_are_told_apart_as_the_rules_say(colour, flame, core):
 def test_a_fire_is_suspected_first_and_an_alarm_once_it_has_lasted(quiet, fire):
     seen = watch([*quiet, *fire])
     levels = [observation.level for observation in seen]
-    assert set(levels[:30]) == {Level.LEVEL_CLEAR}
-    first = {level: levels.index(level) / 15 for level in (Level.LEVEL_PRE_ALARM, Level.LEVEL_ALARM)}
-    assert first[Level.LEVEL_PRE_ALARM] < first[Level.LEVEL_ALARM] < 2 + 5
-    alarm = seen[levels.index(Level.LEVEL_ALARM)].findings[0]
-    assert alarm.kind == Kind.KIND_FLAME
+    assert set(levels[:30]) == {Level.CLEAR}
+    first = {level: levels.index(level) / 15 for level in (Level.PRE_ALARM, Level.ALARM)}
+    assert first[Level.PRE_ALARM] < first[Level.ALARM] < 2 + 5
+    alarm = seen[levels.index(Level.ALARM)].findings[0]
+    assert alarm.kind == Kind.FLAME
     assert alarm.score >= 0.5
     x, y, width, height = alarm.box
     assert 0 <= x < x + width <= 1
@@ -98,7 +100,7 @@ def test_a_fire_is_suspected_first_and_an_alarm_once_it_has_lasted(quiet, fire):
 
 @pytest.mark.parametrize("rate", [5.0, 7.5, 30.0])
 def test_a_fire_is_found_at_other_frame_rates(room, rate):
-    assert highest(watch(decoded(room.fire(3.0, int(8 * rate), rate)), rate)) == Level.LEVEL_ALARM
+    assert highest(watch(decoded(room.fire(3.0, int(8 * rate), rate)), rate)) == Level.ALARM
 
 
 def test_a_fire_is_found_when_frames_come_irregularly(fire):
@@ -107,7 +109,7 @@ def test_a_fire_is_found_when_frames_come_irregularly(fire):
         if number % 7 not in {2, 5}:
             levels.append(detector.detect(picture, START + int(number / 15 * SECOND) + number % 3 * 8_000_000).level)
     assert time_ns == START
-    assert max(levels) == Level.LEVEL_ALARM
+    assert max(levels) == Level.ALARM
 
 
 def test_a_large_clear_flame_needs_less_time(room):
@@ -115,7 +117,7 @@ def test_a_large_clear_flame_needs_less_time(room):
 
     def first_alarm(limits):
         seen = watch(fire, detector=Detector(limits))
-        number = [observation.level for observation in seen].index(Level.LEVEL_ALARM)
+        number = [observation.level for observation in seen].index(Level.ALARM)
         return number, {term.name: term for term in seen[number].findings[0].terms}["flame.held"].threshold
 
     limits = FlameThresholds()
@@ -126,20 +128,20 @@ def test_a_large_clear_flame_needs_less_time(room):
 
 def test_the_alarm_ends_some_seconds_after_the_fire(quiet, fire):
     seen = watch([*fire, *quiet * 8])
-    assert seen[len(fire) - 1].level == Level.LEVEL_ALARM
-    assert seen[-1].level == Level.LEVEL_CLEAR
+    assert seen[len(fire) - 1].level == Level.ALARM
+    assert seen[-1].level == Level.CLEAR
 
 
 def test_a_fire_behind_a_mask_is_not_looked_at(fire):
     everything = Mask(x=[0, 1, 1, 0], y=[0, 0, 1, 1])
-    assert highest(watch(fire, detector=Detector(masks=[everything]))) == Level.LEVEL_CLEAR
+    assert highest(watch(fire, detector=Detector(masks=[everything]))) == Level.CLEAR
 
 
 def test_nothing_is_concluded_from_what_did_not_arrive(fire):
     detector = Detector()
     everything = ((0.0, 0.0, 1.0, 1.0),)
     seen = [detector.detect(picture, START + int(n / 15 * SECOND), everything) for n, picture in enumerate(fire)]
-    assert highest(seen) == Level.LEVEL_CLEAR
+    assert highest(seen) == Level.CLEAR
 
 
 def test_a_mask_covers_its_polygon_and_nothing_else():
@@ -152,12 +154,12 @@ def test_a_mask_covers_its_polygon_and_nothing_else():
 def test_a_detector_that_is_switched_off_says_nothing(fire):
     seen = watch(fire[:30], detector=Detector(flame=None, smoke=None))
     assert not any(observation.findings or observation.suspected for observation in seen)
-    assert highest(seen) == Level.LEVEL_CLEAR
+    assert highest(seen) == Level.CLEAR
 
 
 def test_a_large_picture_is_looked_at_in_the_working_size(room):
     seen = watch(decoded(room.fire(3.0, 90, 15.0), scale=1))
-    assert highest(seen) == Level.LEVEL_ALARM
+    assert highest(seen) == Level.ALARM
 
 
 def steady_lamp(n):
@@ -209,16 +211,16 @@ def camera_shakes(n):
 )  # fmt: skip
 def test_what_only_looks_like_fire_is_no_fire(draw):
     seen = watch([noisy(draw(n)) for n in range(120)])
-    assert highest(seen) <= Level.LEVEL_CLEAR
+    assert highest(seen) <= Level.CLEAR
 
 
 def test_time_that_jumps_or_stands_still_breaks_nothing(fire):
     detector = Detector()
     for number, picture in enumerate(fire[:40]):
         time_ns = START + (0 if number % 5 == 0 else number * 66_000_000) - (number % 11) * SECOND
-        assert detector.detect(picture, time_ns).level == Level.LEVEL_CLEAR
+        assert detector.detect(picture, time_ns).level == Level.CLEAR
     later = START + 100 * SECOND
-    assert highest(watch(fire, detector=detector, start=later)) == Level.LEVEL_ALARM
+    assert highest(watch(fire, detector=detector, start=later)) == Level.ALARM
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (2, 300, 3), (7, 5, 3), (240, 320, 3)])
@@ -231,7 +233,7 @@ def test_a_picture_that_changes_its_size_starts_the_memory_anew(fire):
     detector = Detector()
     watch(fire[:60], detector=detector)
     seen = watch([picture[::2, ::2].copy() for picture in fire[:10]], detector=detector, start=START + 5 * SECOND)
-    assert seen[-1].level == Level.LEVEL_CLEAR
+    assert seen[-1].level == Level.CLEAR
 
 
 @pytest.mark.parametrize(

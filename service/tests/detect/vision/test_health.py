@@ -4,8 +4,8 @@ import pytest
 
 from embereye.detect.vision.health import PictureHealth
 from embereye.detect.vision.thresholds import HealthThresholds
+from embereye.units import SECOND
 
-SECOND = 1_000_000_000
 LIMITS = HealthThresholds()
 RNG = np.random.default_rng(11)
 

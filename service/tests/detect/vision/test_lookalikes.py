@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from embereye.detect.vision.detector import Detector
-from embereye.v1.types_pb2 import Level
+from embereye.levels import Level
 
 START = 1_700_000_000 * 1_000_000_000
 ROWS, COLUMNS = np.mgrid[0:120, 0:160].astype(np.float32)
@@ -209,7 +209,7 @@ def candle(size):
 
 def watch(draw, rate, seconds=SECONDS, quality=80):
     random, detector = np.random.default_rng(11), Detector()
-    worst = Level.LEVEL_CLEAR
+    worst = Level.CLEAR
     for number in range(int(seconds * rate)):
         picture = draw(number / rate, random) + random.normal(0, 3, ROOM.shape)
         coded = cv2.imencode(".jpg", np.clip(picture, 0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
@@ -221,17 +221,17 @@ def watch(draw, rate, seconds=SECONDS, quality=80):
 @pytest.mark.parametrize("rate", [15.0, 6.0])
 @pytest.mark.parametrize("name", LOOKALIKES)
 def test_what_looks_like_fire_raises_no_alarm(name, rate):
-    assert watch(LOOKALIKES[name], rate) < Level.LEVEL_ALARM
+    assert watch(LOOKALIKES[name], rate) < Level.ALARM
 
 
 @pytest.mark.parametrize("rate", [30.0, 15.0, 8.0, 5.0])
 def test_a_flame_among_them_is_found_at_any_usual_frame_rate(rate):
-    assert watch(candle(24), rate, seconds=8) == Level.LEVEL_ALARM
+    assert watch(candle(24), rate, seconds=8) == Level.ALARM
 
 
 @pytest.mark.parametrize("quality", [30, 60, 90])
 def test_a_flame_is_found_in_pictures_of_any_usual_quality(quality):
-    assert watch(candle(24), 15.0, seconds=8, quality=quality) == Level.LEVEL_ALARM
+    assert watch(candle(24), 15.0, seconds=8, quality=quality) == Level.ALARM
 
 
 def test_a_flame_that_stays_is_not_forgotten():
@@ -239,8 +239,8 @@ def test_a_flame_that_stays_is_not_forgotten():
     for number in range(100 * 6):
         picture = np.clip(candle(24)(number / 6, random) + random.normal(0, 3, ROOM.shape), 0, 255).astype(np.uint8)
         levels.append(detector.detect(picture, START + int(number / 6 * 1e9)).level)
-    assert min(levels[60:]) >= Level.LEVEL_PRE_ALARM  # the evidence keeps the level it once had
-    assert levels[-60:].count(Level.LEVEL_ALARM) > 30
+    assert min(levels[60:]) >= Level.PRE_ALARM  # the evidence keeps the level it once had
+    assert levels[-60:].count(Level.ALARM) > 30
 
 
 def test_a_flame_without_colour_is_not_found():
@@ -249,9 +249,9 @@ def test_a_flame_without_colour_is_not_found():
     def grey(t, random):
         return np.repeat(candle(24)(t, random).mean(axis=2, keepdims=True), 3, axis=2)
 
-    assert watch(grey, 15.0, seconds=8) < Level.LEVEL_ALARM
+    assert watch(grey, 15.0, seconds=8) < Level.ALARM
 
 
 @pytest.mark.xfail(reason="each glint flickers as a flame does; a mask is the remedy")
 def test_the_suns_path_on_waves_is_no_fire():
-    assert watch(sun_on_water, 15.0) < Level.LEVEL_ALARM
+    assert watch(sun_on_water, 15.0) < Level.ALARM

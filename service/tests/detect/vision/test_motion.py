@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from embereye.detect.vision.motion import MotionGate
+from embereye.units import SECOND
 
-SECOND = 1_000_000_000
 RNG = np.random.default_rng(3)
 
 

@@ -4,13 +4,15 @@ import pytest
 
 from embereye.detect.vision.model import WHOLE, Detection
 from embereye.detect.vision.observation import Finding
-from embereye.detect.vision.persistence import SECOND, ModelWatch, merged
+from embereye.detect.vision.persistence import ModelWatch, merged
+from embereye.levels import Kind, Level
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
-from embereye.v1.types_pb2 import Kind, Level, Mask, Term
+from embereye.v1.types_pb2 import Mask, Term
 
 from .models import FLAME, SMOKE, settings
 
-CLEAR, PRE_ALARM, ALARM = Level.LEVEL_CLEAR, Level.LEVEL_PRE_ALARM, Level.LEVEL_ALARM
+CLEAR, PRE_ALARM, ALARM = Level.CLEAR, Level.PRE_ALARM, Level.ALARM
 BOX = (0.4, 0.4, 0.2, 0.2)
 
 
@@ -78,7 +80,7 @@ def test_kinds_last_by_themselves_and_a_model_that_fails_says_nothing() -> None:
     assert watched.watch.findings == ()
 
 
-def finding(kind: Kind.ValueType, level: Level.ValueType, name: str, held: int = 0) -> Finding:
+def finding(kind: Kind, level: Level, name: str, held: int = 0) -> Finding:
     return Finding(kind, level, 0.5, None, (Term(name=name),), held)
 
 

@@ -3,9 +3,10 @@ import numpy as np
 import pytest
 
 from embereye.detect.vision.detector import Detector
-from embereye.v1.types_pb2 import Kind, Level, Mask
+from embereye.levels import Kind, Level
+from embereye.units import SECOND
+from embereye.v1.types_pb2 import Mask
 
-SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
 RATE = 5.0
 QUIET = 5.0  # seconds before anything happens
@@ -104,7 +105,7 @@ def watch(draw, seconds, detector=None, rate=RATE, noise=2.5):
 
 def first_alarm(seen, rate=RATE):
     levels = [observation.level for observation in seen]
-    return levels.index(Level.LEVEL_ALARM) / rate - QUIET if Level.LEVEL_ALARM in levels else None
+    return levels.index(Level.ALARM) / rate - QUIET if Level.ALARM in levels else None
 
 
 @pytest.mark.parametrize("colour", [(165, 160, 155), (190, 175, 165), (110, 110, 115)])
@@ -112,7 +113,7 @@ def test_a_plume_that_goes_on_is_smoke(colour):
     seen = watch(lambda t: plume(t, colour), 35)
     assert 10 < first_alarm(seen) < 32
     (smoke,) = seen[-1].findings
-    assert smoke.kind == Kind.KIND_SMOKE
+    assert smoke.kind == Kind.SMOKE
     x, y, width, height = smoke.box
     assert x < 0.5 < x + width
     assert 0 <= y < y + height <= 1
@@ -125,7 +126,7 @@ def test_a_room_that_fills_with_smoke_is_smoke():
 
 def test_smoke_that_stays_is_not_learnt_as_background():
     seen = watch(plume, 5 * 60, rate=1.0)
-    assert seen[-1].level == Level.LEVEL_ALARM
+    assert seen[-1].level == Level.ALARM
     assert first_alarm(seen, 1.0) < 60
 
 
@@ -134,13 +135,13 @@ def test_smoke_that_stays_is_not_learnt_as_background():
     [puff, shadow, lights_dim, contrast_switches, defocus, person_stands, headlight_glare, dusk, lambda _: SCENE],
 )
 def test_what_only_veils_the_picture_is_no_smoke(draw):
-    assert max(observation.level for observation in watch(draw, 25)) == Level.LEVEL_CLEAR
+    assert max(observation.level for observation in watch(draw, 25)) == Level.CLEAR
 
 
 def test_the_alarm_ends_after_the_smoke():
     seen = watch(lambda t: plume(t) if t < 30 else SCENE, 90)
     assert first_alarm(seen)
-    assert seen[-1].level == Level.LEVEL_CLEAR
+    assert seen[-1].level == Level.CLEAR
 
 
 def test_smoke_behind_a_mask_is_not_looked_at():
@@ -154,4 +155,4 @@ def test_a_picture_of_any_size_is_looked_at(shape):
     detector = Detector(flame=None)
     for number in range(20):
         picture = np.random.default_rng(number).integers(0, 255, shape, dtype=np.uint8)
-        assert detector.detect(picture, START + number * SECOND // 2).level == Level.LEVEL_CLEAR
+        assert detector.detect(picture, START + number * SECOND // 2).level == Level.CLEAR
