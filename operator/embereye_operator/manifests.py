@@ -8,16 +8,14 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye_operator.additions import (
     build_autoscaler,
     build_network_policy,
-    build_rules,
     build_scaled_object,
-    build_service_monitor,
 )
 from embereye_operator.assignments import encode
 from embereye_operator.autoscale import CAPACITY, Observed
@@ -66,7 +64,7 @@ class Settings:
     # Python binds [::] for IPv6 alone; a cluster without IPv4 sets "[::]".
     host: str = "0.0.0.0"
     prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
-    monitor_labels: Mapping[str, str] = field(default_factory=dict)  # by which a Prometheus selects monitors and rules
+    scrape_annotations: bool = False  # for a Prometheus that looks for prometheus.io/* rather than monitors
     trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on
 
 
@@ -149,7 +147,7 @@ def build_children(
     pushing = push_ports(assignments)
     return [
         build_placement(fleet, assignments=assignments, record=record),
-        *(build_service(fleet, shard) for shard in shards),
+        *(build_service(fleet, shard, scraped=settings.scrape_annotations) for shard in shards),
         build_fleet_service(fleet),
         *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
         build_disruption_budget(fleet, evictable=evictable),
@@ -171,11 +169,6 @@ def build_additions(
             built.append(build_autoscaler(fleet, metadata))
         case Autoscaling(mode="keda", observe=False) if offers("ScaledObject"):
             built.append(build_scaled_object(fleet, metadata, settings.prometheus))
-    monitored = {**metadata, "labels": {**metadata["labels"], **settings.monitor_labels}}
-    if offers("ServiceMonitor"):
-        built.append(build_service_monitor(fleet, monitored, selector(fleet), LABEL_SHARD))
-    if offers("PrometheusRule") and fleet.spec.alerts.enabled:
-        built.append(build_rules(fleet, monitored, LABEL_SHARD))
     return built
 
 
@@ -252,13 +245,23 @@ def _ports(fleet: Fleet) -> list[Manifest]:
     return ports
 
 
-def build_service(fleet: Fleet, shard: str) -> Manifest:
-    """A shard's own Service: where its peers send devices, and where the operator and Prometheus find it."""
+def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifest:
+    """A shard's own Service: where its peers send devices, and where the operator and Prometheus find it.
+
+    It is the Service that is annotated for Prometheus, not the pod, which would have to be made anew.
+    """
+    metadata = _metadata(fleet, shard, shard)
+    if scraped:
+        metadata["annotations"] = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/path": "/metrics",
+            "prometheus.io/port": str(METRICS_PORT),
+        }
     metrics = {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(fleet, shard, shard),
+        "metadata": metadata,
         "spec": {
             "type": "ClusterIP",
             "selector": {**selector(fleet), LABEL_SHARD: shard},

@@ -286,7 +286,7 @@ def test_every_alert_says_what_tells_when_it_cannot_look() -> None:
 def test_every_alert_can_be_acted_on() -> None:
     for alert in ALERTS:
         assert re.fullmatch(r"EmberEye[A-Z][A-Za-z]+", alert.name)
-        assert len(alert.summary) <= 110, alert.name
+        assert len(re.sub(r"{{.*?}}", "hall-sensors-0", alert.summary)) <= 110, alert.name
         assert alert.description.endswith((".", "}}")) or "kubectl" in alert.description, alert.name
         if alert.scope != "release":
             assert "namespace" in alert.expression or RECORDINGS[0].name in alert.expression, (
