@@ -32,6 +32,13 @@ VALUE_SETS = {
     ),
     "nothing is kept": ("--set", "crds.keep=false", "--set", "hub.persistence.keep=false"),
     "without CRDs": ("--set", "crds.enabled=false"),
+    "arguments and variables": (
+        "--set", "operator.extraArgs[0]=--namespace=site", "--set", "hub.extraEnv[0].name=EMBEREYE_LOG_LEVEL",
+        "--set", "hub.extraEnv[0].value=DEBUG", "--set", "operator.scalingTrace.enabled=true",
+        "--set", "operator.prometheus=http://prometheus:9090", "--set", "hub.extraArgs[0]=--retention=7d",
+    ),
+    "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations",
+                    "--set", "monitoring.grafanaAlerts.enabled=true"),
 }  # fmt: skip
 every_value_set = pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 
@@ -129,6 +136,16 @@ def pod_of(deployment: Any) -> Any:
         ("operator.resources.request.cpu=1", "request"),
         ("crd.keep=true", "crd"),
         ("additionalLabels.team=7", "additionalLabels.team"),
+        ("monitoring.enabled=perhaps", "monitoring.enabled"),
+        ("monitoring.scrape=serviceMonitors", "monitoring.scrape"),
+        ("monitoring.interval=soon", "monitoring.interval"),
+        ("monitoring.labels.release=7", "monitoring.labels.release"),
+        ("monitoring.rules.disabled[0]=EmberEyeDeviceDark", "monitoring.rules.disabled.0"),
+        ("monitoring.rules.runbookUrl=wiki", "monitoring.rules.runbookUrl"),
+        ("monitoring.dashboard.enabled=false", "monitoring.dashboard"),
+        ("operator.extraArgs[0]=verbose", "operator.extraArgs.0"),
+        ("operator.prometheus=prometheus:9090", "operator.prometheus"),
+        ("operator.scalingTrace.size=lots", "operator.scalingTrace.size"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
