@@ -96,13 +96,26 @@ OPENSSL = Need("openssl", "install Debian's package openssl", _commands("openssl
 FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
 GSTREAMER = Need("GStreamer", _install, _commands("gst-launch-1.0"), "make peers")
 RTSP_SERVER = Need("gst-rtsp-server", _install, _has_rtsp_server, "make peers")
+PROMETHEUS = Need("Prometheus and promtool", _install, _commands("prometheus", "promtool"), "make peers")
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
 CAPTURE = Need(
     "a real device's recording",
     f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS, ROOT)}",
     _recordings("capture.bin", "temperatures.npy"),
 )
-NEEDS = (API_SERVER, CONTROLLER_MANAGER, KUBECTL, HELM, OPENSSL, FFMPEG, GSTREAMER, RTSP_SERVER, PARQUET, CAPTURE)
+NEEDS = (
+    API_SERVER,
+    CONTROLLER_MANAGER,
+    KUBECTL,
+    HELM,
+    OPENSSL,
+    FFMPEG,
+    GSTREAMER,
+    RTSP_SERVER,
+    PROMETHEUS,
+    PARQUET,
+    CAPTURE,
+)
 
 
 def summary(reasons: Iterable[str], needs: Iterable[Need] = NEEDS) -> str:

@@ -26,6 +26,10 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
     ("detect",): ("embereye.camera.detect", "look for fire in recordings, and say why it is or is not one"),
+    ("dashboards", "render"): (
+        "embereye_operator.monitoring.main",
+        "write dashboards and alert rules as files",
+    ),
     ("explain", "fleet"): ("embereye_operator.explain", "say why a fleet has as many shards as it has"),
     ("explain", "replay"): ("embereye_operator.replay", "decide once more on a recorded scaling trace"),
     ("bench", "operator"): ("embereye_operator.bench", "measure the operator against a real API server"),
@@ -35,6 +39,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
 GROUPS = {
     "bench": "measure this machine",
     "calibrate": "find out what is a device's own",
+    "dashboards": "see how everything is",
     "explain": "say how something came about",
     "shard": "run one shard",
     "simulate": "simulate devices over the real protocols",

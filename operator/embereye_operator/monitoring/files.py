@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from embereye_operator.monitoring import metrics, rules
+from embereye_operator.monitoring.panels import DASHBOARDS
 
 HEADING = "Made by `make monitoring` from operator/embereye_operator/monitoring/alerts.py."
 ROOT = Path(__file__).parents[3]  # of a checkout: these files are committed
@@ -11,11 +12,15 @@ ROOT = Path(__file__).parents[3]  # of a checkout: these files are committed
 
 def generated() -> Mapping[Path, str]:
     """Every file by its path in the checkout."""
+    # The SDK is there for development; alerts and metrics do without it.
+    from embereye_operator.monitoring.grafana import render
+
     chart = Path("charts/embereye/files")
     return {
         Path("docs/metrics.md"): metrics.page(),
         chart / "rules/prometheus.yaml": rules.document(rules.prometheus_rules(), HEADING),
         chart / "rules/grafana.yaml": rules.document(rules.grafana_rules(), HEADING),
+        **{chart / f"dashboards/{source.name}.json": render(source) for source in DASHBOARDS},
     }
 
 

@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from harness.need import PROMETHEUS
+
+from embereye.process.addresses import free_ports
 
 FLEETS = """
 apiVersion: embereye.dev/v1alpha1
@@ -37,15 +37,6 @@ spec:
   listen: {{grpc: {push}}}
 """
 START_SECONDS = 60.0
-PROMTOOL = "promtool is not installed: apt-get install --no-install-recommends prometheus"
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def until(holds: Callable[[], Any], seconds: float = START_SECONDS) -> Any:
@@ -127,9 +118,7 @@ class Prometheus:
 @contextlib.contextmanager
 def running_prometheus(folder: Path, targets: Path, rules: Path | None = None) -> Iterator[Prometheus]:
     """A Prometheus that scrapes what `targets` names every second; skips where it is not installed."""
-    binary = shutil.which("prometheus")
-    if binary is None:
-        pytest.skip("prometheus is not installed: apt-get install --no-install-recommends prometheus")
+    PROMETHEUS.require()
     (port,) = free_ports(1)
     config = folder / "prometheus.yaml"
     jobs = [{"job_name": "embereye", "honor_labels": True,
@@ -143,7 +132,7 @@ def running_prometheus(folder: Path, targets: Path, rules: Path | None = None) -
             }
         )
     )
-    command = [binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
+    command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
                f"--web.listen-address=127.0.0.1:{port}"]  # fmt: skip
     with (folder / "prometheus.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,16 +10,15 @@ from typing import Any
 
 import pytest
 import yaml
+from harness.need import PROMETHEUS
 
 from embereye_operator.monitoring.alerts import ALERTS, BY_NAME, RECORDINGS, expression
 from embereye_operator.monitoring.files import ROOT
 from embereye_operator.monitoring.metrics import BY_SERIES, TARGET
 from embereye_operator.monitoring.rules import grafana_expression, grafana_rules, prometheus_rules
 
-from .site import PROMTOOL
-
 RULES = ROOT / "charts/embereye/files/rules/prometheus.yaml"
-needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason=PROMTOOL)
+needs_promtool = pytest.mark.needs(PROMETHEUS)
 
 FLEET = 'namespace="site",kind="sensors",fleet="hall"'
 SENSOR = f'{FLEET},shard="hall-sensors-0",pod="hall-0",instance="10.0.0.1:9100",job="embereye-shard"'
