@@ -11,12 +11,12 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 
 # Programs of other makers that tests send from and compare with; without them those tests are skipped.
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
-  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus
+  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm
 
-.PHONY: help install peers programs up test fresh lint format bench image e2e e2e-up e2e-down requirements crds monitoring clean
+.PHONY: help install peers programs up observe test fresh lint format bench image e2e e2e-up e2e-down requirements crds monitoring clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -40,6 +40,9 @@ up: install ## Run the example fleets on this machine, with a simulated fire; mo
 
 programs: ## Build what tests run of Kubernetes (done by test; minutes the first time, resumed where it was interrupted)
 	@e2e/cluster/binaries --optional $(PROGRAMS) >/dev/null
+
+observe: install ## The same with a real Prometheus, our alert rules and Alertmanager, from Debian's packages
+	$(BIN)/python e2e/observe $(ARGS) $(EXAMPLES)
 
 test: install programs ## Run all fast tests, the operator against a real kube-apiserver among them; ARGS go to pytest
 	$(BIN)/pytest $(ARGS)
