@@ -136,6 +136,7 @@ def pod_of(deployment: Any) -> Any:
         ("operator.resources.request.cpu=1", "request"),
         ("crd.keep=true", "crd"),
         ("additionalLabels.team=7", "additionalLabels.team"),
+        ("logFormat=xml", "logFormat"),
         ("monitoring.enabled=perhaps", "monitoring.enabled"),
         ("monitoring.scrape=serviceMonitors", "monitoring.scrape"),
         ("monitoring.interval=soon", "monitoring.interval"),
@@ -184,3 +185,13 @@ def test_shards_are_pulled_as_the_values_say() -> None:
     manifests = render("--set", "image.pullPolicy=Always")
     operator = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-operator"))
     assert "--image-pull-policy=Always" in operator["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_logs_are_json_of_operator_and_hub_where_asked_for() -> None:
+    for manifest in render("--set", "logFormat=json"):
+        if manifest["kind"] == "Deployment":
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
+            assert {"name": "EMBEREYE_LOG_FORMAT", "value": "json"} in container["env"]
+    assert all(
+        "env" not in m["spec"]["template"]["spec"]["containers"][0] for m in render() if m["kind"] == "Deployment"
+    )

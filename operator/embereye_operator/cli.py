@@ -2,11 +2,12 @@
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from embereye.process import environment
+from embereye.process import environment, logs
 from embereye.process.lifecycle import UserError
 
 # command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
@@ -103,8 +104,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     parser = _Parser(prog=f"embereye {' '.join(words)}", description=module.__doc__ or text)
     module.add_arguments(parser)
+    parser.add_argument(
+        "--log-format",
+        choices=logs.FORMATS,
+        default=os.environ.get(logs.FORMAT_VARIABLE, "text"),
+        help=f"of what is logged; json has fleet, shard, device and zone as fields [{logs.FORMAT_VARIABLE}]",
+    )
+    parsed = parser.parse_args(arguments[len(words) :])
+    os.environ[logs.FORMAT_VARIABLE] = parsed.log_format
     try:
-        return int(module.run(parser.parse_args(arguments[len(words) :])))
+        return int(module.run(parsed))
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2

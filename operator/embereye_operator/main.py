@@ -13,7 +13,7 @@ from lightkube.core.exceptions import ConfigError
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from embereye.process import lifecycle
+from embereye.process import lifecycle, logs
 from embereye.process.http_server import serve_http
 from embereye.process.lifecycle import Tasks, UserError, first_of
 from embereye.process.runtime_metrics import RuntimeMetrics
@@ -105,6 +105,7 @@ async def serve(arguments: Namespace, stop: asyncio.Event, runtime_type: type[Ku
         image_pull_policy=arguments.image_pull_policy,
         host=arguments.shard_host,
         prometheus=arguments.prometheus,
+        log_format=os.environ.get(logs.FORMAT_VARIABLE, ""),
         scrape_annotations=arguments.scrape_annotations,
         trace=Trace(arguments.scaling_trace).write if arguments.scaling_trace else None,
     )

@@ -64,6 +64,7 @@ class Settings:
     # Python binds [::] for IPv6 alone; a cluster without IPv4 sets "[::]".
     host: str = "0.0.0.0"
     prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
+    log_format: str = ""  # of the shards; empty: text
     scrape_annotations: bool = False  # for a Prometheus that looks for prometheus.io/* rather than monitors
     trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on
 
@@ -451,6 +452,8 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
     }
+    if settings.log_format == "json":
+        environment["EMBEREYE_LOG_FORMAT"] = "json"
     if model := _model_volume(fleet):
         environment["EMBEREYE_MODEL"] = MODEL_FOLDER
     ports = [("grpc", GRPC_PORT), ("metrics", METRICS_PORT)]

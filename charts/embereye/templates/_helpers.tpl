@@ -89,3 +89,14 @@ annotations:
   prometheus.io/port: {{ .port | quote }}
 {{- end }}
 {{- end }}
+
+{{/* Arguments: root, extra */}}
+{{- define "embereye.environment" -}}
+{{- $environment := .extra }}
+{{- if ne .root.Values.logFormat "text" }}
+{{- $environment = prepend $environment (dict "name" "EMBEREYE_LOG_FORMAT" "value" .root.Values.logFormat) }}
+{{- end }}
+{{- with $environment }}
+env: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
