@@ -1,134 +1,87 @@
-"""Fleets as their operator sees them, as metrics: of a cluster's operator and of `embereye up` alike."""
+"""The operator's pages: /healthz for the kubelet, /metrics for Prometheus."""
 
+import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import AsyncIterator, Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from embereye_operator.model import Fleet, FleetStatus
-
-LABELS = ("namespace", "kind", "fleet")
-
-
-@dataclass(frozen=True)
-class FleetView:
-    """A fleet after a pass that succeeded."""
-
-    fleet: Fleet
-    status: FleetStatus
-    latest: float  # monotonic seconds of that pass
+from embereye.process.runtime_metrics import RuntimeMetrics
+from embereye_operator.controller import Controller
+from embereye_operator.fleet_metrics import FleetMetrics, FleetReport, FleetView
+from embereye_operator.model import FLEET_TYPES
+from embereye_operator.runtime.lease import Election
 
 
-@dataclass(frozen=True)
-class FleetReport:
-    """How the passes over one fleet went."""
-
-    namespace: str
-    kind: str  # sensors or cameras
-    name: str
-    view: FleetView | None  # None: no pass has succeeded yet
-    passes: int
-    failures: int
-    seconds: float  # of all passes
-
-
-GAUGES: dict[str, tuple[str, Callable[[FleetView], float | None]]] = {
-    "required_shards": ("Shards that the scaling law asks for.", lambda told: told.status.required_shards),
-    "shards": ("Shards that exist.", lambda told: told.status.shards),
-    "ready_shards": ("Shards that work under the current placement.", lambda told: told.status.ready_shards),
-    "min_shards": ("Fewest shards that scaling leaves.", lambda told: told.fleet.spec.autoscaling.min_shards),
-    "max_shards": ("Most shards that scaling makes.", lambda told: told.fleet.spec.autoscaling.max_shards),
-    "placement_epoch": ("Epoch of the placement.", lambda told: told.status.placement_epoch),
-    "devices": ("Devices declared.", lambda told: told.status.devices.declared),
-    "devices_covered": ("Devices covered.", lambda told: told.status.devices.covered),
-    "utilization_ratio": (
-        "Share of one core in use, mean over the shards.",
-        lambda told: told.status.load.utilization if told.status.load else None,
-    ),
-    "target_utilization_ratio": (
-        "Share of one core that scaling aims at.",
-        lambda told: told.fleet.spec.autoscaling.target_utilization,
-    ),
-    "arrivals_per_second": (
-        "Items that arrive at all shards, as scaling sees it.",
-        lambda told: told.status.load.arrival_rate if told.status.load else None,
-    ),
-    "item_cost_seconds": (
-        "CPU time per item, as scaling sees it.",
-        lambda told: told.status.load.cost if told.status.load else None,
-    ),
-    "queue_depth": (
-        "Items waiting in all shards, as scaling sees it.",
-        lambda told: told.status.load.queue_depth if told.status.load else None,
-    ),
-    "oldest_item_seconds": (
-        "How long the longest waiting item has been waiting, as scaling sees it.",
-        lambda told: told.status.load.oldest_age if told.status.load else None,
-    ),
-    "lead_seconds": (
-        "Time until a new shard is ready, as scaling sees it.",
-        lambda told: told.status.load.lead if told.status.load else None,
-    ),
-    "scaled_timestamp_seconds": (
-        "When the number of shards was changed last.",
-        lambda told: _seconds(told.status.last_scale.time) if told.status.last_scale else None,
-    ),
-    "alerts_enabled": (
-        "1 where alerts of the fleet are wanted (spec.alerts.enabled).",
-        lambda told: told.fleet.spec.alerts.enabled,
-    ),
-    "paused": ("1 where the fleet is left as it is (spec.paused).", lambda told: told.fleet.spec.paused),
-    "pass_age_seconds": (
-        "Since the latest reconcile pass that succeeded.",
-        lambda told: time.monotonic() - told.latest,
-    ),
-}
-COUNTERS: dict[str, tuple[str, Callable[[FleetReport], float]]] = {
-    "passes": ("Reconcile passes.", lambda told: told.passes),
-    "failures": ("Passes that failed.", lambda told: told.failures),
-    "pass_seconds": ("Time spent in passes.", lambda told: told.seconds),
-}
+def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
+    """What the controller knows of each fleet."""
+    now, known = time.monotonic(), controller.known()
+    for (resource, namespace, name), record in known.items():
+        current = record.is_current(now, len(known))
+        # A condition that cannot be believed is not true; whoever relies on it has to hear of it.
+        conditions = {
+            entry.type: entry.status == "True" if current or entry.type == "Degraded" else False
+            for entry in record.status.conditions
+        }
+        view = None
+        if current and record.fleet:
+            view = FleetView(record.fleet, record.status, record.followed)
+        yield FleetReport(
+            namespace, FLEET_TYPES[resource].kind, name, view, conditions,
+            record.passes, record.failures, record.seconds, record.latest,
+        )  # fmt: skip
 
 
-def _seconds(timestamp: str) -> float | None:
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except ValueError:
-        return None
+class WriteMetrics(Collector):
+    """What the controller wrote, read at scrape time."""
 
-
-class FleetMetrics(Collector):
-    """Asks `reports` at scrape time. Of a fleet not known yet only passes are told: scalers would act on a 0."""
-
-    def __init__(self, reports: Callable[[], Iterable[FleetReport]]) -> None:
-        self._reports = reports
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: prometheus_client would otherwise collect at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """One sample per fleet and family, and one per condition."""
-        reports = [(told, [told.namespace, told.kind, told.name]) for told in self._reports()]
-        views = [(told.view, values) for told, values in reports if told.view]
-        for name, (text, read) in GAUGES.items():
-            gauge = GaugeMetricFamily(f"embereye_fleet_{name}", text, labels=LABELS)
-            for view, values in views:
-                if (value := read(view)) is not None:
-                    gauge.add_metric(values, value)
-            yield gauge
-        condition = GaugeMetricFamily(
-            "embereye_fleet_condition", "1 where the condition is true.", labels=[*LABELS, "condition"]
+        """One family."""
+        writes = CounterMetricFamily(
+            "embereye_operator_writes", "Patches of objects, and whether they changed any.", labels=["kind", "changed"]
         )
-        for view, values in views:
-            for entry in view.status.conditions:
-                condition.add_metric([*values, entry.type], float(entry.status == "True"))
-        yield condition
-        for name, (text, count) in COUNTERS.items():
-            counter = CounterMetricFamily(f"embereye_operator_{name}", text, labels=LABELS)
-            for told, values in reports:
-                counter.add_metric(values, count(told))
-            yield counter
+        for (kind, changed), count in self._controller.writes.items():
+            writes.add_metric([kind, str(changed).lower()], count)
+        yield writes
+
+
+def health_app(controller: Controller, election: Election | None) -> web.Application:
+    """Both pages: /healthz answers 503 with the reason why the operator should be restarted."""
+    registry = CollectorRegistry()
+    registry.register(FleetMetrics(lambda: fleet_reports(controller)))
+    registry.register(WriteMetrics(controller))
+    runtime = RuntimeMetrics(registry)
+    leading = Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry)
+    leading.set_function(lambda: float(election.leads() if election else True))
+    app = web.Application()
+
+    async def healthz(_: web.Request) -> web.Response:
+        reason = controller.unhealthy() or (election.unhealthy() if election else "")
+        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def measure(_: web.Application) -> AsyncIterator[None]:
+        task = asyncio.create_task(runtime.run(), name="event-loop-lag")
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    app.cleanup_ctx.append(measure)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/metrics", metrics)
+    return app

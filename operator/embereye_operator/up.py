@@ -31,9 +31,9 @@ from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequ
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign
 from embereye_operator.display import Display, FleetRow, Lines, LiveTable, ZoneRow
+from embereye_operator.fleet_metrics import FleetMetrics, FleetReport, FleetView
 from embereye_operator.manifests import Settings
 from embereye_operator.memory import Memory
-from embereye_operator.metrics import FleetMetrics, FleetReport, FleetView
 from embereye_operator.model import Fleet, FleetError, FleetStatus, parse_fleet
 from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime import UnavailableError
@@ -160,9 +160,13 @@ class FleetState:
 
     def report(self) -> FleetReport:
         """The fleet for its metrics."""
-        fleet = self.fleet
-        view = FleetView(fleet, self.status, self.latest) if self.status else None
-        return FleetReport(fleet.namespace, fleet.kind, fleet.name, view, self.passes, self.failures, self.seconds)
+        fleet, status = self.fleet, self.status
+        view = FleetView(fleet, status, status.required_shards) if status else None
+        conditions = {entry.type: entry.status == "True" for entry in status.conditions} if status else {}
+        return FleetReport(
+            fleet.namespace, fleet.kind, fleet.name, view, conditions,
+            self.passes, self.failures, self.seconds, self.latest,
+        )  # fmt: skip
 
 
 class Up:

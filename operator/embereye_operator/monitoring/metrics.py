@@ -133,6 +133,15 @@ METRICS = (
     Metric("embereye_operator_pass_seconds_total", "counter", "seconds", FLEET, "Time spent in passes.", (OPERATOR,)),
     Metric("embereye_operator_passes_total", "counter", "", FLEET, "Reconcile passes.", (OPERATOR,)),
     Metric(
+        "embereye_operator_writes_total",
+        "counter",
+        "",
+        ("kind", "changed"),
+        "Patches of objects, and whether they changed any.",
+        (OPERATOR,),
+        "a cluster's API server is written to",
+    ),
+    Metric(
         "embereye_shard_arrivals_per_second",
         "gauge",
         "1/s",
@@ -498,7 +507,8 @@ BY_SERIES = {series: metric for metric in METRICS for series in metric.series}
 
 LABELS = {
     "namespace": "of the fleet",
-    "kind": "`sensors` or `cameras`",
+    "kind": "`sensors` or `cameras`; of `embereye_operator_writes_total`: the object's",
+    "changed": "`true`, `false`",
     "fleet": "its name; of `embereye_hub_packets_total`: NAMESPACE/KIND/NAME",
     "condition": "`Ready`, `Progressing`, `Degraded`, `Covered`, `ScalingActive`, `MetricsAvailable`",
     "device": "its id, as declared",

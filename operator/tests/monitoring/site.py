@@ -74,7 +74,7 @@ def running_site(folder: Path) -> Iterator[Site]:
     tcp, grpc, push, camera, console, hub = free_ports(6)
     manifests, data = folder / "fleets.yaml", folder / "data"
     manifests.write_text(FLEETS.format(tcp=tcp, grpc=grpc, push=push, camera=camera))
-    command = [sys.executable, "-m", "embereye_operator.cli", "up", "--json", "--data", str(data),
+    command = [sys.executable, "-m", "embereye_cli", "up", "--json", "--data", str(data),
                "--console-port", str(console), "--hub-port", str(hub), str(manifests)]  # fmt: skip
     with (folder / "up.log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -77,7 +77,7 @@ def test_scaling_marks_changes_of_the_number_of_shards() -> None:
 
 
 def test_dashboards_render_writes_everything_for_those_without_the_chart(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "embereye_operator.cli", "dashboards", "render", "--to", str(tmp_path / "new")]
+    command = [sys.executable, "-m", "embereye_cli", "dashboards", "render", "--to", str(tmp_path / "new")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     written = {str(path.relative_to(tmp_path / "new")) for path in (tmp_path / "new").rglob("*.*")}

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from embereye_operator.metrics import FleetMetrics, FleetReport
+from embereye_operator.fleet_metrics import FleetMetrics, FleetReport
 from embereye_operator.monitoring.metrics import BY_NAME, CAMERA, HUB, LABELS, METRICS, OPERATOR, SENSOR
 
 from .site import Site
@@ -65,7 +65,7 @@ def test_names_follow_prometheus_conventions() -> None:
 
 def test_a_fleet_whose_passes_have_all_failed_tells_its_failures_and_no_number_of_shards() -> None:
     registry = CollectorRegistry()
-    registry.register(FleetMetrics(lambda: [FleetReport("site", "sensors", "hall", None, 3, 3, 0.1)]))
+    registry.register(FleetMetrics(lambda: [FleetReport("site", "sensors", "hall", None, {}, 3, 3, 0.1, 0.0)]))
     text = generate_latest(registry).decode()
     assert 'embereye_operator_failures_total{fleet="hall",kind="sensors",namespace="site"} 3.0' in text
     assert "embereye_fleet_required_shards{" not in text

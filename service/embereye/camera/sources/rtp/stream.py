@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Iterable
 
 from embereye.camera.sources.source import Offer, SetState
-from embereye.wire.rtp.depacketize import DEADLINE_NS, PAYLOAD_TYPE, Depacketizer, JpegFrame
+from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer, JpegFrame
 from embereye.wire.rtp.packet import CaptureClock
+from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
 
 REPORT_SECONDS = 2.0  # between two reports of how the stream is
 CHECK_SECONDS = 0.25  # between two checks whether one is due
@@ -14,7 +15,7 @@ _NAMES = {0: "PCMU audio", 8: "PCMA audio", 14: "MPEG audio", 26: "JPEG", 32: "M
 
 
 class JpegStream:
-    """A `PacketReceiver` that offers the pictures in its packets; `set_state` is told how the stream is, for people."""
+    """A `PacketReceiver` that offers the pictures in its packets; `set_state` is called with its state, for people."""
 
     def __init__(
         self, offer: Offer, set_state: SetState, *, payload_type: int = PAYLOAD_TYPE, size: tuple[int, int] = (0, 0),
