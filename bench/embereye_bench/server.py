@@ -24,8 +24,9 @@ from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import Coverage, ShardHello
 from embereye.v1.ingest_pb2 import Ack, IngestRequest, IngestResponse, TakeOverRequest, TakeOverResponse, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestServicer, add_IngestServicer_to_server
-from embereye.v1.shard_pb2 import Assignment, SensorSettings
+from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
+from embereye_bench.settings import sensor_settings
 
 FLEET = "bench/sensors/bench"
 DEADLINE_NS = 60_000_000_000
@@ -82,7 +83,7 @@ def assignment(devices: int, shard: str = "bench-0", epoch: int = 1) -> Assignme
         shard=shard,
         epoch=epoch,
         devices=[Device(id=f"device-{number}", zone=f"zone-{number % 100}") for number in range(devices)],
-        sensor=SensorSettings(deadline_ns=DEADLINE_NS),
+        sensor=sensor_settings(DEADLINE_NS),
     )
 
 

@@ -8,7 +8,9 @@ from typing import Any, Literal, cast
 
 import yaml
 
+from embereye.detect.sensing.mq135 import COMMON_BOARD
 from embereye.process.lifecycle import UserError
+from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye_operator.schema import Constraint as Limit
 from embereye_operator.schema import (
     Duration,
@@ -299,8 +301,8 @@ class Thermal(Heat):
 class GasCurve(Resource):
     """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
 
-    scale: float = described("ppm where Rs is R0.", default=116.6020682, minimum=0.001, maximum=1_000_000)
-    exponent: float = described("Slope of the line.", default=-2.769034857, minimum=-10, maximum=-0.1)
+    scale: float = described("ppm where Rs is R0.", default=COMMON_BOARD.curve_scale, minimum=0.001, maximum=1_000_000)
+    exponent: float = described("Slope of the line.", default=COMMON_BOARD.curve_exponent, minimum=-10, maximum=-0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,16 +312,16 @@ class Gas(Resource):
     RULES = (_ordered("preAlarmPpm", "alarmPpm"),)
     pre_alarm_ppm: float = described("ppm CO2-equivalent.", default=2000.0, minimum=1, maximum=1_000_000)
     alarm_ppm: float = described("ppm CO2-equivalent.", default=5000.0, minimum=1, maximum=1_000_000)
-    load_kilohm: float = described("kΩ; the load resistor.", default=10.0, minimum=0.1, maximum=1000)
+    load_kilohm: float = described("kΩ; the load resistor.", default=COMMON_BOARD.load_kohm, minimum=0.1, maximum=1000)
     clean_air_kilohm: float = described(
         "kΩ; R0 of the curve. embereye calibrate gas measures it in clean air.",
-        default=76.63,
+        default=COMMON_BOARD.r0_kohm,
         minimum=0.1,
         maximum=10_000,
     )
     supply_ratio: float = described(
         "Supply of the sensor over the converter's reference: 1.52 for 5 V at a converter of 3.3 V.",
-        default=1.0,
+        default=COMMON_BOARD.supply_ratio,
         minimum=0.1,
         maximum=10,
     )
@@ -356,9 +358,9 @@ class Converter(Resource):
 class DeviceCommands(Resource):
     """The bare words sent to text devices."""
 
-    start: str = described("Stream continuously.", default="PERIOD_ON", pattern="^[!-~]*$", max_length=32)
-    calibration: str = described("Send the calibration.", default="EEPROM1", pattern="^[!-~]*$", max_length=32)
-    request: str = described("Send one frame now.", default="REQUEST1", pattern="^[!-~]*$", max_length=32)
+    start: str = described("Stream continuously.", default=START, pattern="^[!-~]*$", max_length=32)
+    calibration: str = described("Send the calibration.", default=CALIBRATION, pattern="^[!-~]*$", max_length=32)
+    request: str = described("Send one frame now.", default=REQUEST, pattern="^[!-~]*$", max_length=32)
 
 
 @dataclass(frozen=True, slots=True)
