@@ -34,7 +34,7 @@ def operator(
     scope = ["--namespace", namespace] if namespace else ["--all-namespaces"]
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "embereye_operator.cli", "operator", *scope, "--image=embereye:test",
+            [sys.executable, "-m", "embereye_cli", "operator", *scope, "--image=embereye:test",
              "--hub=127.0.0.1:9", f"--health-port={port}"],
             env={**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)},
             stdout=out,

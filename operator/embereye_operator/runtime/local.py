@@ -91,7 +91,7 @@ def identified(fleet: Fleet, generation: int) -> Fleet:
 
 def embereye_command(*arguments: str) -> tuple[str, ...]:
     """How to run `embereye ARGUMENTS` with this very installation."""
-    return (sys.executable, "-m", "embereye_operator.cli", *arguments)
+    return (sys.executable, "-m", "embereye_cli", *arguments)
 
 
 def listen_ports(fleet: Fleet) -> dict[str, int]:
