@@ -19,8 +19,10 @@ from embereye.sim.thermal import GROWTH, HARMLESS, NARROW, NOISE_K, WIDE, Lens, 
 from embereye.units import SECOND
 from embereye_bench import report
 from embereye_bench.report import Benchmark, Result, Scale
-from embereye_bench.settings import HEAT
+from embereye_operator.assignments import build_sensor_settings
+from embereye_operator.model import SensorFleetSpec
 
+HEAT = build_sensor_settings(SensorFleetSpec()).heat
 START_NS = 1_700_000_000 * SECOND
 RATE = 2.0  # frames/s, what an MLX90640 sends as it comes
 CHIP_ABOVE_ROOM = 8.0  # K

@@ -3,26 +3,28 @@
 from typing import Any
 
 from embereye.v1.shard_pb2 import CameraSettings, SensorSettings
-from embereye_operator.assignments import build_settings
-from embereye_operator.model import parse_fleet
+from embereye_operator.assignments import build_camera_settings, build_sensor_settings
+from embereye_operator.model import CameraFleetSpec, Fleet, SensorFleetSpec, parse_fleet
 
 
 def sensor_settings(**spec: Any) -> SensorSettings:
     """Of a SensorFleet whose spec has these fields: `sensor_settings(smoke={"alarmPercent": 30})`."""
-    settings = build_settings(parse_fleet(_manifest("SensorFleet", {"sensors": [], **spec})).spec)
-    assert isinstance(settings, SensorSettings)
-    return settings
+    fleet = _fleet("SensorFleet", spec)
+    assert isinstance(fleet.spec, SensorFleetSpec)
+    return build_sensor_settings(fleet.spec)
 
 
 def camera_settings(**spec: Any) -> CameraSettings:
     """Of a CameraFleet whose spec has these fields: `camera_settings(deadline="1s")`."""
-    settings = build_settings(parse_fleet(_manifest("CameraFleet", {"cameras": [], **spec})).spec)
-    assert isinstance(settings, CameraSettings)
-    return settings
+    fleet = _fleet("CameraFleet", spec)
+    assert isinstance(fleet.spec, CameraFleetSpec)
+    return build_camera_settings(fleet.spec)
 
 
-def _manifest(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": "embereye.dev/v1alpha1", "kind": kind, "metadata": {"name": "test"}, "spec": spec}
+def _fleet(kind: str, spec: dict[str, Any]) -> Fleet:
+    return parse_fleet(
+        {"apiVersion": "embereye.dev/v1alpha1", "kind": kind, "metadata": {"name": "test"}, "spec": spec}
+    )
 
 
 HEAT = sensor_settings().heat

@@ -10,10 +10,12 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
-from embereye.detect.sensing.mq135 import COMMON_BOARD, OUTDOOR_PPM, r0_kohm
+from embereye.detect.sensing.mq135 import OUTDOOR_PPM, r0_kohm
 from embereye.process.lifecycle import UserError
 from embereye_cli.explain_device import known_devices
+from embereye_operator.model import GasCurve
 
+CURVE = GasCurve()  # of a fleet that declares none
 SECONDS = 60.0
 PERIOD = 1.0  # seconds between two looks
 FEWEST = 10  # measurements
@@ -31,9 +33,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--ppm", type=float, default=OUTDOOR_PPM, help="of the gas in the air now (default %(default)g)"
     )
-    parser.add_argument("--curve-scale", type=float, default=COMMON_BOARD.curve_scale,
+    parser.add_argument("--curve-scale", type=float, default=CURVE.scale,
                         help="spec.gas.curve.scale, where the fleet has its own (default %(default)g)")  # fmt: skip
-    parser.add_argument("--curve-exponent", type=float, default=COMMON_BOARD.curve_exponent,
+    parser.add_argument("--curve-exponent", type=float, default=CURVE.exponent,
                         help="spec.gas.curve.exponent likewise (default %(default)g)")  # fmt: skip
     parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
 

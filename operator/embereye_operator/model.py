@@ -8,7 +8,6 @@ from typing import Any, Literal, cast
 
 import yaml
 
-from embereye.detect.sensing.mq135 import COMMON_BOARD
 from embereye.process.lifecycle import UserError
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye_operator.schema import Constraint as Limit
@@ -301,8 +300,9 @@ class Thermal(Heat):
 class GasCurve(Resource):
     """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
 
-    scale: float = described("ppm where Rs is R0.", default=COMMON_BOARD.curve_scale, minimum=0.001, maximum=1_000_000)
-    exponent: float = described("Slope of the line.", default=COMMON_BOARD.curve_exponent, minimum=-10, maximum=-0.1)
+    # The CO2 line of the MQ-135's datasheet, as fitted by G. Krocker.
+    scale: float = described("ppm where Rs is R0.", default=116.6020682, minimum=0.001, maximum=1_000_000)
+    exponent: float = described("Slope of the line.", default=-2.769034857, minimum=-10, maximum=-0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,18 +310,20 @@ class Gas(Resource):
     """Gas, from an MQ-135 on ADC3."""
 
     RULES = (_ordered("preAlarmPpm", "alarmPpm"),)
+    # 5,000 ppm CO2 is the usual occupational limit. The common boards load the sensor with 10 kΩ; 76.63 kΩ is where the
+    # curve meets the 400 ppm of outdoor air for the specimen that it was fitted to.
     pre_alarm_ppm: float = described("ppm CO2-equivalent.", default=2000.0, minimum=1, maximum=1_000_000)
     alarm_ppm: float = described("ppm CO2-equivalent.", default=5000.0, minimum=1, maximum=1_000_000)
-    load_kilohm: float = described("kΩ; the load resistor.", default=COMMON_BOARD.load_kohm, minimum=0.1, maximum=1000)
+    load_kilohm: float = described("kΩ; the load resistor.", default=10.0, minimum=0.1, maximum=1000)
     clean_air_kilohm: float = described(
         "kΩ; R0 of the curve. embereye calibrate gas measures it in clean air.",
-        default=COMMON_BOARD.r0_kohm,
+        default=76.63,
         minimum=0.1,
         maximum=10_000,
     )
     supply_ratio: float = described(
         "Supply of the sensor over the converter's reference: 1.52 for 5 V at a converter of 3.3 V.",
-        default=COMMON_BOARD.supply_ratio,
+        default=1.0,
         minimum=0.1,
         maximum=10,
     )
@@ -333,6 +335,7 @@ class SmokePercent(Resource):
     """Smoke, from the analog channel ADC1."""
 
     RULES = (_ordered("preAlarmPercent", "alarmPercent"),)
+    # The devices known so far rest at 7 % smoke and 32 % flame.
     pre_alarm_percent: float = described("% of the converter's range.", default=15.0, minimum=0, maximum=100)
     alarm_percent: float = described("% of the converter's range.", default=25.0, minimum=0, maximum=100)
 

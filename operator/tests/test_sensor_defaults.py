@@ -9,9 +9,8 @@ from embereye.detect.sensing.calibration import settings_of
 from embereye.shard.settings import unset_field
 from embereye.v1.shard_pb2 import Assignment, SensorSettings
 from embereye.v1.types_pb2 import DigitalFlame
-from embereye_bench.settings import sensor_settings
 from embereye_operator.assignments import build_device, build_settings, decode, encode
-from embereye_operator.model import SensorFleetSpec, parse_fleet
+from embereye_operator.model import parse_fleet
 
 
 @pytest.mark.parametrize("kind", ["sensors", "cameras"])
@@ -28,12 +27,6 @@ def test_the_model_leaves_no_setting_for_a_shard_to_guess(kind: str) -> None:
     assignment = Assignment(sensor=settings) if isinstance(settings, SensorSettings) else Assignment(camera=settings)
     assert unset_field(assignment) == ""
     assert unset_field(decode(encode(assignment)) or Assignment()) == "", "nor does what is stored of it"
-
-
-def test_benchmarks_measure_a_shard_with_the_default_settings() -> None:
-    settings = build_settings(SensorFleetSpec())
-    assert isinstance(settings, SensorSettings)
-    assert sensor_settings(settings.deadline_ns) == settings
 
 
 def test_the_documented_calibration_reaches_its_shard() -> None:

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from embereye.detect.sensing.bands import BandTable
 from embereye.detect.sensing.calibration import settings_of
-from embereye.detect.sensing.mq135 import COMMON_BOARD, Mq135, r0_kohm, resistance_kohm
+from embereye.detect.sensing.mq135 import Mq135, r0_kohm, resistance_kohm
 from embereye.detect.sensing.mq135 import ppm as ppm_of
+from embereye.detect.sensing.thresholds import board_of
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sensor.device.sensor import SensorDevice
@@ -30,6 +31,7 @@ from embereye.v1.shard_pb2 import GasThresholds, SensorSettings
 from embereye.v1.types_pb2 import Device, DigitalFlame, SensorCalibration
 from embereye_cli import calibrate_gas as calibrate
 
+BOARD = board_of(sensor_settings().gas)
 NAN = math.nan
 
 
@@ -38,7 +40,7 @@ def sensor(settings: SensorSettings | None = None, **calibration: object) -> Sen
     return SensorDevice(spec, settings or sensor_settings(), BandTable())
 
 
-def ppm(adc: float, board: Mq135 = COMMON_BOARD) -> float:
+def ppm(adc: float, board: Mq135 = BOARD) -> float:
     return float(ppm_of(adc, board, 4095))
 
 
@@ -90,7 +92,7 @@ def test_an_active_low_output_says_flame_by_zero() -> None:
 
 
 def test_a_supply_above_the_converters_reference_makes_the_same_counts_less_gas() -> None:
-    five_volts = COMMON_BOARD._replace(supply_ratio=5 / 3.3)
+    five_volts = BOARD._replace(supply_ratio=5 / 3.3)
     assert ppm(1000, five_volts) < ppm(1000)
     # 10 kOhm beside 20 kOhm: a third of 5 V, of which a converter of 3.3 V makes half its range.
     counts = 5 / 3 / 3.3 * 4095
@@ -105,14 +107,14 @@ def test_a_converter_at_its_end_is_an_alarm_whatever_the_supply() -> None:
 
 
 def test_another_gas_has_another_curve() -> None:
-    ammonia = COMMON_BOARD._replace(curve_scale=102.2, curve_exponent=-2.473)
+    ammonia = BOARD._replace(curve_scale=102.2, curve_exponent=-2.473)
     assert ppm(4095 * 10 / 86.63, ammonia) == pytest.approx(102.2, rel=1e-4)
 
 
 @given(st.floats(1, 400), st.floats(200, 5000), st.floats(0.5, 3))
 def test_the_measured_r0_gives_back_the_air_it_was_measured_in(kohm: float, amount: float, supply: float) -> None:
-    found = r0_kohm(kohm, amount, curve_scale=COMMON_BOARD.curve_scale, curve_exponent=COMMON_BOARD.curve_exponent)
-    limits = COMMON_BOARD._replace(r0_kohm=found, supply_ratio=supply, load_kohm=10)
+    found = r0_kohm(kohm, amount, curve_scale=BOARD.curve_scale, curve_exponent=BOARD.curve_exponent)
+    limits = BOARD._replace(r0_kohm=found, supply_ratio=supply, load_kohm=10)
     counts = 4095 * supply * 10 / (10 + kohm)
     if counts < 4094:
         assert ppm(counts, limits) == pytest.approx(amount, rel=1e-3)
@@ -179,8 +181,8 @@ def test_calibrating_prints_what_belongs_into_the_fleet(capsys: pytest.CaptureFi
         assert calibrated(console, "--seconds", "0.3") == 0
     printed = capsys.readouterr().out
     found = float(printed.rpartition("cleanAirKilohm: ")[2].rstrip("}\n"))
-    assert ppm(4095 * 10 / 70, COMMON_BOARD._replace(r0_kohm=found)) == pytest.approx(425, rel=0.05)
-    assert COMMON_BOARD.r0_kohm != pytest.approx(found)
+    assert ppm(4095 * 10 / 70, BOARD._replace(r0_kohm=found)) == pytest.approx(425, rel=0.05)
+    assert BOARD.r0_kohm != pytest.approx(found)
 
 
 @pytest.mark.usefixtures("quick")

@@ -26,14 +26,6 @@ class Mq135(NamedTuple):
     curve_exponent: float  # 1, negative
 
 
-# The CR's model takes its defaults from here. 10 kΩ is what the common boards load the sensor with. 76.63 kΩ is where
-# the curve meets the 400 ppm of outdoor air for the specimen that it was fitted to: `embereye calibrate gas` measures
-# it. The curve is the CO2 line of the datasheet's chart, as fitted by G. Krocker.
-COMMON_BOARD = Mq135(
-    load_kohm=10.0, r0_kohm=76.63, supply_ratio=1.0, curve_scale=116.6020682, curve_exponent=-2.769034857
-)
-
-
 def resistance_kohm(adc: NDArray[np.floating[Any]] | float, board: Mq135, full_scale: float) -> Any:
     """ADC counts, one or many, as the sensor's resistance Rs in kΩ.
 

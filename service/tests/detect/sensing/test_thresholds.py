@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from harness.settings import sensor_settings
 
-from embereye.detect.sensing.mq135 import COMMON_BOARD, ppm
+from embereye.detect.sensing.mq135 import ppm
 from embereye.detect.sensing.thresholds import Thresholds, percent
 from embereye.levels import Level
 
@@ -17,7 +17,7 @@ USUAL = Thresholds(sensor_settings())  # a fleet's that declares none
 
 
 def amount(adc: Any) -> Any:
-    return ppm(adc, COMMON_BOARD, FULL_SCALE)
+    return ppm(adc, USUAL.board, FULL_SCALE)
 
 
 def declared(**spec: object) -> Thresholds:
