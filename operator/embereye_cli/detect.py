@@ -48,7 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     import cv2
 
     cv2.setNumThreads(1)
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # what cannot be read is told in our own words
+    cv2.utils.logging.setLogLevel(
+        cv2.utils.logging.LOG_LEVEL_SILENT
+    )  # files that cannot be read are reported in our own words
     settings = Settings(settings_of(arguments.detectors), _positive("--fps", arguments.fps, least=0), arguments.seconds)
     _positive("--for", arguments.seconds, least=0.001)
     sources = list(expand(arguments.sources))

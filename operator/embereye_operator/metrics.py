@@ -28,7 +28,7 @@ class OperatorMetrics(Collector):
         """One sample per fleet and family."""
         labels = ["namespace", "kind", "fleet"]
         gauges = {
-            "embereye_fleet_required_shards": ("Shards that the scaling law asks for.", "required_shards"),
+            "embereye_fleet_required_shards": ("Shards that the scaling law asks for.", ""),
             "embereye_fleet_shards": ("Shards that exist.", "shards"),
             "embereye_fleet_ready_shards": ("Shards that work under the current placement.", "ready_shards"),
             "embereye_fleet_placement_epoch": ("Epoch of the placement.", "placement_epoch"),
@@ -54,9 +54,8 @@ class OperatorMetrics(Collector):
             # Unknown is not 0: an autoscaler would take shards away.
             if current:
                 for name, (_, attribute) in gauges.items():
-                    families[name].add_sample(
-                        name, dict(zip(labels, values, strict=True)), getattr(record.status, attribute)
-                    )
+                    told = getattr(record.status, attribute) if attribute else record.followed
+                    families[name].add_sample(name, dict(zip(labels, values, strict=True)), told)
                 if record.status.load:
                     utilization.add_metric(values, record.status.load.utilization)
                 declared.add_metric(values, record.status.devices.declared)

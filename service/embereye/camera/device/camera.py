@@ -1,4 +1,4 @@
-"""One camera of a shard: joins what arrives, what is analysed and what is told."""
+"""One camera of a shard: joins what arrives, what is analysed and what is reported."""
 
 import time
 from collections.abc import Callable
