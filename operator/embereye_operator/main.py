@@ -62,6 +62,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="of several operators only the holder of this Lease acts; empty: there is only one [EMBEREYE_LEASE]",
     )
     parser.add_argument(
+        "--role",
+        default=env("ROLE"),
+        help="the operator's own ClusterRole, with --namespace its Role: disruption budgets go with it, and half an "
+        "hour after the operator; empty: they stay with their fleets [EMBEREYE_ROLE]",
+    )
+    parser.add_argument(
         "--prometheus",
         default=env("PROMETHEUS", Settings.prometheus),
         help="URL of the Prometheus that KEDA asks for fleets with autoscaling.mode keda [EMBEREYE_PROMETHEUS]",
@@ -119,7 +125,9 @@ async def serve(arguments: Namespace, stop: asyncio.Event, runtime_type: type[Ku
     )
     election = _election(client, arguments.lease)
     leads = election.leads if election else lambda: True
-    runtime = runtime_type(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES, leads=leads)
+    runtime = runtime_type(
+        client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES, leads=leads, role=arguments.role
+    )
     controller = Controller(runtime, settings, leads)
     runner = await serve_http(_health_app(controller, election), "0.0.0.0", arguments.health_port)
     try:

@@ -53,6 +53,12 @@ PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
 GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what gRPC and the spool need after it
 READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
 USER = 65532
+# How long a pod stays bound to a node that does not tell how it is: Kubernetes' own 300 s begin after the 50 s that it
+# takes to notice. Kubelet's own word "not ready" is less: its pods may well go on meanwhile.
+ABSENCES: tuple[Manifest, ...] = (
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},
+    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+)
 SPREAD = (TopologySpread("kubernetes.io/hostname"), TopologySpread("topology.kubernetes.io/zone"))
 
 
@@ -137,13 +143,14 @@ def build_children(
     offers: Callable[[str], bool] = lambda _: False,
     replaces: Mapping[str, str] | None = None,
     evictable: bool = False,
+    budget_owner: Manifest | None = None,
 ) -> list[Manifest]:
     """All children, the placement ConfigMap first: assignments exist before the shards that read them.
 
     `assignments` may name more than `shards`: those that are about to go still need to know where devices are.
     `record` is what a new leader has to know. `offers` tells which kinds can exist beyond the basic ones.
     `replaces` has the uid of the pod that a shard's present one was made to replace. `evictable`: nobody sees to it
-    that nodes can be emptied, so that evictions must not be refused.
+    that nodes can be emptied, so that evictions must not be refused. `budget_owner`: see `build_disruption_budget`.
     """
     secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
     pushing = push_ports(assignments)
@@ -152,7 +159,7 @@ def build_children(
         *(build_service(fleet, shard) for shard in shards),
         build_fleet_service(fleet),
         *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
-        build_disruption_budget(fleet, evictable=evictable),
+        build_disruption_budget(fleet, evictable=evictable, owner=budget_owner),
         *(build_deployment(fleet, shard, settings, secrets, (replaces or {}).get(shard, "")) for shard in shards),
         *build_additions(fleet, settings, offers, sorted(set(pushing.values()))),
     ]
@@ -309,15 +316,17 @@ def build_push_service(fleet: Fleet, device: str, port: int, owner: str) -> Mani
     }
 
 
-def build_disruption_budget(fleet: Fleet, *, evictable: bool) -> Manifest:
+def build_disruption_budget(fleet: Fleet, *, evictable: bool, owner: Manifest | None = None) -> Manifest:
     """Evictions are refused: from a node that is being emptied shards are moved by a roll, which leaves no gap.
 
-    A pod that is not ready serves nobody and may go. Where nobody can see nodes, one shard at a time may.
+    A pod that is not ready serves nobody and may go. Where nobody can see nodes, one shard at a time may. `owner` is a
+    reference to what goes when nobody is there to roll; without one the budget stays as long as its fleet.
     """
+    metadata = _metadata(fleet, fleet_name(fleet))
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": _metadata(fleet, fleet_name(fleet)),
+        "metadata": {**metadata, "ownerReferences": [owner]} if owner else metadata,
         "spec": {
             "maxUnavailable": int(evictable),
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
@@ -396,16 +405,43 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
     }
     if template.node_selector:
         pod["nodeSelector"] = dict(template.node_selector)
-    if template.tolerations:
-        pod["tolerations"] = [
-            {key: value for key, value in to_manifest(toleration).items() if value != ""}
-            for toleration in template.tolerations
-        ]
+    own = [
+        {key: value for key, value in to_manifest(toleration).items() if value != ""}
+        for toleration in template.tolerations
+    ]
+    pod["tolerations"] = [*own, *(each for each in ABSENCES if not _bears(own, each))]
+    # Not where its predecessor is: of a node that was just lost nobody but us may know yet.
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {LABEL_SHARD: shard}}}
+    pod["affinity"] = {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]
+        }
+    }
     if template.priority_class_name:
         pod["priorityClassName"] = template.priority_class_name
     if template.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret.name} for secret in template.image_pull_secrets]
     return pod
+
+
+def _bears(tolerations: Sequence[Mapping[str, Any]], absence: Mapping[str, Any]) -> bool:
+    """Whether a user has said how long a node's absence is borne."""
+    return any(each.get("key", "") in ("", absence["key"]) for each in tolerations)
+
+
+def made_before_nodes_were_lost(desired: Manifest, observed: Mapping[str, Any]) -> Manifest:
+    """`desired` as an earlier version made Deployments, where `observed` is such a one.
+
+    What only matters when a node is lost is not worth a roll of its own: it comes with the next one.
+    """
+    template = desired["spec"]["template"]
+    if observed.get("spec", {}).get("template", {}).get("spec", {}).get("affinity"):
+        return desired
+    pod = {key: value for key, value in template["spec"].items() if key != "affinity"}
+    pod["tolerations"] = [each for each in pod["tolerations"] if each not in ABSENCES]
+    if not pod["tolerations"]:
+        del pod["tolerations"]
+    return {**desired, "spec": {**desired["spec"], "template": {**template, "spec": pod}}}
 
 
 def _telemetry_claim(fleet: Fleet) -> str:

@@ -4,36 +4,33 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
+from lightkube.generic_resource import GenericNamespacedResource, create_api_info
 from lightkube.types import CascadeType, PatchType
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
-from embereye_operator.manifests import (
-    LABEL_FLEET,
-    LABEL_MANAGED_BY,
-    LABEL_SHARD,
-    MANAGED_BY,
-    fleet_label,
-    peer_address,
-)
+from embereye_operator.manifests import LABEL_MANAGED_BY, MANAGED_BY, fleet_label, peer_address
 from embereye_operator.model import API_VERSION, FLEET_TYPES, GROUP, VERSION, Fleet
-from embereye_operator.runtime import NotLeadingError, RefusedError
+from embereye_operator.nodes import Displaced
+from embereye_operator.runtime import NotLeadingError, RefusedError, UnavailableError
 from embereye_operator.runtime.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
+from embereye_operator.runtime.guard import Guard
+from embereye_operator.runtime.hub_pods import HubPods
 from embereye_operator.runtime.links import Hub, Shards
+from embereye_operator.runtime.nodes import EVERYWHERE, Nodes, Shard
 from embereye_operator.schema import Manifest
 from embereye_operator.status import timestamp
 
 logger = logging.getLogger(__name__)
 ABSENT_SECONDS = 10.0  # how long a ConfigMap that was not there is believed to be absent without an event
 CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it
-ALL_NAMESPACES = "*"
+ALL_NAMESPACES = EVERYWHERE
 Kind = type[GenericNamespacedResource]
 
 
@@ -59,8 +56,6 @@ OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject")  # their CustomR
 FLEETS: Mapping[str, Kind] = {
     name: _resource(GROUP, VERSION, name, fleet.plural) for name, fleet in FLEET_TYPES.items()
 }
-PODS: Any = _resource("", "v1", "Pod", "pods")
-NODES: Any = type("Node", (GenericGlobalResource,), {"_api_info": create_api_info("", "v1", "Node", "nodes")})
 EVENTS: Any = _resource("", "v1", "Event", "events")
 
 
@@ -86,10 +81,12 @@ class KubernetesRuntime:
         namespace: str = ALL_NAMESPACES,
         resolve: Callable[[Fleet, str], str] | None = None,
         leads: Callable[[], bool] = lambda: True,
+        role: str = "",
     ) -> None:
         """`resolve` gives the address that the operator itself calls a shard at; by default its Service.
 
-        `leads` is asked before every write: one that was decided on while leading must not come after.
+        `leads` is asked before every write: one that was decided on while leading must not come after. `role` is the
+        operator's own, with which the disruption budgets go; "": they go with their fleets alone.
         """
         self.cache = Cache()
         self._client = client
@@ -100,7 +97,9 @@ class KubernetesRuntime:
         self._hub = Hub(hub)
         self._offered: set[str] = set()  # kinds that the server knows
         self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
-        self._displaced: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}  # namespace, label → shards
+        self.nodes = Nodes(client)
+        self._guard = Guard(client, role, "" if namespace == ALL_NAMESPACES else namespace)
+        self._hub_pods = HubPods(client, hub, self.nodes)
         self._absent: dict[tuple[str, str], float] = {}  # ConfigMaps that were not there → monotonic seconds
         self._referenced: dict[tuple[str, str], set[ObjectKey]] = {}  # ConfigMap → fleets that name it
 
@@ -277,30 +276,54 @@ class KubernetesRuntime:
         """See Runtime."""
         return self._rivals.get((fleet.type.resource, fleet.namespace, fleet.name), ())
 
-    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+    def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
         """See Runtime."""
-        return self._displaced.get((fleet.namespace, fleet_label(fleet)), {})
+        return self.nodes.displaced.get((fleet.namespace, fleet_label(fleet)), {})
 
     @property
     def sees_nodes(self) -> bool:
         """See Runtime. Nodes belong to no namespace: an operator of one namespace has no right to them."""
         return self._namespace == ALL_NAMESPACES
 
-    async def look_at_nodes(self) -> None:
-        """Find shards on nodes that are cordoned; ask for it every few seconds."""
-        if not self.sees_nodes:
-            return
-        found: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
-        cordoned: Any = self._client.list(NODES, fields={"spec.unschedulable": "true"})
-        for node in [node["metadata"]["name"] async for node in cordoned]:
-            ours: Any = {LABEL_MANAGED_BY: MANAGED_BY}
-            pods: Any = self._client.list(PODS, namespace=ALL_NAMESPACES, labels=ours, fields={"spec.nodeName": node})
-            async for pod in pods:
-                metadata = pod["metadata"]
-                if not metadata.get("deletionTimestamp") and LABEL_SHARD in metadata["labels"]:
-                    key = metadata["namespace"], metadata["labels"].get(LABEL_FLEET, "")
-                    found.setdefault(key, {})[metadata["labels"][LABEL_SHARD]] = (node, metadata["uid"])
-        self._displaced = found
+    async def look_at_nodes(self, silent: Collection[Shard]) -> list[ObjectKey]:
+        """Find shards, and the hub, on nodes that are being emptied or lost; ask for it every few seconds.
+
+        `silent` are shards that do not answer. Returns the fleets that this concerns.
+        """
+        self._fence()
+        fleets = []
+        if self.sees_nodes:
+            for namespace, label in await self.nodes.look(silent):
+                kind, _, name = label.partition(".")
+                fleets += [(type_.resource, namespace, name) for type_ in FLEET_TYPES.values() if type_.kind == kind]
+        await self._hub_pods.look(answers=await self._hub.answers())
+        return fleets
+
+    async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
+        """See Runtime."""
+        self._fence()
+        metadata = deployment["metadata"]
+        stored = await self._client.patch(
+            CHILDREN["Deployment"], metadata["name"], {"spec": {"template": pod}}, namespace=metadata["namespace"],
+            patch_type=PatchType.MERGE, field_manager=MANAGED_BY,
+        )  # fmt: skip
+        self.cache.put(stored)
+
+    async def budget_owner(self, fleet: Fleet) -> Manifest | None:
+        """See Runtime."""
+        self._fence()
+        return await self._guard.reference(fleet.namespace)
+
+    async def guard_budgets(self) -> None:
+        """Hold the budgets for another while, and delete those whose fleet is gone; ask for it now and then."""
+        self._fence()
+        fleets = {
+            (key[1], f"{FLEET_TYPES[key[0]].kind}.{key[2]}") for key in self.cache.objects if key[0] in FLEET_TYPES
+        }
+        await self._guard.renew({namespace for namespace, _ in fleets})
+        for key, stored in list(self.cache.objects.items()):
+            if key[0] == "PodDisruptionBudget" and stored.label and (key[1], stored.label) not in fleets:
+                await self.delete(stored.manifest())
 
     def offers(self, kind: str) -> bool:
         """See Runtime."""
@@ -370,7 +393,12 @@ class KubernetesRuntime:
     async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
         """See Runtime."""
         self._fence()
-        return await self._hub.set(roster)
+        try:
+            return await self._hub.set(roster)
+        except UnavailableError as error:
+            if not self._hub_pods.trouble:
+                raise
+            raise UnavailableError(f"{error}: {self._hub_pods.trouble}") from error
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """See Runtime."""
