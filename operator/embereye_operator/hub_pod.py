@@ -8,7 +8,7 @@ from embereye_operator.nodes import newest
 WAITING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
-def why_hub_is_away(pods: Sequence[Mapping[str, Any]], claims: Sequence[Mapping[str, Any]]) -> str:
+def why_hub_is_away(pods: Sequence[dict[str, Any]], claims: Sequence[Mapping[str, Any]]) -> str:
     """One sentence of what is known; '' where everything that can be seen here is as it should be.
 
     `pods` are the hub's, `claims` the PersistentVolumeClaims of its namespace.

@@ -106,7 +106,7 @@ def displaced(node: Node, pod: Mapping[str, Any], *, lost: bool = False) -> Disp
     return None
 
 
-def newest(pods: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def newest(pods: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The pods that are not about to go, the newest last."""
     staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     return sorted(staying, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))

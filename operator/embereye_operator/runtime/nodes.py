@@ -95,24 +95,23 @@ class Nodes:
         """
         if not self._synced:
             return set()
-        pods: dict[str, Sequence[Mapping[str, Any]]] = {}
+        placed: dict[str, list[Manifest]] = {}
         for node in self._nodes.values():
             if node.taints or node.lost:
-                pods[node.name] = await self.pods(fields={"spec.nodeName": node.name})
-        suspects: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+                placed[node.name] = await self.pods(fields={"spec.nodeName": node.name})
+        suspects: dict[str, list[Manifest]] = defaultdict(list)
         for pod in await self._silent_pods(silent):
             name = pod["spec"].get("nodeName", "")
-            if name not in pods and name in self._nodes:
+            if name not in placed and name in self._nodes:
                 suspects[name].append(pod)
         lost = await self.without_heartbeat(suspects)
+        placed |= {name: suspects[name] for name in lost}
         found: dict[FleetLabel, dict[str, Displaced]] = {}
-        for name in (*pods, *lost):
-            for pod in newest(pods.get(name) or suspects[name]):
+        for name, pods in placed.items():
+            for pod in newest(pods):
                 labels = pod["metadata"].get("labels") or {}
-                if LABEL_SHARD not in labels:
-                    continue
                 place = displaced(self._nodes[name], pod, lost=name in lost)
-                if place:
+                if place and LABEL_SHARD in labels:
                     fleet = pod["metadata"]["namespace"], labels.get(LABEL_FLEET, "")
                     found.setdefault(fleet, {})[labels[LABEL_SHARD]] = place
         before, self.displaced = self.displaced, found
