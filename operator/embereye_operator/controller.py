@@ -91,6 +91,7 @@ class Controller:
         self._retries: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._retained: list[str] | None = None
         self._synced = asyncio.Event()
+        self._gone = asyncio.Event()  # set when a fleet has gone: nothing else takes its budget away
         self._beat = time.monotonic()
         self._resynced = time.monotonic()
         self._lagging_since = 0.0  # monotonic seconds of the first list that told more; 0: watches keep up
@@ -241,7 +242,9 @@ class Controller:
                 if str(error) != failing:
                     logger.warning("cannot look after disruption budgets: %s", error)
                 failing = str(error)
-            await asyncio.sleep(GUARD_PERIOD)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._gone.wait(), GUARD_PERIOD)
+            self._gone.clear()
 
     async def _work(self) -> None:
         while True:
@@ -295,6 +298,7 @@ class Controller:
         # Owner references make the children go; the hub has none.
         if self.records.pop(key, None) is not None:
             logger.info("%s %s/%s is gone", *key)
+            self._gone.set()
             await self._retain()
 
     def _failed(self, key: ObjectKey, record: FleetRecord, error: Exception) -> None:
