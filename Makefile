@@ -1,4 +1,4 @@
-# Everything a developer runs. `make up` and `make test` need nothing but Debian, Python and Go.
+# Everything a developer runs. What `make up` and `make test` need is in README.md; `make fresh` proves it.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -14,20 +14,23 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
   gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi
 
-.PHONY: help install peers up test lint format bench image e2e e2e-up e2e-down requirements crds clean
+# What tests run of Kubernetes' own; built from Go modules into .cache, once.
+PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm
+
+.PHONY: help install peers programs up test fresh lint format bench image e2e e2e-up e2e-down requirements crds clean
 
 help: ## Show this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
 
 install: $(VENV)/.installed ## Install into .venv (done by the others when needed)
 
-$(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py $(PROTOS)
+$(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject.toml $(PROTOS)
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or later is needed: install python3 and python3-venv" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $(PYTHON) is older: make PYTHON=python3.11 …" >&2; exit 2; }
 	@echo "installing into $(VENV) (about a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench
 	@touch $@
 
 peers: ## Install FFmpeg and GStreamer, which camera tests talk to where they are present (root, Debian)
@@ -36,8 +39,14 @@ peers: ## Install FFmpeg and GStreamer, which camera tests talk to where they ar
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
 	$(BIN)/embereye up --data .data $(ARGS) $(EXAMPLES)
 
-test: install ## Run all fast tests, the operator against a real kube-apiserver among them
-	$(BIN)/pytest
+programs: ## Build what tests run of Kubernetes (done by test; minutes the first time, resumed where it was interrupted)
+	@e2e/cluster/binaries --optional $(PROGRAMS) >/dev/null
+
+test: install programs ## Run all fast tests, the operator against a real kube-apiserver among them; ARGS go to pytest
+	$(BIN)/pytest $(ARGS)
+
+fresh: ## Prove `make up` and `make test` in a bare Debian of their own (root; half an hour, without root just `make test`)
+	e2e/fresh
 
 lint: install ## Check style, types and layers
 	$(BIN)/ruff format --check .
@@ -61,6 +70,7 @@ e2e: e2e-up ## Run the smoke test in a real three-node cluster, which stays up; 
 
 e2e-up: install ## Bring the cluster up where it is not, with the image as it is now
 	e2e/cluster/up >/dev/null
+	e2e/cluster/binaries helm >/dev/null
 	e2e/cluster/build-image $(IMAGE) >/dev/null
 	e2e/cluster/load $(IMAGE)
 

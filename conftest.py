@@ -1,9 +1,10 @@
-"""Fixtures for every suite: a real API server for the session, a namespace for a test."""
+"""For every suite: a real API server for the session, a namespace for a test, and what the machine lacks."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from harness.apiserver import ApiServer, install_crds, run_api_server
+from harness.need import summary
 
 from embereye_operator.crds import build_crd
 from embereye_operator.model import FLEET_TYPES
@@ -23,3 +24,19 @@ def namespace(cluster: ApiServer, request: pytest.FixtureRequest) -> str:
     name = f"t{abs(hash(request.node.nodeid)) % 10**10}"
     cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose machine lacks what it `needs`."""
+    for mark in item.iter_markers("needs"):
+        for need in mark.args:
+            need.require()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+    """Say last, before pytest's own line, how many tests were skipped for want of what."""
+    yield
+    skipped = (report.longrepr for report in terminalreporter.stats.get("skipped", []))
+    if line := summary(entry[2].removeprefix("Skipped: ") for entry in skipped if isinstance(entry, tuple)):
+        terminalreporter.write_line(line)

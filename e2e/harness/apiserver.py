@@ -2,9 +2,6 @@
 
 import contextlib
 import json
-import os
-import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -19,38 +16,13 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from embereye.process.addresses import free_ports
+from harness.need import API_SERVER, OPENSSL, program
+
 TOKEN = "test-token"
 # The user that the chart's operator is, in a release named embereye in a namespace of that name.
 OPERATOR = "system:serviceaccount:embereye:embereye-operator"
 OPERATOR_TOKEN = "operator-token"
-PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
-
-
-def binaries(*programs: str) -> Path:
-    """The folder of `programs`, by default PROGRAMS; builds them where Go is there, skips where it is not."""
-    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
-        return Path(assets)
-    # The cache answers even where Go is missing; a first build takes minutes.
-    found = subprocess.run(
-        [ROOT / "e2e" / "cluster" / "binaries", *(programs or PROGRAMS)], capture_output=True, text=True, check=False
-    )
-    if found.returncode:
-        reason = found.stderr.strip().splitlines()[-1] if found.stderr.strip() else "e2e/cluster/binaries failed"
-        if shutil.which("go") is None:
-            pytest.skip(reason)
-        pytest.fail(f"e2e/cluster/binaries: {found.stderr.strip()}")
-    return Path(found.stdout.strip().splitlines()[-1])
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for entry in sockets:
-        entry.bind(("127.0.0.1", 0))
-    ports = [entry.getsockname()[1] for entry in sockets]
-    for entry in sockets:
-        entry.close()
-    return ports
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
@@ -151,7 +123,8 @@ def path_of(manifest: Any, *, name: bool = True) -> str:
 @contextlib.contextmanager
 def run_api_server(*controllers: str) -> Iterator[ApiServer]:
     """Start the servers, and kill them by pid at the end; `controllers` are run beside the garbage collector."""
-    programs = binaries()
+    API_SERVER.require()
+    OPENSSL.require()
     with tempfile.TemporaryDirectory(prefix="embereye-apiserver-") as folder, contextlib.ExitStack() as stack:
         home = Path(folder)
         key = home / "sa.key"
@@ -162,9 +135,9 @@ def run_api_server(*controllers: str) -> Iterator[ApiServer]:
         etcd = f"http://127.0.0.1:{client_port}"
         peer = f"http://127.0.0.1:{peer_port}"
 
-        def start(program: str, *arguments: str) -> subprocess.Popen[bytes]:
-            log = stack.enter_context((home / f"{program}.log").open("wb"))
-            process = subprocess.Popen([programs / program, *arguments], stdout=log, stderr=log, cwd=home)
+        def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
+            log = stack.enter_context((home / f"{name}.log").open("wb"))
+            process = subprocess.Popen([str(program(name)), *arguments], stdout=log, stderr=log, cwd=home)
             stack.callback(process.wait, 10)
             stack.callback(process.kill)
             return process
@@ -186,7 +159,7 @@ def run_api_server(*controllers: str) -> Iterator[ApiServer]:
         certificate = home / "certs" / "apiserver.crt"
         wait_for(lambda: certificate.exists() and certificate.stat().st_size, "kube-apiserver's certificate")
         url = f"https://127.0.0.1:{api_port}"
-        collects = (programs / "kube-controller-manager").exists()
+        collects = program("kube-controller-manager") is not None
         kubeconfig, restricted = home / "kubeconfig", home / "operator-kubeconfig"
         kubeconfig.write_text(_kubeconfig(url, certificate, TOKEN))
         restricted.write_text(_kubeconfig(url, certificate, OPERATOR_TOKEN))

@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
+from embereye.process.addresses import free_port
 from embereye.process.lifecycle import UserError
 from embereye_operator.controller import rest_period
 from embereye_operator.crds import build_crd
@@ -236,9 +236,7 @@ class _Session:
 
     @contextlib.contextmanager
     def _operator(self, *options: str) -> Iterator[_Operator]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         dead = self._folder / f"dead-{port}"
         dead.touch()
         command = [sys.executable, "-m", "embereye_operator.simulated", "--image=bench", "--hub=127.0.0.1:9",

@@ -18,11 +18,11 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("shard", "camera"): ("embereye.camera.main", "run one camera shard"),
     ("simulate", "sensors"): ("embereye.sim.sensors", "simulate thermal/gas sensors over the real protocol"),
     ("simulate", "cameras"): ("embereye.sim.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
-    ("bench", "sensors"): ("embereye.bench.sensors", "measure the sensor path against baselines"),
-    ("bench", "cameras"): ("embereye.bench.cameras", "measure the camera path against baselines"),
-    ("bench", "heat"): ("embereye.bench.heat", "play simulated fires to the thermal path"),
+    ("bench", "sensors"): ("embereye_bench.sensors", "measure the sensor path against baselines"),
+    ("bench", "cameras"): ("embereye_bench.cameras", "measure the camera path against baselines"),
+    ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
     ("request",): ("embereye.sensor.request", "have a sensor send a frame or its calibration now"),
-    ("bench", "detection"): ("embereye.bench.detection", "score flame and smoke detection on labelled clips"),
+    ("bench", "detection"): ("embereye_bench.detection", "score flame and smoke detection on labelled clips"),
     ("explain", "device"): ("embereye.sensor.explain", "say what became of everything a device sent"),
     ("alarms",): ("embereye.hub.client", "watch, list and acknowledge alarms"),
     ("detect",): ("embereye.camera.detect", "look for fire in recordings, and say why it is or is not one"),
@@ -86,7 +86,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _overview().parse_args(arguments)
         return 2
     module_name, text = COMMANDS[words]
-    module = importlib.import_module(module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != "embereye_bench":
+            raise
+        print(
+            "embereye: benchmarks are not installed here: run them from a checkout, where make install puts them",
+            file=sys.stderr,
+        )
+        return 2
     parser = _Parser(prog=f"embereye {' '.join(words)}", description=module.__doc__ or text)
     module.add_arguments(parser)
     try:

@@ -18,15 +18,14 @@ import grpc
 import watchfiles
 import yaml
 
+from embereye.levels import Level, ZoneState
 from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel
 from embereye.process.lifecycle import Tasks, UserError, first_of
-from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest, ZoneState
+from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye.v1.types_pb2 import Level
 from embereye.zone.sentences import sign
-from embereye.zone.state import STATE_WORDS
 from embereye_operator.display import Display, FleetRow, Lines, LiveTable, ZoneRow
 from embereye_operator.manifests import Settings
 from embereye_operator.memory import Memory
@@ -387,8 +386,8 @@ class Up:
             case AlarmEvent.TYPE_FAULT_CLEARED:
                 self._display.say(f"fault cleared {where}: {event.why}", style="green")
             case AlarmEvent.TYPE_STATE:
-                state = STATE_WORDS.get(event.state, "unknown")
-                alarm = event.state == ZoneState.ZONE_STATE_ALARM
+                state = ZoneState(event.state).word
+                alarm = ZoneState(event.state) is ZoneState.ALARM
                 word, style = (state.upper(), "bold white on red") if alarm else (state, "bold")
                 self._display.say(f"{word} {where}: {event.why}", style=style)
             case _:
@@ -435,9 +434,9 @@ class Up:
         rows = []
         for zone in self._zones:
             # A hub that does not answer leaves the last picture stale: that is not "normal".
-            state = STATE_WORDS.get(zone.state, "unknown") if self._connected else "unknown"
+            state = ZoneState(zone.state).word if self._connected else "unknown"
             faults = [f"{fault.device}: {fault.reason}" for fault in zone.faults]
-            signs = [sign(item) for item in zone.contributions if item.level > Level.LEVEL_CLEAR]
+            signs = [sign(item) for item in zone.contributions if item.level > Level.CLEAR]
             why = "; ".join(signs + faults) if self._connected else "the hub does not answer"
             rows.append(ZoneRow(f"{zone.namespace}/{zone.name}", state, f"{zone.covered}/{zone.declared}", why))
         return rows

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.apiserver import ApiServer, free_ports, wait_for
+from harness.apiserver import ApiServer, wait_for
+
+from embereye.process.addresses import free_port
 
 from .faulty import FaultyServer
 from .site import Site
@@ -17,7 +19,7 @@ from .test_operator import answers
 @pytest.fixture
 def site(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Site]:
     log = tmp_path / "log"
-    (port,) = free_ports(1)
+    port = free_port()
     with FaultyServer(cluster, tmp_path) as proxy:
         command = [sys.executable, "-m", "embereye_operator.simulated", "--image=test", "--hub=127.0.0.1:9",
                    f"--namespace={namespace}", f"--health-port={port}"]  # fmt: skip

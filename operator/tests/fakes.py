@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardStatus
@@ -17,7 +18,6 @@ from embereye_operator.reconcile import Outcome, identity, reconcile
 from embereye_operator.runtime import RefusedError, UnavailableError
 from embereye_operator.schema import Manifest
 
-SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
 SETTINGS = Settings(image="embereye:test", hub="hub:50052")
 

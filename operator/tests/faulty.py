@@ -10,7 +10,9 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-from harness.apiserver import TOKEN, ApiServer, free_ports
+from harness.apiserver import TOKEN, ApiServer
+
+from embereye.process.addresses import free_port
 
 Judge = Callable[[web.Request], "web.StreamResponse | None"]  # what is answered instead of the server's own
 
@@ -43,7 +45,7 @@ class FaultyServer:
         self.judge: Judge = lambda _: None
         self.down = False
         self.answered: Counter[int] = Counter()  # by status, of what was answered instead of the server
-        (self.port,) = free_ports(1)
+        self.port = free_port()
         self.kubeconfig = folder / "faulty-kubeconfig"
         self.kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{self.port}")))
         self._requests: dict[int, web.Request] = {}

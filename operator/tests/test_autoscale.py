@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.autoscale import Decision, Measured, Observed, Scaler, measure, required_shards, terms
 from embereye_operator.model import Autoscaling, ScaleDown
 from embereye_operator.schema import Duration
 
-SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
 LIMITS = Autoscaling(max_shards=20)
 QUIET = Measured(arrival_rate=0, cost=0.001, backlog=0, oldest_age=0, utilization=0)

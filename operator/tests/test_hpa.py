@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, free_ports, install_crds, path_of, run_api_server, wait_for
+from harness.apiserver import ApiServer, install_crds, path_of, run_api_server, wait_for
+from harness.need import CONTROLLER_MANAGER
 
+from embereye.process.addresses import free_port
 from embereye_operator.crds import build_crd
 from embereye_operator.model import FLEET_TYPES
 
@@ -31,9 +33,8 @@ METRIC = "embereye_fleet_required_shards"
 @pytest.fixture(scope="module")
 def autoscaled() -> Iterator[ApiServer]:
     """A server whose controller manager scales."""
+    CONTROLLER_MANAGER.require()
     with run_api_server("horizontal-pod-autoscaler-controller") as running:
-        if not running.collects_garbage:
-            pytest.skip("kube-controller-manager is not there: nobody scales")
         install_crds(running, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
         yield running
 
@@ -92,7 +93,7 @@ class AdapterHandler(BaseHTTPRequestHandler):
 @pytest.fixture
 def adapter(autoscaled: ApiServer, tmp_path: Path) -> Iterator[tuple[Adapter, Path]]:
     """A simulated operator, and its number as the cluster's metric; the file with how much work there is."""
-    (port,) = free_ports(1)
+    port = free_port()
     work = tmp_path / "cores"
     work.write_text("0.1")
     environment = {**os.environ, "KUBECONFIG": str(autoscaled.kubeconfig), "EMBEREYE_SIMULATED_CORES": str(work)}

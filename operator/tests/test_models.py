@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from embereye.levels import Kind
 from embereye.v1.shard_pb2 import CameraSettings, Model
-from embereye.v1.types_pb2 import Kind
 from embereye_operator.assignments import build_settings
 from embereye_operator.manifests import build_deployment
 from embereye_operator.model import Fleet, FleetError, parse_fleet
@@ -43,7 +43,7 @@ def test_the_documented_manifest_is_valid_and_means_what_is_said_of_it() -> None
     model = settings_of(parse_fleet(documented())).model
     assert (model.mounted, model.path, model.width) == ("fire-v3.onnx", "", 640)
     assert (model.decoder, model.runtime) == (Model.DECODER_YOLOV8, Model.RUNTIME_OPENCV)
-    assert [(each.index, each.kind) for each in model.classes] == [(0, Kind.KIND_FLAME), (1, Kind.KIND_SMOKE)]
+    assert [(each.index, each.kind) for each in model.classes] == [(0, Kind.FLAME), (1, Kind.SMOKE)]
     assert model.scale == pytest.approx(1 / 255)
     assert (model.every_ns, model.idle_ns, model.budget_ns, model.alarm_ns) == (10**9, 10**10, 10**9, 4 * 10**9)
 

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, free_ports, path_of, wait_for
+from harness.apiserver import ApiServer, path_of, wait_for
+from harness.need import CONTROLLER_MANAGER
+
+from embereye.process.addresses import free_port
 
 from .test_schema import camera, manifest
 
@@ -27,7 +30,7 @@ def operator(
     cluster: ApiServer, log: Path, namespace: str = "", kubeconfig: Path | None = None
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A running operator and its health port; killed at the end if it still runs."""
-    (port,) = free_ports(1)
+    port = free_port()
     scope = ["--namespace", namespace] if namespace else ["--all-namespaces"]
     with log.open("ab") as out:
         process = subprocess.Popen(
@@ -265,9 +268,8 @@ def test_kubectl_scale_makes_shards_and_takes_them_away(cluster: ApiServer, name
     assert len(addresses) == 1, "a shard that comes back is where it was"
 
 
+@pytest.mark.needs(CONTROLLER_MANAGER)
 def test_a_deleted_fleet_takes_its_children_along(cluster: ApiServer, namespace: str, running: int) -> None:
-    if not cluster.collects_garbage:
-        pytest.skip("kube-controller-manager is not there: nobody collects garbage")
     fleet = create(cluster, sensor_fleet(namespace))
     other = create(cluster, sensor_fleet(namespace, name="other"))
     settled(cluster, namespace, names(1) | names(1, fleet="other"))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import binaries, wait_for
+from harness.apiserver import wait_for
+from harness.need import KUBECTL, program
 
 from embereye.process.lifecycle import UserError
 from embereye_operator import plugin
@@ -90,11 +91,12 @@ def test_without_a_cluster_the_remedy_is_told(
 
 
 @pytest.mark.apiserver
+@pytest.mark.needs(KUBECTL)
 def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, tmp_path: Path) -> None:
     plugin_path = tmp_path / "kubectl-embereye"
     plugin_path.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_operator.plugin "$@"\n')
     plugin_path.chmod(0o755)
-    kubectl = binaries("kubectl") / "kubectl"
+    kubectl = str(program("kubectl"))
     environment = {
         **os.environ,
         "KUBECONFIG": str(site.cluster.kubeconfig),

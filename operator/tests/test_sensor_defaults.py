@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from embereye.sensor.calibration import settings_of
-from embereye.sensor.thresholds import FLAME_DEFAULTS, GAS_DEFAULTS, SMOKE_DEFAULTS
-from embereye.thermal.heat import DEFAULTS
+from embereye.detect.sensing.calibration import settings_of
+from embereye.detect.sensing.thresholds import FLAME_DEFAULTS, GAS_DEFAULTS, SMOKE_DEFAULTS
+from embereye.detect.thermal.heat import DEFAULTS
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import DigitalFlame
 from embereye_operator.assignments import build_device, build_settings

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from embereye.process.addresses import free_ports
+
 SENSORS = """
 apiVersion: embereye.dev/v1alpha1
 kind: SensorFleet
@@ -33,13 +35,8 @@ GIVEN: set[int] = set()  # ports of these tests: the system may offer one again 
 
 
 def free_port() -> int:
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port not in GIVEN:
-            GIVEN.add(port)
-            return port
+    GIVEN.add(port := free_ports(1, taken=GIVEN)[0])
+    return port
 
 
 @dataclass

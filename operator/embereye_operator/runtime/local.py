@@ -1,19 +1,20 @@
 """Applies decisions to this machine: a Deployment is a process, a ConfigMap a folder, a Service an address."""
 
 import base64
-import contextlib
 import json
 import logging
 import socket
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from embereye.process.addresses import free_ports
+from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
@@ -47,27 +48,6 @@ class ShardPorts:
     metrics: int
 
 
-def free_ports(taken: Collection[int]) -> ShardPorts:
-    """Ports that nothing listens on now, different from each other and from those `taken` by who may listen later."""
-    with contextlib.ExitStack() as stack:
-        found: list[int] = []
-        while len(found) < 3:
-            # Held until all are found: the system gives a port that was let go to the next who asks.
-            probe = stack.enter_context(socket.socket())
-            probe.bind((HOST, 0))
-            port = int(probe.getsockname()[1])
-            if port not in taken:
-                found.append(port)
-    return ShardPorts(*found)
-
-
-def write_whole(path: Path, content: bytes | str) -> None:
-    """Replace what `path` holds by `content`, whole or not at all, whoever reads it meanwhile."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content if isinstance(content, bytes) else content.encode())
-    partial.replace(path)
-
-
 class Objects:
     """The objects that exist here, by kind and name, each kept as a JSON file so that placement survives a restart."""
 
@@ -92,7 +72,7 @@ class Objects:
     def put(self, manifest: Manifest) -> None:
         """Keep `manifest`; what stood under its name is replaced whole, or not at all."""
         path = self._path(self._put(manifest))
-        write_whole(path, json.dumps(manifest, indent=1))
+        write_whole(path, json.dumps(manifest, indent=1).encode(), durable=False)
 
     def remove(self, manifest: Manifest) -> None:
         """Forget `manifest`."""
@@ -246,7 +226,7 @@ class LocalRuntime:
         self.statuses[fleet.key] = status
         path = self._data / "fleets" / f"{fleet.key.replace('/', '.')}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({**fleet.manifest, "status": status}))
+        write_whole(path, json.dumps({**fleet.manifest, "status": status}).encode(), durable=False)
 
     async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
         """Tell the hub."""
@@ -300,7 +280,7 @@ class LocalRuntime:
     def _shard_ports(self, shard: str) -> ShardPorts:
         if shard not in self._ports:
             given = {port for ports in self._ports.values() for port in astuple(ports)}
-            self._ports[shard] = free_ports(given)
+            self._ports[shard] = ShardPorts(*free_ports(3, taken=given))
         return self._ports[shard]
 
     def _folder(self, kind: str, namespace: str, name: str) -> Path:
@@ -312,7 +292,7 @@ class LocalRuntime:
         files = {key: value.encode() for key, value in (manifest.get("data") or {}).items()}
         files |= {key: base64.b64decode(value) for key, value in (manifest.get("binaryData") or {}).items()}
         for key, value in files.items():
-            write_whole(folder / key, value)
+            write_whole(folder / key, value, durable=False)
         for path in folder.iterdir():
             if path.name not in files:
                 path.unlink()

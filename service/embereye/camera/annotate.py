@@ -1,18 +1,17 @@
-"""Writes a video with what was seen drawn into it."""
+"""Writes a video with the findings drawn into it."""
 
 from pathlib import Path
 from typing import Any
 
 import cv2
 
-from embereye.camera.decoding import Picture, decode
+from embereye.camera.decode.image import DecodedImage, decode
+from embereye.detect.vision.observation import Observation
+from embereye.levels import Level
 from embereye.process.lifecycle import UserError
-from embereye.v1.types_pb2 import Level
-from embereye.vision.observation import Observation
-from embereye.zone.sentences import kind_word
 
 RATE = 15.0  # frames/s of the video; frames of the recording are repeated or left out to keep its time
-_COLOURS = {Level.LEVEL_CLEAR: (160, 160, 160), Level.LEVEL_PRE_ALARM: (0, 200, 255)}  # BGR; above: red
+_COLOURS = {Level.CLEAR: (160, 160, 160), Level.PRE_ALARM: (0, 200, 255)}  # BGR; above: red
 _RED = (0, 0, 255)
 
 
@@ -50,14 +49,14 @@ class Annotator:
             self._writer.release()
 
 
-def draw(picture: Picture, seconds: float, seen: Observation | None) -> None:
+def draw(picture: DecodedImage, seconds: float, seen: Observation | None) -> None:
     """Frames around what is suspected, and a line of text for each kind."""
     height, width = picture.shape[:2]
     size = max(0.35, height / 600)
     lines = [(f"{seconds:.1f} s", (255, 255, 255))]
     for finding in seen.findings if seen else ():
         colour = _COLOURS.get(finding.level, _RED)
-        words = f"{kind_word(finding.kind)} {finding.score:.2f} for {finding.held_ns / 1e9:.1f} s"
+        words = f"{finding.kind.word} {finding.score:.2f} for {finding.held_ns / 1e9:.1f} s"
         lines.append((words, colour))
         if finding.box and finding.held_ns:
             x, y, w, h = finding.box

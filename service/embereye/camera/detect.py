@@ -15,23 +15,23 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from embereye.camera.annotate import Annotator
-from embereye.camera.device import AVAILABLE
+from embereye.camera.device.setup import AVAILABLE
 from embereye.camera.replay import Replay
-from embereye.camera.sources.declared import SourceError, declared, redact
-from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.intake import Intake
+from embereye.camera.sources.declared import SourceError, parse_source, redact
+from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.open import open_source
-from embereye.camera.sources.player import frames
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.video.player import frames
+from embereye.detect.vision.observation import Observation
 from embereye.process.lifecycle import UserError
+from embereye.units import Box
 from embereye.v1.shard_pb2 import CameraSettings
-from embereye.v1.types_pb2 import Level, Term
-from embereye.vision.observation import Box, Observation
-from embereye.zone.sentences import kind_word, quantity
+from embereye.v1.types_pb2 import Term
+from embereye.zone.sentences import quantity
 
 TARGET = 15.0  # frames/s: a fleet's default; under suspicion a camera takes all there are, and so do we
 STREAM_SECONDS = 60.0  # of a stream that are looked at
 SUFFIXES = (".avi", ".gif", ".m4v", ".mjpeg", ".mjpg", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
-LEVELS = {Level.LEVEL_PRE_ALARM: "pre-alarm", Level.LEVEL_ALARM: "alarm", Level.LEVEL_CRITICAL: "critical"}
 
 Seen = Callable[[bytes, float, Observation | None], None]
 
@@ -136,8 +136,8 @@ def watch(source: str, settings: Settings, seen: Seen | None = None) -> Replay:
             seen(data, seconds, observation)
 
     path = source if Path(source).exists() else ""  # whatever its name looks like
-    if path or declared(source).kind == "file":
-        _play(path or declared(source).address, show, settings.most)
+    if path or parse_source(source).kind == "file":
+        _play(path or parse_source(source).address, show, settings.most)
     else:
         asyncio.run(_pull(source, settings.seconds, show))
     return replay
@@ -157,7 +157,7 @@ def _play(path: str, show: Callable[[bytes, float], None], most: float) -> None:
 
 
 async def _pull(source: str, seconds: float, show: Callable[[bytes, float, tuple[Box, ...]], None]) -> None:
-    stream = open_source(source, Dials(1), Intake())
+    stream = open_source(source, DialLimiter(1), SocketPoller())
     if stream is None:
         raise SourceError("frames that are pushed cannot be waited for: name a file or a URL")
     began_ns, shown = 0, 0
@@ -205,8 +205,8 @@ def as_json(name: str, replay: Replay) -> dict[str, Any]:
         "detections": [
             {
                 "start": round(one.start, 3),
-                "kind": kind_word(one.kind),
-                "level": LEVELS[one.level],
+                "kind": one.kind.word,
+                "level": one.level.word,
                 "score": round(one.score, 3),
                 "box": [round(value, 4) for value in one.box] if one.box else None,
                 "why": [
@@ -218,7 +218,7 @@ def as_json(name: str, replay: Replay) -> dict[str, Any]:
             for one in replay.detections
         ],
         "alarms": [
-            {"time": round(alarm.time, 3), "kind": kind_word(alarm.kind), "why": alarm.why} for alarm in replay.alarms
+            {"time": round(alarm.time, 3), "kind": alarm.kind.word, "why": alarm.why} for alarm in replay.alarms
         ],
         "faults": [{"start": round(fault.start, 3), "reason": fault.reason} for fault in replay.faults],
     }  # fmt: skip

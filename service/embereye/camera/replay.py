@@ -1,22 +1,22 @@
-"""A recording shown to one camera as its shard would show it: what is detected, and what the zone is told."""
+"""Plays a recording to one camera as a shard would: what is detected, and which alarms its zone raises."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from embereye.camera.decoding import carry_out
-from embereye.camera.device import CameraDevice
-from embereye.camera.ring import Budget
-from embereye.camera.signs import signs
-from embereye.camera.workers import Work
+from embereye.camera.decode.image import decode_frame
+from embereye.camera.device.camera import CameraDevice, ShardLinks
+from embereye.camera.device.signs import signs_of
+from embereye.camera.scheduling.turn import Turn
+from embereye.detect.vision.observation import Observation
+from embereye.levels import Kind, Level, ZoneState
 from embereye.shard.episodes import Episodes
-from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
+from embereye.units import SECOND, Box
+from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import CameraSettings
-from embereye.v1.types_pb2 import Device, Kind, Level, Term
-from embereye.vision.observation import Box, Observation
+from embereye.v1.types_pb2 import Device, Term
 from embereye.zone.state import ZoneMachine
 
-SECOND = 1_000_000_000
 START_NS = 1_700_000_000 * SECOND  # a recording's first frame; any time will do
 FLEET = "default/cameras/recording"
 
@@ -25,9 +25,9 @@ FLEET = "default/cameras/recording"
 class Detection:
     """One uninterrupted sign of one kind, with the terms of its strongest moment."""
 
-    kind: Kind.ValueType
+    kind: Kind
     start: float  # seconds from the first frame
-    level: Level.ValueType
+    level: Level
     score: float
     box: Box | None
     why: list[Term]
@@ -38,7 +38,7 @@ class Alarm:
     """The zone's alarm, or a further kind at alarm level that joined it."""
 
     time: float  # seconds from the first frame
-    kind: Kind.ValueType
+    kind: Kind
     why: str
 
 
@@ -64,14 +64,8 @@ class Replay:
 
     def __post_init__(self) -> None:
         device = Device(id="camera", zone="recording", fps_target=self.fps_target)
-        self.camera = CameraDevice(
-            device,
-            self.settings,
-            budget=Budget(),
-            submit=self._work,
-            report=self._observe,
-            clock=lambda: self._now_ns,
-        )
+        links = ShardLinks(submit=self._run_turn, report=self._observe, clock=lambda: self._now_ns)
+        self.camera = CameraDevice(device, self.settings, links)
         self._episodes = Episodes(FLEET)
         self._zone = ZoneMachine("default", "recording")
         self._by_episode: dict[str, Detection] = {}
@@ -85,45 +79,48 @@ class Replay:
         """Show one compressed frame, taken `seconds` after the first; what is seen now, None while nothing was."""
         self.seconds = seconds
         self.frames += 1
-        self.camera.offer(data, self._now_ns, lost)
+        self.camera.offer_frame(data, self._now_ns, lost)
         reason = self.camera.reason(self._now_ns)
         if reason and not self._faulty:
             self.faults.append(Fault(seconds, reason))
         self._faulty = bool(reason)
-        return self.camera.observation
+        return self.camera.analyser.observation
 
-    def _work(self, camera: CameraDevice) -> None:
+    def _run_turn(self, camera: CameraDevice) -> None:
+        """Do at once what the pool and its processes do in a shard."""
         frame = camera.next_frame()
         assert frame
-        work = Work(frame, waited=0.0, began=self.seconds)
+        turn = Turn(frame, waited=0.0, began=self.seconds)
         try:
-            order, header = camera.order(frame), frame.header
-            work.result = carry_out(order, frame.data, header.width, header.height) if order else camera.work(frame)
+            if order := camera.decode_order(frame):
+                turn.result = decode_frame(order, frame.data, frame.header.width, frame.header.height)
+            else:
+                turn.result = camera.analyse_on_thread(frame)
         except Exception as error:
-            work.result = error
-        camera.done(work)
+            turn.result = error
+        camera.finish_turn(turn)
 
     def _observe(self, camera: CameraDevice, seen: Observation) -> None:
-        for finding, sign in zip(seen.findings, signs(camera, seen), strict=True):
+        for finding, sign in zip(seen.findings, signs_of(camera, seen), strict=True):
             item = self._episodes.observe(sign, self._now_ns)
             if item is None:
                 continue
-            self._note(item, finding.box)
-            self._tell(self._zone.evidence(item, self._now_ns), item)
+            self._note_detection(item, finding.box)
+            self._note_alarms(self._zone.evidence(item, self._now_ns), item)
 
-    def _note(self, item: EvidenceItem, box: Box | None) -> None:
+    def _note_detection(self, item: EvidenceItem, box: Box | None) -> None:
         known = self._by_episode.get(item.episode)
         if known is None:
             start = (item.since_ns - START_NS) / SECOND
-            known = Detection(item.kind, start, item.level, item.score, box, list(item.why))
+            known = Detection(Kind(item.kind), start, Level(item.level), item.score, box, list(item.why))
             self._by_episode[item.episode] = known
             self.detections.append(known)
         elif (item.level, item.score) > (known.level, known.score):
-            known.level, known.score, known.box, known.why = item.level, item.score, box, list(item.why)
+            known.level, known.score, known.box, known.why = Level(item.level), item.score, box, list(item.why)
 
-    def _tell(self, events: Iterable[AlarmEvent], item: EvidenceItem) -> None:
+    def _note_alarms(self, events: Iterable[AlarmEvent], item: EvidenceItem) -> None:
         for event in events:
-            raised = event.type == AlarmEvent.TYPE_STATE and event.state == ZoneState.ZONE_STATE_ALARM
-            joined = event.type == AlarmEvent.TYPE_EVIDENCE and event.state == ZoneState.ZONE_STATE_ALARM
-            if raised or (joined and item.level >= Level.LEVEL_ALARM):
-                self.alarms.append(Alarm(self.seconds, item.kind, event.why))
+            raised = event.type == AlarmEvent.TYPE_STATE and ZoneState(event.state) is ZoneState.ALARM
+            joined = event.type == AlarmEvent.TYPE_EVIDENCE and ZoneState(event.state) is ZoneState.ALARM
+            if raised or (joined and item.level >= Level.ALARM):
+                self.alarms.append(Alarm(self.seconds, Kind(item.kind), event.why))

@@ -1,49 +1,46 @@
 """The camera shard: owns cameras, runs their sources and their analysis, turns what they see into evidence."""
 
 import asyncio
-import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import cv2
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from embereye.camera.decoders import Decoders, thread_count
-from embereye.camera.delays import Delays
-from embereye.camera.device import CameraDevice
-from embereye.camera.evidence import Evidence
-from embereye.camera.mailbox import Tally
-from embereye.camera.model import ModelHost
-from embereye.camera.ring import Budget
-from embereye.camera.schedule import Admission, Demand
-from embereye.camera.signs import signs
+from embereye.camera.clips.pipeline import ClipPipeline
+from embereye.camera.clips.ring import Budget
+from embereye.camera.decode.pool import DecoderPool, decoder_count
+from embereye.camera.device.camera import CameraDevice, ShardLinks
+from embereye.camera.device.signs import signs_of
+from embereye.camera.metrics import camera_metrics, frame_metrics, latency_metrics
+from embereye.camera.model.host import ModelHost
+from embereye.camera.scheduling.admission import Admission, Demand
+from embereye.camera.scheduling.mailbox import Tally
 from embereye.camera.sources.declared import SourceError
-from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.intake import Intake
+from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.open import open_source
-from embereye.camera.sources.push import WINDOW, PushService, Verdict
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.push.service import WINDOW, PushService, PushVerdict
 from embereye.camera.sources.source import Source, keep_playing
+from embereye.camera.totals import Totals
+from embereye.detect.vision.observation import Observation
+from embereye.levels import Level
 from embereye.process.beat import beat
 from embereye.process.grpc_server import Service
 from embereye.process.memory import settle
 from embereye.shard.episodes import Episodes
-from embereye.shard.ledger import Ledger
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
-from embereye.v1.types_pb2 import Device, Level
-from embereye.vision.observation import Observation
+from embereye.v1.types_pb2 import Device
 
-logger = logging.getLogger(__name__)
-
-TICK = 0.25  # seconds between looks at coverage
-SAMPLE_TICKS = 3  # ticks between load samples
-CLEAR = Level.LEVEL_CLEAR  # looked up once: that costs more than all the rest of a comparison
+TICK = 0.25  # seconds between two checks of coverage
+SAMPLE_TICKS = 3  # ticks between two samples of load
+CLEAR = Level.CLEAR  # looked up once: a lookup costs more than all the rest of a comparison
 DIALS = 8  # sources that are being connected at the same time
 DRAIN_SECONDS = 1.0  # for frames in work
 
@@ -51,27 +48,24 @@ DRAIN_SECONDS = 1.0  # for frames in work
 class CameraShard:
     """A `ShardCore`; see `embereye.shard.service`."""
 
-    def __init__(self, *, threads: int | None = None) -> None:
+    def __init__(self, *, decoders: int | None = None) -> None:
         self._cameras: dict[str, CameraDevice] = {}
         self._sources: dict[str, asyncio.Task[Any]] = {}
         self._assignment = Assignment()
         self._episodes = Episodes("")
-        self._decoders = Decoders(threads or thread_count(os.cpu_count()))
-        self._push = PushService(self._take)
+        self._pool = DecoderPool(decoders or decoder_count(os.cpu_count()))
+        self._push = PushService(self.admit_pushed_frame)
         self._meter = Meter()
-        self._budget = Budget()
-        self._evidence: Evidence | None = None  # where there is a folder for it
+        self._clips: ClipPipeline | None = None  # None: there is no folder for them
         self._context: ShardContext | None = None
-        self._dials = Dials(DIALS)
-        self._intake = Intake()
+        self._dials = DialLimiter(DIALS)
+        self._poller = SocketPoller()
         self._admission = Admission()
-        self._delays = Delays()
-        self._ages = Delays()
         self._host = ModelHost()
-        self._retired = Ledger()  # of cameras that were ours: counters never fall
-        self._retired_cpu = 0.0
-        self._retired_failures = 0
-        self._retired_unread = 0.0
+        self._links = ShardLinks(
+            submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host
+        )
+        self._retired = Totals()  # of cameras that were ours
         self._draining = False
         self._covered: dict[str, bool] = {}
 
@@ -80,141 +74,128 @@ class CameraShard:
         return [Service(add_FramesServicer_to_server, self._push, "embereye.v1.Frames", WINDOW)]
 
     async def start(self, context: ShardContext) -> None:
-        """Start the decode pool and the tick."""
+        """Start the decoder pool and the tick; RuntimeError where no decoder comes up."""
         settle()
-        cv2.setNumThreads(1)  # our processes are the parallelism; OpenCV's own threads would fight with them
+        cv2.setNumThreads(1)  # the decoder processes are the parallelism: OpenCV's own threads would compete with them
         self._context = context
-        await self._decoders.start()
+        await self._pool.start()
         if context.options.data:
-            self._evidence = await Evidence.start(context)
+            self._clips = await ClipPipeline.start(context)
         context.tasks.start(self._tick(), name="camera-tick")
         context.tasks.start(self._host.run(), name="camera-model")
+
+    # Which cameras it owns
 
     def apply(self, assignment: Assignment) -> None:
         """Own exactly these cameras; only the sources of cameras that are new or changed are (re)started."""
         settings = assignment.camera
         self._host.configure(settings.model if settings.HasField("model") else None)
-        peers = {peer.shard: peer.grpc for peer in assignment.peers}
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
         self._assignment = assignment
         wanted = {device.id: device for device in assignment.devices}
-        gone = self._cameras.keys() - wanted.keys()
-        for camera in gone:
-            self._release(camera)
+        self._release_cameras(self._cameras.keys() - wanted.keys())
+        for name, device in wanted.items():
+            camera = self._cameras.get(name)
+            if camera is None:
+                self._cameras[name] = CameraDevice(device, settings, self._links)
+                self._open_source(device)
+                continue
+            reopened = (camera.device.source, camera.device.credentials) != (device.source, device.credentials)
+            camera.configure(device, settings)
+            if reopened:
+                self._close_source(name)
+                self._open_source(device)
+
+    def _release_cameras(self, gone: set[str]) -> None:
+        """Let go of cameras, which other shards may own now, and send their senders there."""
+        for name in gone:
+            self._close_source(name)
+            camera = self._cameras.pop(name)
+            self._pool.withdraw(camera)
+            camera.close()
+            if self._clips:
+                self._clips.end_clips(name)
+            final = self._retired.retire(camera)
+            if self._context is not None:
+                self._context.closed(name, final)
         self._episodes.forget(set(gone))
-        self._push.drain(
-            {camera: peers.get(assignment.elsewhere.get(camera, ""), "") for camera in gone},
-            "another shard owns it now",
+        peers = {peer.shard: peer.grpc for peer in self._assignment.peers}
+        elsewhere = self._assignment.elsewhere
+        self._push.send_drain(
+            {name: peers.get(elsewhere.get(name, ""), "") for name in gone}, "another shard owns it now"
         )
         self._push.forget(gone)
-        for camera, device in wanted.items():
-            known = self._cameras.get(camera)
-            if known is None:
-                self._cameras[camera] = CameraDevice(
-                    device,
-                    settings,
-                    budget=self._budget,
-                    submit=self._decoders.submit,
-                    report=self._observe,
-                    host=self._host,
-                    delays=self._delays,
-                    ages=self._ages,
-                )
-                self._open(device)
-                continue
-            reopened = (known.device.source, known.device.credentials) != (device.source, device.credentials)
-            known.configure(device, settings)
-            if reopened:
-                self._close(camera)
-                self._open(device)
 
-    def _open(self, device: Device) -> None:
+    def _open_source(self, device: Device) -> None:
         camera = self._cameras[device.id]
-        camera.pushed, camera.unopened, camera.state = False, "", "connecting"
+        status = camera.status
+        status.pushed, status.unopened, status.source_state = False, "", "connecting"
         try:
             source = open_source(
-                device.source, self._dials, self._intake, secret=device.credentials, frame_rate=device.fps_target
+                device.source, self._dials, self._poller, secret=device.credentials, frame_rate=device.fps_target
             )
         except SourceError as error:
-            camera.unopened = str(error)
-            camera.state = f"failed: {error}"
+            status.unopened = str(error)
+            status.source_state = f"failed: {error}"
             return
         if source is None:
-            camera.pushed, camera.state = True, "waiting for a sender"
+            status.pushed, status.source_state = True, "waiting for a sender"
         elif not self._draining:
-            self._play(camera, source)
+            self._play_source(camera, source)
 
-    def _play(self, camera: CameraDevice, source: Source) -> None:
+    def _play_source(self, camera: CameraDevice, source: Source) -> None:
         assert self._context, "started before it is assigned cameras"
         name = camera.device.id
 
-        def tell(state: str) -> None:
-            camera.state = state
+        def set_state(state: str) -> None:
+            camera.status.source_state = state
 
         self._sources[name] = self._context.tasks.start(
-            keep_playing(name, source, camera.offer, tell), name=f"source-{name}"
+            keep_playing(name, source, camera.offer_frame, set_state), name=f"source-{name}"
         )
 
-    def _close(self, camera: str) -> None:
-        if task := self._sources.pop(camera, None):
+    def _close_source(self, name: str) -> None:
+        if task := self._sources.pop(name, None):
             task.cancel()
 
-    def _release(self, name: str) -> None:
-        self._close(name)
-        camera = self._cameras.pop(name)
-        self._decoders.withdraw(camera)
-        camera.ring.close()
-        if self._evidence:
-            self._evidence.forget(name)
-        if camera.model:
-            self._host.workers.withdraw(camera.model)
-        camera.mailbox.discard("handed over")
-        ledger = camera.mailbox.ledger
-        self._retired.offered += ledger.offered
-        self._retired.analysed += ledger.analysed
-        self._retired.shed += ledger.shed
-        # A frame in work is finished, but nobody counts it any more.
-        self._retired.shed["handed over"] += max(0, ledger.waiting)
-        self._retired.rejected += ledger.rejected
-        if self._context is not None:
-            closed = ledger.message()
-            closed.shed["handed over"] += closed.waiting
-            closed.waiting = 0
-            self._context.closed(name, closed)
-        self._retired_cpu += camera.cpu_seconds
-        self._retired_failures += camera.failures
-        self._retired_unread += camera.rest.unread
+    # What comes in, and what goes out
 
-    def _take(self, name: str, image: bytes, time_ns: int, tally: Tally) -> Verdict:
+    def admit_pushed_frame(self, name: str, image: bytes, time_ns: int, tally: Tally) -> PushVerdict:
+        """Decide about a frame of camera `name` that a sender pushed, captured at `time_ns` (Unix epoch)."""
         camera = self._cameras.get(name)
         if self._draining:
-            return Verdict(taken=False, reason="this shard is draining", elsewhere=True)
+            return PushVerdict(accepted=False, reason="this shard is draining", elsewhere=True)
         if camera is None:
             owner = self._assignment.elsewhere.get(name)
             if owner is None:
-                return Verdict(taken=False, reason=f'camera "{name}" is not declared in {self._assignment.fleet}')
+                reason = f'camera "{name}" is not declared in {self._assignment.fleet}'
+                return PushVerdict(accepted=False, reason=reason)
             target = next((peer.grpc for peer in self._assignment.peers if peer.shard == owner), "")
-            return Verdict(taken=False, reason=f"shard {owner} owns it", elsewhere=True, target=target)
-        if not camera.pushed:
-            return Verdict(taken=False, reason=f'camera "{name}" is declared with a source of its own, not with push')
-        return camera.push(image, time_ns, tally)
+            return PushVerdict(accepted=False, reason=f"shard {owner} owns it", elsewhere=True, target=target)
+        if not camera.status.pushed:
+            reason = f'camera "{name}" is declared with a source of its own, not with push'
+            return PushVerdict(accepted=False, reason=reason)
+        return PushVerdict(accepted=True, reason=camera.push_frame(image, time_ns, tally))
 
-    def _observe(self, camera: CameraDevice, seen: Observation) -> None:
+    def _report_signs(self, camera: CameraDevice, seen: Observation) -> None:
+        """Make evidence of what was seen in a frame; the clips of its camera get the frame."""
         device = camera.device
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
         now = time.time_ns()
-        # Most frames of most cameras say nothing, as the ones before them did.
-        telling = seen.level > CLEAR or self._episodes.active(device.id)
-        for sign, finding in zip(signs(camera, seen), seen.findings, strict=True) if telling else ():
+        # Most frames of most cameras show nothing, as the ones before them did.
+        worth_telling = seen.level > CLEAR or self._episodes.active(device.id)
+        for sign, finding in zip(signs_of(camera, seen), seen.findings, strict=True) if worth_telling else ():
             report = self._episodes.observe(sign, now)
             if report and self._context:
                 self._context.report(report)
-                if self._evidence:
-                    self._evidence.sign(camera, report, finding.box, self._assignment, now)
-        if self._evidence:
-            self._evidence.frame(camera, now)
+                if self._clips:
+                    self._clips.record_report(camera, report, finding.box, self._assignment, now)
+        if self._clips:
+            self._clips.record_frame(camera, now)
+
+    # What it does now and then
 
     async def _tick(self) -> None:
         ticks = 0
@@ -225,49 +206,41 @@ class CameraShard:
                 self._context.coverage_changed()
             self._covered = covered
             if ticks % SAMPLE_TICKS == 0:
-                if self._evidence:
-                    self._evidence.tick(now)
-                self._admit(now)
-                totals = self._totals()
-                self._meter.sample(
-                    time.monotonic(),
-                    # More shards would look at what is left with its senders, too.
-                    offered=totals.offered + int(self._unread),
-                    analysed=totals.analysed,
-                    cpu=time.process_time() + self._decoders.cpu_seconds,
-                )
+                if self._clips:
+                    self._clips.end_overdue(now)
+                self._decide_admission(now)
+                self._sample_load()
             ticks += 1
             await beat(TICK)
 
-    def _admit(self, now: int) -> None:
-        demands = [Demand(name, camera.least_rate, camera.cost_seconds) for name, camera in self._cameras.items()]
-        self._admission.decide(demands, self._decoders.threads, now)
+    def _decide_admission(self, now: int) -> None:
+        demands = [
+            Demand(name, camera.arrivals.least_rate, camera.analyser.cost.frame_seconds)
+            for name, camera in self._cameras.items()
+        ]
+        self._admission.decide(demands, self._pool.count, now)
         for name, camera in self._cameras.items():
-            camera.refused = self._admission.refused.get(name, "")
+            camera.arrivals.refused = self._admission.refused.get(name, "")
 
-    def _totals(self) -> Ledger:
-        totals = Ledger(
-            offered=self._retired.offered,
-            analysed=self._retired.analysed,
-            shed=Counter(self._retired.shed),
-            rejected=Counter(self._retired.rejected),
+    def _sample_load(self) -> None:
+        totals = self._totals()
+        self._meter.sample(
+            time.monotonic(),
+            # With more shards, frames that are left with their senders now would be analysed, too.
+            offered=totals.ledger.offered + int(totals.unread),
+            analysed=totals.ledger.analysed,
+            cpu=time.process_time() + self._pool.cpu_seconds,
         )
-        for camera in self._cameras.values():
-            ledger = camera.mailbox.ledger
-            totals.offered += ledger.offered
-            totals.analysed += ledger.analysed
-            totals.shed.update(ledger.shed)
-            totals.rejected.update(ledger.rejected)
-        return totals
 
-    @property
-    def _unread(self) -> float:
-        return self._retired_unread + sum(camera.rest.unread for camera in self._cameras.values())
+    def _totals(self) -> Totals:
+        return self._retired.plus(self._cameras.values())
+
+    # What the process asks
 
     def devices(self, now_ns: int) -> list[DeviceStatus]:
         """The status of every owned camera."""
-        statuses = [camera.status(now_ns) for camera in self._cameras.values()]
-        if self._evidence and (failing := self._evidence.failing):
+        statuses = [camera.message(now_ns) for camera in self._cameras.values()]
+        if self._clips and (failing := self._clips.failing):
             for status in statuses:
                 status.state = f"{status.state}; no clips: {failing}"
         return statuses
@@ -277,109 +250,48 @@ class CameraShard:
         return len(self._cameras), sum(not camera.reason(now_ns) for camera in self._cameras.values())
 
     def degraded(self) -> str:
-        """Nothing: each camera says it of itself."""
+        """Nothing: each camera has a reason of its own."""
         return ""
 
     def load(self) -> Load:
         """What was measured over the last seconds."""
         now = time.time_ns()
-        waiting = [frame for camera in self._cameras.values() if (frame := camera.mailbox.waiting)]
+        mailboxes = [camera.arrivals.mailbox for camera in self._cameras.values()]
+        waiting = [frame for mailbox in mailboxes if (frame := mailbox.waiting)]
         return self._meter.load(
-            queue_depth=sum(camera.mailbox.ledger.waiting for camera in self._cameras.values()),
+            queue_depth=sum(mailbox.ledger.waiting for mailbox in mailboxes),
             oldest_age_ns=max((now - frame.received_ns for frame in waiting), default=0),
         )
 
     def metrics(self) -> Iterator[Metric]:
-        """Totals over all cameras: one camera's numbers are in its status, not in a label."""
-        totals = self._totals()
-        cameras = list(self._cameras.values())
-        yield CounterMetricFamily("embereye_camera_frames_offered", "Frames received.", value=totals.offered)
-        yield CounterMetricFamily("embereye_camera_frames_analysed", "Frames analysed.", value=totals.analysed)
-        yield CounterMetricFamily(
-            "embereye_camera_frames_unread",
-            "Frames left with their senders under overload, as far as can be told. They are not offered.",
-            value=self._unread,
-        )
-        shed = CounterMetricFamily("embereye_camera_frames_shed", "Frames given up, by reason.", labels=["reason"])
-        for reason, count in sorted(totals.shed.items()):
-            shed.add_metric([reason], count)
-        yield shed
-        rejected = CounterMetricFamily("embereye_camera_frames_rejected", "Unusable frames.", labels=["reason"])
-        for reason, count in sorted(totals.rejected.items()):
-            rejected.add_metric([reason], count)
-        yield rejected
-        yield CounterMetricFamily(
-            "embereye_camera_analysis_cpu_seconds",
-            "CPU time of decoding and detection.",
-            value=self._retired_cpu + sum(camera.cpu_seconds for camera in cameras),
-        )
-        yield CounterMetricFamily(
-            "embereye_camera_analysis_failures",
-            "Frames on which a detector failed.",
-            value=self._retired_failures + sum(camera.failures for camera in cameras),
-        )
-        yield HistogramMetricFamily(
-            "embereye_camera_frame_delay_seconds",
-            "From a frame's arrival to the end of its analysis.",
-            buckets=self._delays.buckets(),
-            sum_value=self._delays.sum,
-        )
-        yield HistogramMetricFamily(
-            "embereye_camera_frame_age_seconds",
-            "From a frame's capture, as its sender tells it, to the end of its analysis.",
-            buckets=self._ages.buckets(),
-            sum_value=self._ages.sum,
-        )
-        sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
-        states = Counter(camera.state.partition(":")[0].partition(";")[0] for camera in cameras)
-        for state, count in sorted(states.items()):
-            sources.add_metric([state], count)
-        yield sources
+        """Its own metric families, read at scrape time."""
+        yield from frame_metrics(self._totals())
+        yield from latency_metrics(self._links.delays, self._links.ages)
+        yield from camera_metrics(self._cameras.values(), time.time_ns())
         yield GaugeMetricFamily("embereye_camera_push_streams", "Open push streams.", value=self._push.streams)
-        yield GaugeMetricFamily(
-            "embereye_camera_suspects",
-            "Cameras that suspect fire.",
-            value=sum(camera.level > Level.LEVEL_CLEAR for camera in cameras),
-        )
-        if self._evidence:
-            yield from self._evidence.metrics()
-        models = [camera.model for camera in cameras if camera.model]
-        if models:
-            yield CounterMetricFamily(
-                "embereye_camera_model_runs", "Pictures that the model looked at.", value=sum(of.runs for of in models)
-            )
-            yield CounterMetricFamily(
-                "embereye_camera_model_cpu_seconds",
-                "CPU time of the model.",
-                value=sum(of.cpu_seconds for of in models),
-            )
-        now = time.time_ns()
-        yield GaugeMetricFamily(
-            "embereye_camera_degraded",
-            "Cameras in which less is detected than was asked for.",
-            value=sum(bool(camera.degraded(now)) for camera in cameras),
-        )
         yield CounterMetricFamily(
-            "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._decoders.died
+            "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._pool.died
         )
+        if self._clips:
+            yield from self._clips.metrics()
 
     async def drain(self) -> None:
-        """Send senders away, close sources, finish the frames in work."""
+        """Send senders away, close sources, finish the frames in work and deliver clips, within DRAIN_SECONDS."""
         self._draining = True
-        self._push.drain(None, "this shard is draining")
-        for camera in list(self._sources):
-            self._close(camera)
+        self._push.send_drain(None, "this shard is draining")
+        for name in list(self._sources):
+            self._close_source(name)
         deadline = time.monotonic() + DRAIN_SECONDS
-        while self._decoders.busy and time.monotonic() < deadline:
+        while self._pool.busy and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-        if self._evidence:
-            await self._evidence.drain(max(0.0, deadline - time.monotonic()))
+        if self._clips:
+            await self._clips.drain(max(0.0, deadline - time.monotonic()))
 
     async def stop(self) -> None:
         """Close everything."""
-        for camera in list(self._cameras):
-            self._close(camera)
-        self._decoders.stop()
-        if self._evidence:
-            self._evidence.close()
-        self._host.workers.stop()
+        for name in list(self._cameras):
+            self._close_source(name)
+        self._pool.stop()
+        if self._clips:
+            self._clips.close()
+        self._host.threads.stop()

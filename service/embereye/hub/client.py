@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from embereye.hub.clip_commands import ClipCommands
+from embereye.levels import ZoneState
 from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel
@@ -29,10 +30,8 @@ from embereye.v1.alarms_pb2 import (
     Zone,
     ZonesRequest,
     ZonesResponse,
-    ZoneState,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye.zone.state import STATE_WORDS
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
 TIMEOUT = 5.0  # seconds for one answer
 LISTED = 3  # dark devices of one zone
 STYLES = {
-    ZoneState.ZONE_STATE_NORMAL: "green",
-    ZoneState.ZONE_STATE_PRE_ALARM: "bold yellow",
-    ZoneState.ZONE_STATE_ALARM: "bold white on red",
-    ZoneState.ZONE_STATE_ACKNOWLEDGED: "bold dark_orange",
-    ZoneState.ZONE_STATE_RESTORED: "bold blue",
+    ZoneState.NORMAL: "green",
+    ZoneState.PRE_ALARM: "bold yellow",
+    ZoneState.ALARM: "bold white on red",
+    ZoneState.ACKNOWLEDGED: "bold dark_orange",
+    ZoneState.RESTORED: "bold blue",
 }
 EVENT_WORDS = {
     AlarmEvent.TYPE_FAULT: ("fault", "bold yellow"),
@@ -215,7 +214,7 @@ class _Client:
         if self._json:
             self._line(event)
             return
-        word, style = EVENT_WORDS.get(event.type) or (STATE_WORDS.get(event.state, "?"), STYLES.get(event.state, ""))
+        word, style = EVENT_WORDS.get(event.type) or _state_word(event.state)
         line = Text.assemble(
             (f"{_time(event.time_ns)}  ", "dim"),
             (f"{word.upper():<13}", style),
@@ -223,6 +222,11 @@ class _Client:
             _plain(event.why),
         )
         self._console.print(line, soft_wrap=True)
+
+
+def _state_word(number: int) -> tuple[str, str]:
+    state = ZoneState(number)
+    return state.word, STYLES.get(state, "")
 
 
 def _plain(text: str) -> str:
@@ -237,7 +241,8 @@ def _time(time_ns: int) -> str:
 def _zone_table(answer: ZonesResponse) -> Table:
     table = Table("Zone", "State", "Watched", "Why", box=None, header_style="dim", pad_edge=False)
     for zone in answer.zones:
-        state = Text(STATE_WORDS.get(zone.state, "?").upper(), style=STYLES.get(zone.state, ""))
+        word, style = _state_word(zone.state)
+        state = Text(word.upper(), style=style)
         watched = Text(
             f"{zone.covered} of {zone.declared}", style="bold yellow" if zone.covered < zone.declared else ""
         )

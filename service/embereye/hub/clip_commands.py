@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from embereye.hub.clips import SUFFIXES
+from embereye.levels import Kind
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.clips_pb2 import Clip, FetchClipRequest, ListClipsRequest
 from embereye.v1.clips_pb2_grpc import ClipsStub
-from embereye.zone.sentences import kind_word
 
 TIMEOUT = 5.0  # seconds for one answer
 FETCH_SECONDS = 120.0
@@ -98,7 +98,7 @@ def _table(clips: list[Clip], of_alarm: bool) -> Table:
     for clip in clips:
         still = clip.media == Clip.MEDIA_STILL
         table.add_row(
-            clip.sha256[:SHOWN_DIGITS], "still" if still else "clip", clip.device, clip.zone, kind_word(clip.kind),
+            clip.sha256[:SHOWN_DIGITS], "still" if still else "clip", clip.device, clip.zone, Kind(clip.kind).word,
             _time(clip.from_ns, "%Y-%m-%d %H:%M:%S"), "" if still else f"{(clip.until_ns - clip.from_ns) / 1e9:.1f}",
             f"{clip.bytes / 1e6:.2f} MB", clip.note,
         )  # fmt: skip

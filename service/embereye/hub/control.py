@@ -107,7 +107,9 @@ class ControlService(ControlServicer):
 
     def _step(self, lease: Lease, command: Command) -> State:
         lease.command(command.outputs, self._outputs.steady())
-        return State(sequence=command.sequence, time_ns=time.time_ns(), outputs=lease.values, worst=self._hub.worst())
+        return State(
+            sequence=command.sequence, time_ns=time.time_ns(), outputs=lease.values, worst=self._hub.worst().wire
+        )
 
 
 def _check_handshake(handshake: Handshake) -> str:

@@ -16,11 +16,12 @@ from embereye.hub.coverage import NOBODY, CoverageBook, Fleet, Watched, namespac
 from embereye.hub.feed import Feed
 from embereye.hub.ledgers import LedgerBook
 from embereye.hub.store import Picture, Store, StoreThreads, Transaction
+from embereye.levels import ZoneState
 from embereye.process.lifecycle import UserError
-from embereye.v1.alarms_pb2 import AlarmEvent, Zone, ZoneState
+from embereye.v1.alarms_pb2 import AlarmEvent, Zone
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem
 from embereye.v1.roster_pb2 import FleetRoster
-from embereye.zone.state import SEVERITY, ZoneMachine
+from embereye.zone.state import ZoneMachine, key_of
 
 logger = logging.getLogger(__name__)
 
@@ -268,13 +269,13 @@ class Hub:
             message = machine.message(now_ns)
             message.declared, message.covered = counts.get(key, (0, 0))
             messages.append(message)
-        messages.sort(key=lambda zone: (-SEVERITY.index(zone.state), not zone.faults, zone.namespace, zone.name))
+        messages.sort(key=lambda zone: (-ZoneState(zone.state).severity, not zone.faults, zone.namespace, zone.name))
         return messages
 
-    def worst(self) -> ZoneState.ValueType:
+    def worst(self) -> ZoneState:
         """The most urgent state of any zone."""
         states = [machine.state for machine in self._zones.values()]
-        return max(states, key=SEVERITY.index, default=ZoneState.ZONE_STATE_NORMAL)
+        return max(states, key=lambda state: state.severity, default=ZoneState.NORMAL)
 
     async def history(self, after: int, limit: int, zone: str = "") -> list[AlarmEvent]:
         """Up to `limit` durable events past cursor `after`."""
@@ -346,13 +347,13 @@ class Hub:
             self.counters.duplicate += 1
             return
         machine = self._touch(draft, (namespace_of(item.fleet), self._zone_of(item)))
-        announced = machine.told.get((item.fleet, item.device, item.kind), 0)
+        announced = machine.told.get(key_of(item), 0)
         self._add_events(draft, machine.evidence(item, draft.now_ns))
         draft.known.add(item.id)
         draft.transaction.evidence.append((item.id, draft.now_ns))
         if machine.alarm and item.episode:
             draft.transaction.episodes[machine.alarm, item.episode] = draft.now_ns
-        if item.snapshot and machine.alarm and machine.told.get((item.fleet, item.device, item.kind), 0) > announced:
+        if item.snapshot and machine.alarm and machine.told.get(key_of(item), 0) > announced:
             picture = Picture(machine.alarm, item.device, item.kind, item.until_ns, item.snapshot)
             draft.transaction.pictures.append(picture)
 

@@ -7,11 +7,11 @@ darken anything.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ThermalPicture
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
 
-SECOND = 1_000_000_000
 MARGIN = 2 * SECOND  # past a device's deadline: two coverage reports
 RESTART_GRACE = 3 * SECOND  # past the deadline after the hub started: shards redial with back-off
 STALL = 1 * SECOND  # between two looks, after which it was the hub that did not listen

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from embereye.hub.clips import ClipStore
 from embereye.hub.core import Hub
 from embereye.hub.evidence import EvidenceService
-from embereye.zone.state import STATE_WORDS
+from embereye.levels import ZoneState
 
 
 class HubCollector(Collector):
@@ -72,10 +72,11 @@ class HubCollector(Collector):
 
     def _gauges(self) -> Iterator[Metric]:
         hub, zones = self._hub, self._hub.zones()
-        states = Counter(zone.state for zone in zones)
+        states = Counter(ZoneState(zone.state) for zone in zones)
         by_state = GaugeMetricFamily("embereye_hub_zones", "Zones.", labels=["state"])
-        for state, word in STATE_WORDS.items():
-            by_state.add_metric([word.replace("-", "_")], states[state])
+        for state in ZoneState:
+            if state is not ZoneState.UNSPECIFIED:
+                by_state.add_metric([state.name.lower()], states[state])
         yield by_state
         for name, text, value in (
             ("devices", "Devices that ought to be watched.", sum(zone.declared for zone in zones)),

@@ -22,14 +22,20 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Put `data` at `path`: readers see the old content or the new one, never a part."""
+def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Put `data` at `path`: readers see the old content or the new one, never a part.
+
+    A power cut may lose it where it is not `durable`, which saves two waits for the disk. OSError where it cannot be
+    written; then the old content stays.
+    """
     draft = path.with_name(path.name + ".tmp")
     try:
         draft.write_bytes(data)
-        sync_file(draft)
+        if durable:
+            sync_file(draft)
         draft.replace(path)
     except OSError:
         draft.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)

@@ -10,9 +10,9 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
+from embereye.detect.sensing.thresholds import GAS_DEFAULTS, OUTDOOR_PPM, r0_kohm
 from embereye.process.lifecycle import UserError
 from embereye.sensor.explain import known_devices
-from embereye.sensor.thresholds import GAS_DEFAULTS, OUTDOOR_PPM, r0_kohm
 from embereye.v1.shard_pb2 import GasThresholds
 
 SECONDS = 60.0

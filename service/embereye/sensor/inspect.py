@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.sensing.thresholds import percent, ppm
+from embereye.detect.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
 from embereye.process.lifecycle import UserError
-from embereye.sensor.thresholds import percent, ppm
-from embereye.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
-from embereye.wire.device import (
-    DeviceParser,
+from embereye.wire.device.messages import (
     Eeprom,
     FrameWords,
     Garbage,
@@ -27,6 +26,7 @@ from embereye.wire.device import (
     SensorReading,
     SerialNumber,
 )
+from embereye.wire.device.reader import LineReader
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _write(path: Path, report: "Report") -> None:
 
 def packets(data: bytes) -> Iterator[Packet]:
     """The messages in `data` with the offsets of their lines; a last line without its end is garbage."""
-    parser = DeviceParser()
+    parser = LineReader()
     start = 0
     while (end := data.find(b"!", start)) >= 0:
         offset = _content(data, start, end)

@@ -3,14 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from embereye.sensor.device import SensorDevice
-
-if TYPE_CHECKING:
-    from embereye.sensor.shard import SensorShard
+from embereye.sensor.archive import Archive
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.device.status import measurements
 
 # name of a measurement → metric, help, factor to the base unit
 GAUGES = {
@@ -22,25 +21,38 @@ GAUGES = {
 }
 
 
-def shard_metrics(shard: "SensorShard", connections: int, streams: int) -> Iterator[Metric]:
+class ShardCounts(NamedTuple):
+    """What a shard counts besides its devices' ledgers."""
+
+    connections: int  # open text connections
+    streams: int  # open gRPC streams
+    waiting_bytes: int  # for a tick
+    ticks: int
+    relayed: int  # messages passed on to the shard that owns their device
+    relay_dropped: int
+    garbage: Counter[str]  # lines that were no message, by reason
+    archive: Archive | None
+
+
+def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
     """Counters of the whole shard."""
-    yield GaugeMetricFamily("embereye_sensor_connections", "Open text connections.", value=connections)
-    yield GaugeMetricFamily("embereye_sensor_streams", "Open gRPC streams.", value=streams)
-    yield GaugeMetricFamily("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", value=shard.intake.waiting)
-    yield CounterMetricFamily("embereye_sensor_ticks", "Ticks.", value=shard.intake.ticks)
+    yield GaugeMetricFamily("embereye_sensor_connections", "Open text connections.", value=counts.connections)
+    yield GaugeMetricFamily("embereye_sensor_streams", "Open gRPC streams.", value=counts.streams)
+    yield GaugeMetricFamily("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", value=counts.waiting_bytes)
+    yield CounterMetricFamily("embereye_sensor_ticks", "Ticks.", value=counts.ticks)
     yield CounterMetricFamily(
-        "embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", value=shard.relayed
+        "embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", value=counts.relayed
     )
     yield CounterMetricFamily(
-        "embereye_sensor_relay_dropped", "Messages that could not be passed on.", value=shard.relay_dropped
+        "embereye_sensor_relay_dropped", "Messages that could not be passed on.", value=counts.relay_dropped
     )
-    if (archive := shard.intake.archive) is not None:
+    if (archive := counts.archive) is not None:
         kept = Counter(written=archive.written, dropped=archive.dropped)
         yield _labelled("embereye_sensor_archive_items", "Readings and frames for the archive.", kept, "outcome")
         yield GaugeMetricFamily(
             "embereye_sensor_archive_failing", "1 while the archive cannot be written.", value=bool(archive.failing)
         )
-    yield _labelled("embereye_sensor_garbage", "Lines that were no message.", shard.garbage)
+    yield _labelled("embereye_sensor_garbage", "Lines that were no message.", counts.garbage)
 
 
 def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
@@ -50,7 +62,7 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
     packets: Counter[str] = Counter()
     takeovers = 0
     for device in devices:
-        ledger = device.ledger
+        ledger = device.arrivals.ledger
         packets["offered"] += ledger.offered
         packets["analysed"] += ledger.analysed
         packets["duplicate"] += ledger.duplicate
@@ -72,9 +84,9 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
     now = time.time_ns()
     for device in devices:
         labels = [device.spec.id, device.spec.zone]
-        if device.watch.heard_ns:
-            age.add_metric(labels, (now - device.watch.heard_ns) / 1e9)
-        for name, value, _ in device.latest():
+        if heard_ns := device.arrivals.watch.heard_ns:
+            age.add_metric(labels, (now - heard_ns) / 1e9)
+        for name, value, _ in measurements(device):
             if name in gauges:
                 gauges[name].add_metric(labels, value * GAUGES[name][2])
     yield age

@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from embereye.units import split_address
+
 logger = logging.getLogger(__name__)
 RELAY_LIMIT = 1 << 20  # bytes that may wait for another shard before a device's lines are dropped
 
@@ -20,10 +22,10 @@ class Relay(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._dial(address), name=f"relay-{address}")
 
     async def _dial(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
         try:
+            host, port = split_address(address)
             async with asyncio.timeout(3.0):
-                await asyncio.get_running_loop().create_connection(lambda: self, host.strip("[]"), int(port))
+                await asyncio.get_running_loop().create_connection(lambda: self, host, port)
         except (OSError, ValueError, TimeoutError) as error:
             logger.warning("relay to %s: %s", address, error or "timed out")
             self.closed = True

@@ -9,33 +9,34 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
+from embereye.detect.sensing.bands import BandTable
 from embereye.process.beat import beat
 from embereye.process.grpc_server import Service
 from embereye.process.lifecycle import UserError
 from embereye.process.memory import settle
 from embereye.process.pages import all_interfaces
 from embereye.sensor.archive import Archive, Telemetry
-from embereye.sensor.bands import BandTable
-from embereye.sensor.batches import take
-from embereye.sensor.device import SensorDevice
-from embereye.sensor.ingest import Ingest
-from embereye.sensor.intake import Intake
-from embereye.sensor.metrics import device_metrics, shard_metrics
-from embereye.sensor.text import Sessions
-from embereye.sensor.words import Words
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.device.status import device_status
+from embereye.sensor.grpc.batches import analyse_batches
+from embereye.sensor.grpc.commands import CommandService
+from embereye.sensor.grpc.ingest import Ingest
+from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
+from embereye.sensor.sessions import Sessions
+from embereye.sensor.tick import TickBatcher
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
+from embereye.units import MINUTE
 from embereye.v1.evidence_pb2 import DeviceStatus
-from embereye.v1.ingest_pb2 import Watermark
 from embereye.v1.shard_pb2 import Assignment, Commands, Load, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
 
 logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
-UNDECLARED_SECONDS = 60  # that they stay after their last word
-TICK_SECONDS = 0.25  # between looks at silence and coverage
-LOOK_TICKS = 20  # ticks between two looks at whether a sensor works
+UNDECLARED_NS = MINUTE  # nanoseconds that they stay after their last message
+TICK_SECONDS = 0.25  # between two checks of who is silent and who is covered
+INSPECTION_TICKS = 20  # ticks between two inspections of one device's sensors
 HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams are closed
 
 
@@ -53,7 +54,7 @@ class SensorShard:
         self.fleet = ""
         self.epoch = 0  # of the assignment in force
         self.bands = BandTable()
-        self.intake = Intake(self.bands, self._observe)
+        self.batcher = TickBatcher(self.bands, self._observe)
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
         self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
@@ -70,8 +71,8 @@ class SensorShard:
         self._covered: dict[str, bool] = {}
 
     def services(self) -> Iterable[Service]:
-        """Its own services: Ingest, and words to text devices."""
-        return (self._ingest.service(), Words(self).service())
+        """Its own services: Ingest, and commands to text devices."""
+        return (self._ingest.service(), CommandService(self).service())
 
     @property
     def ports(self) -> list[int]:
@@ -106,15 +107,15 @@ class SensorShard:
             self._unkept = str(error)
             logger.error("raw readings are not kept: %s", error)  # noqa: TRY400 - watching goes on without
             return
-        self.intake.archive = archive
+        self.batcher.archive = archive
         context.tasks.start(archive.run(), name="sensor-archive")
 
     def apply(self, assignment: Assignment) -> None:
         """Own the assignment's devices; those that stay keep their state."""
         self.fleet, self.epoch = assignment.fleet, assignment.epoch
         self._settings.CopyFrom(assignment.sensor)
-        self.intake.flush()  # what waits was sent under the assignment before
-        self.intake.configure(self._settings)
+        self.batcher.flush()  # what waits was sent under the assignment before
+        self.batcher.configure(self._settings)
         self._sessions.forget()
         if assignment.sensor.HasField("commands"):
             self.commands = assignment.sensor.commands
@@ -126,11 +127,12 @@ class SensorShard:
         left = {}
         for name in gone:
             device = self._devices[name]
-            if device.epoch:
-                left[name] = Watermark(device=name, epoch=device.epoch, sequence=device.sequence)
+            arrivals = device.arrivals
+            if (mark := device.watermark()).epoch:
+                left[name] = mark
             if self._context is not None:
-                self._context.closed(name, device.ledger.message())
-            self._departed += device.singles
+                self._context.closed(name, arrivals.ledger.message())
+            self._departed += arrivals.quiet_lines
             device.release()
         self._devices = {
             name: self._configured(self._devices.get(name) or self._undeclared.pop(name, None), spec)
@@ -177,9 +179,9 @@ class SensorShard:
             state = self._undeclared[device] = SensorDevice(Device(id=device), self._settings, self.bands)
         return state
 
-    def take_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
+    def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
         """Analyse batches of `wire.batches.Request`; what was analysed before is a duplicate."""
-        take(device, batches, self.intake, now_ns)
+        analyse_batches(device, batches, self.batcher, now_ns)
 
     def _observe(self, signs: list[Sign], now_ns: int) -> None:
         if self._context is None:
@@ -191,7 +193,9 @@ class SensorShard:
     def devices(self, now_ns: int) -> list[DeviceStatus]:
         """The status of every owned device, then of the undeclared ones that talk here."""
         deadline = self._settings.deadline_ns
-        return [device.status(now_ns, deadline) for device in (*self._devices.values(), *self._undeclared.values())]
+        return [
+            device_status(device, now_ns, deadline) for device in (*self._devices.values(), *self._undeclared.values())
+        ]
 
     def covered(self, now_ns: int) -> tuple[int, int]:
         """How many devices it tells of, and how many of them are covered."""
@@ -201,32 +205,44 @@ class SensorShard:
 
     def load(self) -> Load:
         """Measured over the last seconds."""
-        return self._meter.load(queue_depth=self.intake.depth, oldest_age_ns=self.intake.oldest_age_ns())
+        return self._meter.load(queue_depth=self.batcher.depth, oldest_age_ns=self.batcher.oldest_age_ns())
 
     def degraded(self) -> str:
         """Why raw readings are not kept although they should be."""
-        why = self._unkept or (self.intake.archive.failing if self.intake.archive else "")
+        why = self._unkept or (self.batcher.archive.failing if self.batcher.archive else "")
         return f"telemetry.archive: raw readings are not kept: {why}" if why else ""
 
     def _sample(self) -> None:
-        singles = self._departed + sum(device.singles for device in self._devices.values())
+        quiet_lines = self._departed + sum(device.arrivals.quiet_lines for device in self._devices.values())
         self._meter.sample(
             time.monotonic(),
-            offered=self.intake.offered + singles,
-            analysed=self.intake.analysed + singles,
+            offered=self.batcher.offered + quiet_lines,
+            analysed=self.batcher.analysed + quiet_lines,
             cpu=time.process_time(),
         )
 
     def metrics(self) -> Iterator[Metric]:
         """Counters over all devices and gauges of each, read from plain slots at scrape time."""
-        yield from shard_metrics(self, len(self._sessions), len(self._ingest))
+        yield from shard_metrics(self._counts())
         yield from device_metrics(self._devices.values())
+
+    def _counts(self) -> ShardCounts:
+        return ShardCounts(
+            connections=len(self._sessions),
+            streams=len(self._ingest),
+            waiting_bytes=self.batcher.waiting,
+            ticks=self.batcher.ticks,
+            relayed=self.relayed,
+            relay_dropped=self.relay_dropped,
+            garbage=self.garbage,
+            archive=self.batcher.archive,
+        )
 
     async def drain(self) -> None:
         """Take no new device, tell gRPC senders to go elsewhere, and give them a moment to do so."""
         for server in self._servers:
             server.close()
-        self.intake.flush()
+        self.batcher.flush()
         self._sessions.close()
         await self._ingest.drain(HANDOVER_SECONDS)
 
@@ -251,10 +267,13 @@ class SensorShard:
             if ticks % 4 == 0:
                 self._sample()
             # A share of them at a time: none of the others waits for long.
-            for device in list(self._devices.values())[ticks % LOOK_TICKS :: LOOK_TICKS]:
-                device.look(now)
-            if ticks % LOOK_TICKS == 0:
-                stale = now - UNDECLARED_SECONDS * 1_000_000_000
-                for name in [name for name, device in self._undeclared.items() if device.watch.heard_ns < stale]:
-                    self._undeclared.pop(name).release()
-                    self._sessions.forget()
+            for device in list(self._devices.values())[ticks % INSPECTION_TICKS :: INSPECTION_TICKS]:
+                device.inspect_sensors(now)
+            if ticks % INSPECTION_TICKS == 0:
+                self._forget_undeclared(now - UNDECLARED_NS)
+
+    def _forget_undeclared(self, since_ns: int) -> None:
+        """Forget the undeclared devices that have not been heard since."""
+        for name in [name for name, one in self._undeclared.items() if one.arrivals.watch.heard_ns < since_ns]:
+            self._undeclared.pop(name).release()
+            self._sessions.forget()

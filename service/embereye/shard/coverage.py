@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-SECOND = 1_000_000_000  # nanoseconds
+from embereye.units import SECOND
 
 
 @dataclass(slots=True)

@@ -4,8 +4,9 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from embereye.levels import Kind, Level, Sense
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Kind, Level, Sense, Term
+from embereye.v1.types_pb2 import Term
 
 REPEAT_NS = 1_000_000_000  # a sign that goes on is told again this often
 HOLD_NS = 3_000_000_000  # a flickering sign is one episode as long as its gaps are shorter
@@ -13,13 +14,13 @@ HOLD_NS = 3_000_000_000  # a flickering sign is one episode as long as its gaps 
 
 @dataclass(frozen=True)
 class Sign:
-    """What a detector says of one kind at one device at one moment; Level.LEVEL_CLEAR says "nothing"."""
+    """What a detector says of one kind at one device at one moment; Level.CLEAR says "nothing"."""
 
     device: str
     zone: str
-    kind: Kind.ValueType
-    sense: Sense.ValueType
-    level: Level.ValueType
+    kind: Kind
+    sense: Sense
+    level: Level
     score: float  # 0..1
     why: Sequence[Term] = ()
     relative: bool = False
@@ -33,7 +34,7 @@ class _Episode:
     since_ns: int
     until_ns: int
     told_ns: int
-    level: Level.ValueType
+    level: Level
     zone: str
     reports: int
 
@@ -43,19 +44,19 @@ class Episodes:
 
     def __init__(self, fleet: str) -> None:
         self.fleet = fleet
-        self._open: dict[tuple[str, Kind.ValueType], _Episode] = {}
+        self._open: dict[tuple[str, Kind], _Episode] = {}
 
     def observe(self, sign: Sign, now_ns: int) -> EvidenceItem | None:
         """The report to send for `sign` at `now_ns`, or None where it tells the hub nothing new."""
         key = (sign.device, sign.kind)
         episode = self._open.get(key)
-        if sign.level <= Level.LEVEL_CLEAR:
+        if sign.level <= Level.CLEAR:
             if episode is None or now_ns - episode.until_ns < HOLD_NS:
                 return None
             del self._open[key]
-            return self._report(sign, episode, Level.LEVEL_CLEAR)
+            return self._report(sign, episode, Level.CLEAR)
         if episode is None:
-            episode = _Episode(uuid.uuid4().hex, now_ns, now_ns, 0, Level.LEVEL_UNSPECIFIED, sign.zone, 0)
+            episode = _Episode(uuid.uuid4().hex, now_ns, now_ns, 0, Level.UNSPECIFIED, sign.zone, 0)
             self._open[key] = episode
         episode.until_ns = now_ns
         if sign.level <= episode.level and now_ns - episode.told_ns < REPEAT_NS:
@@ -74,7 +75,7 @@ class Episodes:
         for key in [key for key in self._open if key[0] in devices]:
             del self._open[key]
 
-    def _report(self, sign: Sign, episode: _Episode, level: Level.ValueType) -> EvidenceItem:
+    def _report(self, sign: Sign, episode: _Episode, level: Level) -> EvidenceItem:
         episode.reports += 1
         return EvidenceItem(
             id=f"{episode.id}-{episode.reports}",
@@ -82,9 +83,9 @@ class Episodes:
             fleet=self.fleet,
             device=sign.device,
             zone=sign.zone or episode.zone,
-            kind=sign.kind,
-            sense=sign.sense,
-            level=level,
+            kind=sign.kind.wire,
+            sense=sign.sense.wire,
+            level=level.wire,
             score=sign.score,
             since_ns=episode.since_ns,
             until_ns=episode.until_ns,

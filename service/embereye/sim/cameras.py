@@ -14,6 +14,7 @@ import grpc
 from aiohttp import web
 
 from embereye.process import lifecycle
+from embereye.process.addresses import address_option
 from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel
 from embereye.process.http_server import bound_port, serve_http
@@ -307,14 +308,6 @@ def parse_specs(arguments: argparse.Namespace) -> list[CameraSpec]:
     return list(specs.values())
 
 
-def parse_address(text: str, option: str) -> tuple[str, int]:
-    """Host and port in HOST:PORT; UserError where it is not one."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
-        raise UserError(f'{option} "{text}" is not HOST:PORT')
-    return host.strip("[]"), int(port)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Run the simulated cameras; returns the exit code."""
     lifecycle.configure_logging()
@@ -332,12 +325,12 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     for fire in fires:
         if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
             raise UserError(f'--fire: there is no camera "{fire.device}" and none in zone "{fire.zone}"')
-    host, port = parse_address(arguments.listen, "--listen")
+    host, port = address_option("--listen", arguments.listen, any_port=True)
     if arguments.duration > 0:
         asyncio.get_running_loop().call_later(arguments.duration, stop.set)
     options = {"fps": arguments.fps, "size": (int(width), int(height)), "seed": arguments.seed, "fires": fires}
     if arguments.push:
-        parse_address(arguments.push, "--push")
+        address_option("--push", arguments.push, any_port=True)
         cameras = await prepare(specs, **options)
         logger.info("pushing %d cameras to %s", len(specs), arguments.push)
         await push_cameras(cameras, arguments.push, stop)
@@ -359,14 +352,14 @@ async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: async
     await asyncio.to_thread(check_carried, cameras)
     count = len(cameras.specs)
     if arguments.rtp:
-        host, port = parse_address(arguments.rtp, "--rtp")
+        host, port = address_option("--rtp", arguments.rtp, any_port=True)
         last = port + PORT_STEP * (count - 1)
         if not 0 < port <= last + 1 <= 65_535:
             raise UserError(f'--rtp "{arguments.rtp}": {count} cameras need the ports {port} to {last + 1}')
         logger.info("sending %d cameras to %s, ports %d to %d", count, host, port, last)
         await send_rtp(cameras, host, port, stop)
         return 0
-    host, port = parse_address(arguments.rtsp, "--rtsp")
+    host, port = address_option("--rtsp", arguments.rtsp, any_port=True)
 
     def ready(bound: int) -> None:
         logger.info("%d cameras on rtsp://%s:%d/ID", count, host, bound)

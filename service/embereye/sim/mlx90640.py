@@ -5,7 +5,7 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.thermal.mlx90640 import (
+from embereye.detect.thermal.mlx90640 import (
     COLUMNS,
     CP_0,
     CP_1,

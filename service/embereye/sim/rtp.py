@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from embereye.process.lifecycle import Tasks, UserError, first_of
 from embereye.sim.cameras import Cameras
-from embereye.wire.jpeg import JpegError
-from embereye.wire.packetize import Packetizer, read_scan
-from embereye.wire.rtp import VIDEO_HZ
-from embereye.wire.rtp_jpeg import PAYLOAD_TYPE
-from embereye.wire.rtsp import Message, RtspError, RtspParser, interleaved
+from embereye.wire.jpeg.header import JpegError
+from embereye.wire.rtp.depacketize import PAYLOAD_TYPE
+from embereye.wire.rtp.packet import VIDEO_HZ
+from embereye.wire.rtp.packetize import Packetizer, read_scan
+from embereye.wire.rtsp.messages import Message, RtspError, RtspParser, interleaved
 
 logger = logging.getLogger(__name__)
 REPORT_SECONDS = 5.0  # between two sender reports

@@ -15,24 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.client import Client, SpoolFullError
+from embereye.detect.thermal.mlx90640 import COLUMNS, ROWS, Calibration
 from embereye.process import lifecycle
+from embereye.process.addresses import address_option
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks, UserError, first_of
 from embereye.sim.fire import Fire, intensity, parse_fire
 from embereye.sim.mlx90640 import invent_eeprom, measure
-from embereye.thermal.mlx90640 import COLUMNS, ROWS, Calibration
-from embereye.wire.device import (
-    CALIBRATION,
-    REQUEST,
-    START,
-    CommandParser,
-    Eeprom,
-    FrameWords,
-    Message,
-    SensorReading,
-    SerialNumber,
-    encode,
-)
+from embereye.units import split_address
+from embereye.wire.device.commands import CALIBRATION, REQUEST, START, CommandParser
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords, Message, SensorReading, SerialNumber
 
 logger = logging.getLogger(__name__)
 
@@ -285,7 +278,7 @@ class _Device:
         await self._talk(stream)
 
     async def _connect(self) -> _Connection:
-        host, port = split_target(self.world.target(self.spec.id))
+        host, port = split_address(self.world.target(self.spec.id))
         async with asyncio.timeout(CONNECT_SECONDS):
             _, connection = await asyncio.get_running_loop().create_connection(lambda: _Connection(self), host, port)
         return connection
@@ -371,15 +364,6 @@ async def run_sensors(
     return world.stats
 
 
-def split_target(target: str) -> tuple[str, int]:
-    """Host and port of "host:port" or "[::1]:port"; UserError where it is neither."""
-    host, _, port = target.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UserError(f"--target {target} is not HOST:PORT, such as 127.0.0.1:9001")
-    return host, int(port)
-
-
 def parse_devices(text: str) -> list[SensorSpec]:
     """Devices from "id=zone,id=zone"; a zone may be left out."""
     specs: list[SensorSpec] = []
@@ -421,7 +405,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Simulate until stopped, then print what was sent as one line."""
     lifecycle.configure_logging()
-    split_target(arguments.target)
+    address_option("--target", arguments.target)
     if arguments.count < 1:
         raise UserError(f"--count {arguments.count} is not at least 1")
     for name in ("rate", "frame_rate", "duration"):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.thermal.mlx90640 import COLUMNS, KELVIN, ROWS
 from embereye.sim.mlx90640 import HOTTEST
-from embereye.thermal.mlx90640 import COLUMNS, KELVIN, ROWS
 
 Floats = NDArray[np.float64]
 NOISE_K = 0.33  # of a pixel from frame to frame; a recorded device's median

@@ -7,10 +7,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from embereye.units import MILLISECOND
+
 EBML, SEGMENT, SEEK_HEAD, VOID = 0x1A45DFA3, 0x18538067, 0x114D9B74, 0xEC
 INFO, TRACKS, CLUSTER, CUES = 0x1549A966, 0x1654AE6B, 0x1F43B675, 0x1C53BB6B
 TIMESTAMP, SIMPLE_BLOCK, DATE = 0xE7, 0xA3, 0x4461
-MILLISECOND = 1_000_000  # nanoseconds: the unit of times in the file
 EPOCH_2001 = 978_307_200_000_000_000  # Matroska's dates count from there, in nanoseconds of the Unix epoch
 UNKNOWN_SIZE = b"\x01" + 7 * b"\xff"
 BLOCK_HEAD = b"\x81\x00\x00\x80"  # track 1, at the time of its cluster, a key frame

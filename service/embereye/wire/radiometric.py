@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from embereye.wire.jpeg import MAX_PIXELS, MAX_SIDE, JpegError, JpegHeader
+from embereye.wire.jpeg.header import MAX_PIXELS, MAX_SIDE, JpegError, JpegHeader
 
 Words = npt.NDArray[np.uint16]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from embereye.levels import Kind, Level, Sense
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Kind, Level, Sense
 from embereye.zone.sentences import sign
 
 WINDOW_NS = 30_000_000_000  # a sign counts this long after it was last told; it covers a shard's restart
@@ -15,7 +15,7 @@ WINDOW_NS = 30_000_000_000  # a sign counts this long after it was last told; it
 class Verdict:
     """`level` is CLEAR, PRE_ALARM or ALARM; `grounds` are the signs that decided it, one or two that agree."""
 
-    level: Level.ValueType
+    level: Level
     grounds: tuple[EvidenceItem, ...] = ()
 
     @property
@@ -27,25 +27,25 @@ class Verdict:
         return words[0] if words else ""
 
 
-CLEAR = Verdict(Level.LEVEL_CLEAR)
+CLEAR = Verdict(Level.CLEAR)
 
 
-def alone(item: EvidenceItem) -> Level.ValueType:
+def alone(item: EvidenceItem) -> Level:
     """What `item` is worth without any other: CLEAR, PRE_ALARM or ALARM.
 
     A flame sensor of the infrared or ultraviolet type also sees sunlight and welding, an uncalibrated device knows no
     temperature, and a kind that this version does not know cannot be judged: they ask for a second sign. A camera's
     flame has already persisted when it is reported at ALARM.
     """
-    if item.level <= Level.LEVEL_CLEAR:
-        return Level.LEVEL_CLEAR
-    if item.level < Level.LEVEL_ALARM or item.relative:
-        return Level.LEVEL_PRE_ALARM
-    if item.kind in {Kind.KIND_HEAT, Kind.KIND_SMOKE, Kind.KIND_GAS}:
-        return Level.LEVEL_ALARM
-    if item.kind == Kind.KIND_FLAME and item.sense == Sense.SENSE_CAMERA:
-        return Level.LEVEL_ALARM
-    return Level.LEVEL_PRE_ALARM
+    if item.level <= Level.CLEAR:
+        return Level.CLEAR
+    if item.level < Level.ALARM or item.relative:
+        return Level.PRE_ALARM
+    if Kind(item.kind) in {Kind.HEAT, Kind.SMOKE, Kind.GAS}:
+        return Level.ALARM
+    if Kind(item.kind) is Kind.FLAME and Sense(item.sense) is Sense.CAMERA:
+        return Level.ALARM
+    return Level.PRE_ALARM
 
 
 def _same_time(one: EvidenceItem, other: EvidenceItem) -> bool:
@@ -55,9 +55,9 @@ def _same_time(one: EvidenceItem, other: EvidenceItem) -> bool:
 
 def _agreeing(items: Sequence[EvidenceItem]) -> tuple[EvidenceItem, EvidenceItem] | None:
     """The first two of `items` that are of different kinds, or of one kind by a camera and a sensor."""
-    groups: dict[tuple[int, bool], list[EvidenceItem]] = {}
+    groups: dict[tuple[Kind, bool], list[EvidenceItem]] = {}
     for item in items:
-        groups.setdefault((item.kind, item.sense == Sense.SENSE_CAMERA), []).append(item)
+        groups.setdefault((Kind(item.kind), Sense(item.sense) is Sense.CAMERA), []).append(item)
     for left, right in combinations(groups.values(), 2):
         for one in left:
             for other in right:
@@ -68,15 +68,15 @@ def _agreeing(items: Sequence[EvidenceItem]) -> tuple[EvidenceItem, EvidenceItem
 
 def judge(items: Iterable[EvidenceItem]) -> Verdict:
     """The verdict on the signs that are active in a zone, at most one per device and kind."""
-    signs = [item for item in items if item.level >= Level.LEVEL_PRE_ALARM]
+    signs = [item for item in items if item.level >= Level.PRE_ALARM]
     if not signs:
         return CLEAR
     signs.sort(key=lambda item: (-alone(item), -item.level, -item.score, item.device))
     pair = _agreeing(signs)
-    if alone(signs[0]) >= Level.LEVEL_ALARM:
+    if alone(signs[0]) >= Level.ALARM:
         # The stronger reason is told: agreement where the strongest sign takes part in it.
         agree = pair is not None and signs[0] in pair
-        return Verdict(Level.LEVEL_ALARM, pair if agree and pair else (signs[0],))
+        return Verdict(Level.ALARM, pair if agree and pair else (signs[0],))
     if pair is not None:
-        return Verdict(Level.LEVEL_ALARM, pair)
-    return Verdict(Level.LEVEL_PRE_ALARM, (signs[0],))
+        return Verdict(Level.ALARM, pair)
+    return Verdict(Level.PRE_ALARM, (signs[0],))

@@ -2,16 +2,11 @@
 
 from collections.abc import Sequence
 
+from embereye.levels import Kind
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Kind, Term
+from embereye.v1.types_pb2 import Term
 
-_KINDS = {Kind.KIND_HEAT: "heat", Kind.KIND_SMOKE: "smoke", Kind.KIND_GAS: "gas", Kind.KIND_FLAME: "flame"}
 _MINUTE = 60
-
-
-def kind_word(kind: Kind.ValueType) -> str:
-    """What people call `kind`."""
-    return _KINDS.get(kind, "sign")
 
 
 def quantity(value: float, unit: str) -> str:
@@ -38,7 +33,7 @@ def sign(item: EvidenceItem) -> str:
         relation = "≥" if term.value >= term.threshold else "against"
         measured = f"{quantity(term.value, term.unit)} {relation} {quantity(term.threshold, term.unit)}"
     relative = " (a rise, not calibrated)" if item.relative else ""
-    return f"{kind_word(item.kind)} {measured}{relative} at {item.device}"
+    return f"{Kind(item.kind).word} {measured}{relative} at {item.device}"
 
 
 def duration(nanoseconds: int) -> str:

@@ -10,33 +10,22 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from embereye.v1.alarms_pb2 import AlarmEvent, Fault, Zone, ZoneState
+from embereye.levels import Kind, Level, ZoneState
+from embereye.v1.alarms_pb2 import AlarmEvent, Fault, Zone
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Kind, Level
 from embereye.zone.fusion import WINDOW_NS, Verdict, judge
 from embereye.zone.sentences import duration, sign
 
 TEST_NS = 1_800_000_000_000  # a test that nobody ends ends by itself: half an hour
 FORMAT = 1  # of what `dump` writes
 
-STATE_WORDS = {
-    ZoneState.ZONE_STATE_NORMAL: "normal",
-    ZoneState.ZONE_STATE_PRE_ALARM: "pre-alarm",
-    ZoneState.ZONE_STATE_ALARM: "alarm",
-    ZoneState.ZONE_STATE_ACKNOWLEDGED: "acknowledged",
-    ZoneState.ZONE_STATE_RESTORED: "restored",
-}
-# From least to most urgent. An acknowledged alarm goes on; a restored one only waits for its reset.
-SEVERITY = (
-    ZoneState.ZONE_STATE_UNSPECIFIED,
-    ZoneState.ZONE_STATE_NORMAL,
-    ZoneState.ZONE_STATE_RESTORED,
-    ZoneState.ZONE_STATE_PRE_ALARM,
-    ZoneState.ZONE_STATE_ACKNOWLEDGED,
-    ZoneState.ZONE_STATE_ALARM,
-)
 
-Key = tuple[str, str, Kind.ValueType]  # fleet, device, kind
+Key = tuple[str, str, Kind]  # fleet, device, kind
+
+
+def key_of(item: EvidenceItem) -> Key:
+    """Which sign `item` reports."""
+    return item.fleet, item.device, Kind(item.kind)
 
 
 class NotAllowedError(Exception):
@@ -50,7 +39,7 @@ class Contribution:
     item: EvidenceItem  # without snapshot
     heard_ns: int  # when the hub heard it, on the hub's clock: a device's wrong clock must not end or prolong a sign
     ended: bool = False  # its end was reported
-    peak: Level.ValueType = Level.LEVEL_UNSPECIFIED
+    peak: Level = Level.UNSPECIFIED
 
     def active(self, now_ns: int) -> bool:
         """Whether the sign still counts."""
@@ -63,7 +52,7 @@ class ZoneMachine:
 
     namespace: str
     name: str
-    state: ZoneState.ValueType = ZoneState.ZONE_STATE_NORMAL
+    state: ZoneState = ZoneState.NORMAL
     alarm: str = ""  # id, from pre-alarm to reset
     since_ns: int = 0  # of state
     cause: str = ""  # why the open alarm was raised
@@ -84,7 +73,7 @@ class ZoneMachine:
     @property
     def idle(self) -> bool:
         """Whether nothing would be lost with this zone."""
-        quiet = self.state == ZoneState.ZONE_STATE_NORMAL and not self.testing
+        quiet = self.state == ZoneState.NORMAL and not self.testing
         return quiet and not self.contributions and not self.faults
 
     @property
@@ -98,9 +87,9 @@ class ZoneMachine:
         """Take a report that was never taken before; a resend must be kept away by its id."""
         if item.until_ns <= self.reset_ns:
             return []
-        key = (item.fleet, item.device, item.kind)
+        key = key_of(item)
         old = self.contributions.get(key)
-        if item.level <= Level.LEVEL_CLEAR:
+        if item.level <= Level.CLEAR:
             if old is None or old.ended or item.until_ns < old.item.until_ns:
                 return []
             old.ended = True
@@ -111,7 +100,8 @@ class ZoneMachine:
             kept = EvidenceItem()
             kept.CopyFrom(item)
             kept.ClearField("snapshot")
-            peak = max(item.level, old.peak) if old is not None and same else item.level
+            level = Level(item.level)
+            peak = max(level, old.peak) if old is not None and same else level
             self.contributions[key] = Contribution(kept, now_ns, peak=peak)
         self.revision += 1
         return self._settle(now_ns, item)
@@ -159,21 +149,21 @@ class ZoneMachine:
 
     def acknowledge(self, who: str, note: str, now_ns: int) -> list[AlarmEvent]:
         """A person knows of the alarm."""
-        if self.state == ZoneState.ZONE_STATE_ACKNOWLEDGED:
+        if self.state == ZoneState.ACKNOWLEDGED:
             raise NotAllowedError(f"zone {self.title}: {self.acknowledged_by} has acknowledged the alarm already")
-        if self.state != ZoneState.ZONE_STATE_ALARM:
+        if self.state != ZoneState.ALARM:
             raise NotAllowedError(f"zone {self.title} is in state {self._word}: there is no alarm to acknowledge")
         self.acknowledged_by = who
         why = _with_note(f"acknowledged by {who}", note)
-        return [self._enter(ZoneState.ZONE_STATE_ACKNOWLEDGED, now_ns, why, who), *self._settle(now_ns, None)]
+        return [self._enter(ZoneState.ACKNOWLEDGED, now_ns, why, who), *self._settle(now_ns, None)]
 
     def reset(self, who: str, note: str, now_ns: int) -> list[AlarmEvent]:
         """A person ends the alarm. Signs that still go on raise a new one."""
-        if self.state == ZoneState.ZONE_STATE_ALARM:
+        if self.state == ZoneState.ALARM:
             raise NotAllowedError(f"zone {self.title} is in alarm: acknowledge it before it is reset")
-        if self.state not in {ZoneState.ZONE_STATE_ACKNOWLEDGED, ZoneState.ZONE_STATE_RESTORED}:
+        if self.state not in {ZoneState.ACKNOWLEDGED, ZoneState.RESTORED}:
             raise NotAllowedError(f"zone {self.title} is in state {self._word}: there is no alarm to reset")
-        event = self._enter(ZoneState.ZONE_STATE_NORMAL, now_ns, _with_note(f"reset by {who}", note), who)
+        event = self._enter(ZoneState.NORMAL, now_ns, _with_note(f"reset by {who}", note), who)
         self._close()
         self.contributions.clear()
         self.reset_ns = now_ns
@@ -205,7 +195,7 @@ class ZoneMachine:
         zone = Zone(
             namespace=self.namespace,
             name=self.name,
-            state=self.state,
+            state=self.state.wire,
             alarm=self.alarm,
             since_ns=self.since_ns,
             faults=sorted(self.faults.values(), key=lambda fault: fault.device),
@@ -217,7 +207,7 @@ class ZoneMachine:
                 zone.contributions.append(contribution.item)
             elif self.alarm:
                 zone.contributions.add().CopyFrom(contribution.item)
-                zone.contributions[-1].level = Level.LEVEL_CLEAR
+                zone.contributions[-1].level = Level.CLEAR.wire
         return zone
 
     @property
@@ -229,21 +219,21 @@ class ZoneMachine:
 
     @property
     def _word(self) -> str:
-        return STATE_WORDS[self.state]
+        return self.state.word
 
     def _active(self, now_ns: int) -> list[EvidenceItem]:
         return [c.item for c in self.contributions.values() if c.active(now_ns)]
 
     def _settle(self, now_ns: int, trigger: EvidenceItem | None) -> list[AlarmEvent]:
         """Step to the state that the active signs ask for; `trigger` is the report that came just now."""
-        if self.state == ZoneState.ZONE_STATE_NORMAL and trigger is None:
+        if self.state == ZoneState.NORMAL and trigger is None:
             return []  # only a report opens an alarm
         verdict = judge(self._active(now_ns))
         step = self._step(verdict, now_ns, trigger)
         if step is None:
             return self._joined(now_ns, trigger)
         self._tell(now_ns)
-        if self.state == ZoneState.ZONE_STATE_NORMAL:
+        if self.state == ZoneState.NORMAL:
             self._close()
         return [step]
 
@@ -252,26 +242,26 @@ class ZoneMachine:
         level, state = verdict.level, self.state
         why = verdict.why + self._late(now_ns, verdict)
         match state:
-            case ZoneState.ZONE_STATE_NORMAL | ZoneState.ZONE_STATE_PRE_ALARM if level == Level.LEVEL_ALARM:
-                return self._raise(ZoneState.ZONE_STATE_ALARM, why, now_ns, trigger)
-            case ZoneState.ZONE_STATE_NORMAL if level == Level.LEVEL_PRE_ALARM:
+            case ZoneState.NORMAL | ZoneState.PRE_ALARM if level == Level.ALARM:
+                return self._raise(ZoneState.ALARM, why, now_ns, trigger)
+            case ZoneState.NORMAL if level == Level.PRE_ALARM:
                 why += "; a second sign would confirm it"
-                return self._raise(ZoneState.ZONE_STATE_PRE_ALARM, why, now_ns, trigger)
-            case ZoneState.ZONE_STATE_PRE_ALARM if level == Level.LEVEL_CLEAR:
-                return self._enter(ZoneState.ZONE_STATE_NORMAL, now_ns, "the signs have ended unconfirmed")
-            case ZoneState.ZONE_STATE_ACKNOWLEDGED if level == Level.LEVEL_CLEAR and not self._unknown():
-                return self._enter(ZoneState.ZONE_STATE_RESTORED, now_ns, "all signs have ended; ready to be reset")
-            case ZoneState.ZONE_STATE_RESTORED if level == Level.LEVEL_ALARM:
-                return self._raise(ZoneState.ZONE_STATE_ALARM, f"the fire is back: {why}", now_ns, trigger)
-            case ZoneState.ZONE_STATE_RESTORED if level == Level.LEVEL_PRE_ALARM:
-                return self._enter(ZoneState.ZONE_STATE_ACKNOWLEDGED, now_ns, f"a sign is back: {why}")
+                return self._raise(ZoneState.PRE_ALARM, why, now_ns, trigger)
+            case ZoneState.PRE_ALARM if level == Level.CLEAR:
+                return self._enter(ZoneState.NORMAL, now_ns, "the signs have ended unconfirmed")
+            case ZoneState.ACKNOWLEDGED if level == Level.CLEAR and not self._unknown():
+                return self._enter(ZoneState.RESTORED, now_ns, "all signs have ended; ready to be reset")
+            case ZoneState.RESTORED if level == Level.ALARM:
+                return self._raise(ZoneState.ALARM, f"the fire is back: {why}", now_ns, trigger)
+            case ZoneState.RESTORED if level == Level.PRE_ALARM:
+                return self._enter(ZoneState.ACKNOWLEDGED, now_ns, f"a sign is back: {why}")
         return None
 
     def _unknown(self) -> bool:
         """Whether a device went dark before it told the end of its sign: a burnt sensor is silent too."""
         return any(not c.ended and key[:2] in self.faults for key, c in self.contributions.items())
 
-    def _raise(self, state: ZoneState.ValueType, why: str, now_ns: int, trigger: EvidenceItem | None) -> AlarmEvent:
+    def _raise(self, state: ZoneState, why: str, now_ns: int, trigger: EvidenceItem | None) -> AlarmEvent:
         if not self.alarm and trigger is not None:
             # Derived, not drawn: a report that comes again after a crash opens the alarm that it opened before.
             seed = "\0".join((self.namespace, self.name, trigger.id))
@@ -280,16 +270,16 @@ class ZoneMachine:
         self.acknowledged_by = ""
         return self._enter(state, now_ns, why)
 
-    def _enter(self, state: ZoneState.ValueType, now_ns: int, why: str, who: str = "") -> AlarmEvent:
+    def _enter(self, state: ZoneState, now_ns: int, why: str, who: str = "") -> AlarmEvent:
         previous, self.state, self.since_ns = self.state, state, now_ns
         self.revision += 1
         return self._event(AlarmEvent.TYPE_STATE, now_ns, why, previous=previous, who=who)
 
     def _joined(self, now_ns: int, trigger: EvidenceItem | None) -> list[AlarmEvent]:
         """The event of a sign that joins the open alarm or grows within it; a sign that only goes on is no news."""
-        if trigger is None or not self.alarm or trigger.level <= Level.LEVEL_CLEAR:
+        if trigger is None or not self.alarm or trigger.level <= Level.CLEAR:
             return []
-        key = (trigger.fleet, trigger.device, trigger.kind)
+        key = key_of(trigger)
         before = self.told.get(key, 0)
         if trigger.level <= before:
             return []
@@ -319,7 +309,7 @@ class ZoneMachine:
         now_ns: int,
         why: str,
         *,
-        previous: ZoneState.ValueType | None = None,
+        previous: ZoneState | None = None,
         who: str = "",
         fault: Fault | None = None,
     ) -> AlarmEvent:
@@ -330,8 +320,8 @@ class ZoneMachine:
             zone=self.name,
             alarm=self.alarm,
             type=kind,
-            state=self.state,
-            previous=self.state if previous is None else previous,
+            state=self.state.wire,
+            previous=(self.state if previous is None else previous).wire,
             contributions=self._active(now_ns),
             fault=fault,
             who=who,
@@ -370,12 +360,12 @@ class ZoneMachine:
         if document.pop("format", None) != FORMAT:
             raise ValueError("not a zone of this version")
         contributions, told, faults = (document.pop(name) for name in ("contributions", "told", "faults"))
-        zone = cls(**document)
+        zone = cls(**{**document, "state": ZoneState(document["state"])})
         for entry in contributions:
             item = EvidenceItem.FromString(base64.b64decode(entry["item"]))
-            key = (item.fleet, item.device, item.kind)
-            zone.contributions[key] = Contribution(item, entry["heard_ns"], entry["ended"], entry["peak"])
-        zone.told = {(fleet, device, kind): level for fleet, device, kind, level in told}
+            contribution = Contribution(item, entry["heard_ns"], entry["ended"], Level(entry["peak"]))
+            zone.contributions[key_of(item)] = contribution
+        zone.told = {(fleet, device, Kind(kind)): level for fleet, device, kind, level in told}
         for fleet, text in faults:
             fault = Fault.FromString(base64.b64decode(text))
             zone.faults[fleet, fault.device] = fault

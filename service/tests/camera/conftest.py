@@ -1,5 +1,4 @@
 import asyncio
-import shutil
 import ssl
 import subprocess
 import time
@@ -9,14 +8,14 @@ import cv2
 import numpy as np
 import pytest
 import uvloop
+from harness.need import OPENSSL
 
 from embereye.camera.shard import CameraShard
 from embereye.process.lifecycle import Tasks
 from embereye.shard.service import ShardContext
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, CameraSettings
 from embereye.v1.types_pb2 import Device
-
-SECOND = 1_000_000_000
 
 
 def noisy_jpeg(seed=0, size=(96, 128), level=120):
@@ -56,7 +55,7 @@ def pytest_asyncio_loop_factories(config, item):
 @pytest.fixture
 async def running():
     """A started shard, with what it reported."""
-    shard = CameraShard(threads=2)
+    shard = CameraShard(decoders=2)
     reports, changes = [], []
     async with Tasks() as tasks:
         context = ShardContext(
@@ -82,8 +81,7 @@ class Presented(ssl.SSLContext):
 @pytest.fixture
 def certificate(tmp_path):
     """What a server presents; `path` is the certificate that its camera has signed itself."""
-    if not shutil.which("openssl"):
-        pytest.skip("openssl is not installed")
+    OPENSSL.require()
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
          "-subj", "/CN=camera", "-addext", "subjectAltName=IP:127.0.0.1",

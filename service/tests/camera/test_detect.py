@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from embereye.camera.detect import Settings, expand, settings_of, watch
-from embereye.camera.sources.player import frames
+from embereye.camera.sources.video.player import frames
+from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sim.scene import Room
-from embereye.v1.types_pb2 import Kind, Level
-from embereye.wire.jpeg import read_header
+from embereye.wire.jpeg.header import read_header
 from embereye_operator.cli import main
 
 RATE = 15.0
@@ -37,10 +37,10 @@ def folder(tmp_path_factory):
 def test_a_fire_in_a_recording_is_detected_and_alarmed_with_its_reasons(folder):
     replay = watch(str(folder / "fire.avi"), Settings(settings_of("")))
     (alarm,) = replay.alarms
-    assert alarm.kind == Kind.KIND_FLAME
+    assert alarm.kind == Kind.FLAME
     assert 1.0 < alarm.time < 1.0 + 5.0
-    flame = next(one for one in replay.detections if one.kind == Kind.KIND_FLAME)
-    assert flame.level == Level.LEVEL_ALARM
+    flame = next(one for one in replay.detections if one.kind == Kind.FLAME)
+    assert flame.level == Level.ALARM
     assert flame.start < alarm.time
     assert {term.name for term in flame.why} >= {"flame.flicker", "flame.held"}
     assert replay.frames == 105

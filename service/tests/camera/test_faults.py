@@ -12,12 +12,12 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera.decoding import Order
-from embereye.camera.mailbox import Tally
+from embereye.camera.decode.image import DecodeOrder
+from embereye.camera.scheduling.mailbox import Tally
+from embereye.process.addresses import free_port
 from embereye.wire.radiometric import wrap
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
-from .test_rtp_source import free_port
 
 CALM = [f"calm-{number}" for number in range(4)]
 STEPS = 12
@@ -81,7 +81,7 @@ REFUSED = {
 
 
 def push(shard, camera, image):
-    return shard._take(camera, image, 0, Tally())
+    return shard.admit_pushed_frame(camera, image, 0, Tally())
 
 
 async def step(shard, number, abuse):
@@ -106,7 +106,7 @@ async def watched(shard, abuse, source=""):
 @pytest.mark.parametrize("bomb", BOMBS)
 async def test_a_camera_that_sends_bombs_disturbs_no_other(running, bomb):
     await watched(running.shard, lambda: push(running.shard, "bad", BOMBS[bomb]))
-    bad = running.shard._cameras["bad"].mailbox.ledger
+    bad = running.shard._cameras["bad"].arrivals.mailbox.ledger
     await eventually(lambda: not bad.waiting)
     assert bad.offered == bad.analysed + bad.shed.total() + bad.rejected.total() == 2 * STEPS
     if bomb in REFUSED:
@@ -135,7 +135,7 @@ PACKETS = {
 
 @pytest.mark.parametrize("kind", PACKETS)
 async def test_a_camera_that_sends_packets_no_picture_can_be_made_of_disturbs_no_other(running, kind):
-    port, shard, sent = free_port(), running.shard, itertools.count()
+    port, shard, sent = free_port(socket.SOCK_DGRAM), running.shard, itertools.count()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
 
         def abuse():
@@ -146,8 +146,8 @@ async def test_a_camera_that_sends_packets_no_picture_can_be_made_of_disturbs_no
         await watched(shard, abuse, f"rtp://127.0.0.1:{port}")
         bad = shard._cameras["bad"]
         await eventually(lambda: bad.state.startswith(("no picture", "streaming")))
-    assert bad.mailbox.ledger.analysed == 0
-    assert bad.mailbox.ledger.offered == bad.mailbox.ledger.rejected["truncated"]
+    assert bad.arrivals.mailbox.ledger.analysed == 0
+    assert bad.arrivals.mailbox.ledger.offered == bad.arrivals.mailbox.ledger.rejected["truncated"]
     assert not status_of(shard, "bad").covered
     assert resident_kb() - before < 64 * 1024
 
@@ -160,7 +160,7 @@ async def test_a_camera_that_floods_disturbs_no_other(running):
             push(running.shard, "bad", frame)
 
     await watched(running.shard, flood)
-    bad = running.shard._cameras["bad"].mailbox.ledger
+    bad = running.shard._cameras["bad"].arrivals.mailbox.ledger
     assert bad.shed["superseded"] > 0.9 * bad.offered
 
 
@@ -169,7 +169,9 @@ async def test_frames_on_which_decoders_crash_disturb_no_other_camera(running, m
     bad = [f"bad-{number}" for number in range(3)]  # more than there are decoders
     shard.apply(assignment(1, *map(device, bad), *map(device, CALM)))
     for camera in bad:
-        monkeypatch.setattr(shard._cameras[camera], "order", lambda frame: Order(scale=0))  # ends the decoder
+        monkeypatch.setattr(
+            shard._cameras[camera], "decode_order", lambda frame: DecodeOrder(scale=0)
+        )  # ends the decoder
 
     def attack():
         for camera in bad:
@@ -181,7 +183,7 @@ async def test_frames_on_which_decoders_crash_disturb_no_other_camera(running, m
         assert status_of(shard, camera).covered
         assert status_of(shard, camera).ledger.analysed == STEPS
     for camera in bad:
-        ledger = shard._cameras[camera].mailbox.ledger
+        ledger = shard._cameras[camera].arrivals.mailbox.ledger
         await eventually(lambda ledger=ledger: not ledger.waiting)
         assert ledger.offered == ledger.shed.total() + ledger.rejected["undecodable"] == 2 * STEPS
 
@@ -190,7 +192,7 @@ async def test_a_camera_that_is_refused_is_dark_and_says_why_and_the_others_go_o
     shard = running.shard
     await watched(shard, lambda: push(shard, "bad", noisy_jpeg()))
     shard._cameras["bad"].refused = "refused: it needs more than there is"
-    analysed = shard._cameras["bad"].mailbox.ledger.analysed
+    analysed = shard._cameras["bad"].arrivals.mailbox.ledger.analysed
     for number in range(STEPS, STEPS + 3):
         await step(shard, number, lambda: push(shard, "bad", noisy_jpeg()))
     status = status_of(shard, "bad")

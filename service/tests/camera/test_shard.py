@@ -4,7 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from embereye.camera.mailbox import Tally
+from embereye.camera.scheduling.mailbox import Tally
+from embereye.detect.vision.observation import Finding, Observation
+from embereye.levels import Kind, Level, Sense
 from embereye.sim.cameras import CameraSpec, run_cameras
 from embereye.sim.fire import Fire
 from embereye.sim.scene import render
@@ -12,22 +14,21 @@ from embereye.sim.thermal_camera import HEIGHT as THERMAL_HEIGHT
 from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH
 from embereye.sim.thermal_camera import ThermalRoom
 from embereye.v1.shard_pb2 import Peer
-from embereye.v1.types_pb2 import Kind, Level, Mask, Sense
-from embereye.vision.observation import Finding, Observation
+from embereye.v1.types_pb2 import Mask
 from embereye.wire.radiometric import wrap
 
 from .conftest import SECOND, assignment, device, eventually, noisy_jpeg, status_of
 
 
 def push(shard, camera, image, time_ns=0):
-    return shard._take(camera, image, time_ns, Tally())
+    return shard.admit_pushed_frame(camera, image, time_ns, Tally())
 
 
 async def push_all(shard, camera, frames, rate=15.0):
     """Push `frames` as fast as they are analysed, with the capture times they would have at `rate`."""
     began = time.time_ns() - int(len(frames) / rate * SECOND)
     began = max(began, time.time_ns() - 50 * SECOND)
-    ledger = shard._cameras[camera].mailbox.ledger
+    ledger = shard._cameras[camera].arrivals.mailbox.ledger
     for number, frame in enumerate(frames):
         push(shard, camera, frame, began + int(number / rate * SECOND))
         await eventually(lambda: not ledger.waiting)
@@ -46,7 +47,7 @@ async def test_a_camera_is_uncovered_until_a_frame_of_it_is_analysed(running):
     assert status_of(shard, "c1").reason == "never heard; source: waiting for a sender"
     for number in range(3):
         push(shard, "c1", noisy_jpeg(number))
-        await eventually(lambda: not shard._cameras["c1"].mailbox.ledger.waiting)
+        await eventually(lambda: not shard._cameras["c1"].arrivals.mailbox.ledger.waiting)
     status = status_of(shard, "c1")
     assert status.covered
     assert status.ledger.analysed == 3
@@ -90,7 +91,7 @@ async def test_a_source_that_cannot_be_opened_is_told_and_never_covered(running)
 async def test_detectors_that_this_version_does_not_have_do_not_pretend_to_watch(running):
     running.shard.apply(assignment(1, device("c1", detectors=["sound"])))
     push(running.shard, "c1", noisy_jpeg())
-    await eventually(lambda: running.shard._cameras["c1"].mailbox.ledger.analysed)
+    await eventually(lambda: running.shard._cameras["c1"].arrivals.mailbox.ledger.analysed)
     assert "none of its detectors: sound" in status_of(running.shard, "c1").reason
 
 
@@ -104,11 +105,11 @@ async def test_a_picture_that_never_changes_is_a_frozen_camera(running):
     for _ in range(14):
         now += SECOND // 2
         push(shard, "c1", same)
-        await eventually(lambda: not camera.mailbox.ledger.waiting)
+        await eventually(lambda: not camera.arrivals.mailbox.ledger.waiting)
     assert status_of(shard, "c1", now).reason.startswith("picture frozen")
     now += SECOND
     push(shard, "c1", noisy_jpeg(99))
-    await eventually(lambda: not camera.mailbox.ledger.waiting)
+    await eventually(lambda: not camera.arrivals.mailbox.ledger.waiting)
     assert status_of(shard, "c1", now).covered
 
 
@@ -121,7 +122,7 @@ async def test_a_black_picture_is_not_covered_and_not_clear(running):
     for number in range(4):
         now += 7 * SECOND // 10
         push(shard, "c1", noisy_jpeg(number, level=-200 if number else 120))
-        await eventually(lambda: not camera.mailbox.ledger.waiting)
+        await eventually(lambda: not camera.arrivals.mailbox.ledger.waiting)
     assert status_of(shard, "c1", now).reason == "picture black"
 
 
@@ -130,13 +131,13 @@ async def test_frames_of_which_most_cannot_be_decoded_are_a_fault_although_some_
     shard.apply(assignment(1, device("c1")))
     for number in range(30):
         push(shard, "c1", noisy_jpeg(number) if number % 3 == 0 else b"\xff\xd8 no picture")
-        await eventually(lambda: not shard._cameras["c1"].mailbox.ledger.waiting)
+        await eventually(lambda: not shard._cameras["c1"].arrivals.mailbox.ledger.waiting)
     reason = status_of(shard, "c1").reason
     assert reason.startswith("broken frames: 67% of what arrived in 10 s")
     assert "; at last: not a JPEG" in reason
 
 
-@pytest.mark.parametrize("step", ["order", "look"])
+@pytest.mark.parametrize("step", ["decode_order", "inspect_pixels"])
 async def test_a_detector_that_explodes_makes_its_camera_unknown_and_leaves_the_others_alone(
     running, monkeypatch, step
 ):
@@ -147,12 +148,12 @@ async def test_a_detector_that_explodes_makes_its_camera_unknown_and_leaves_the_
         raise ZeroDivisionError("boom")
 
     camera = shard._cameras["bad"]
-    monkeypatch.setattr(camera._analyst, step, explode)
-    monkeypatch.setattr(camera, "_renew", lambda: None)
+    monkeypatch.setattr(camera.analyser._pictures, step, explode)
+    monkeypatch.setattr(camera.analyser, "_renew_detectors", lambda **_: None)
     for number in range(3):
         push(shard, "bad", noisy_jpeg(number))
         push(shard, "good", noisy_jpeg(number))
-        await eventually(lambda: not any(each.mailbox.ledger.waiting for each in shard._cameras.values()))
+        await eventually(lambda: not any(each.arrivals.mailbox.ledger.waiting for each in shard._cameras.values()))
     status = status_of(shard, "bad")
     assert not status.covered
     assert status.reason == "analysis failed: ZeroDivisionError: boom"
@@ -166,18 +167,18 @@ async def test_only_cameras_that_changed_get_a_new_source_or_a_new_detector(runn
     hall, yard = device("hall", "http://127.0.0.1:9/a.mjpg"), device("yard", "http://127.0.0.1:9/b.mjpg")
     shard.apply(assignment(1, hall, yard))
     sources, cameras = dict(shard._sources), dict(shard._cameras)
-    detector = cameras["hall"]._analyst
+    detector = cameras["hall"].analyser._pictures
     yard.source = "http://127.0.0.1:9/c.mjpg"
     hall.zone = "lobby"
     shard.apply(assignment(2, hall, yard, deadline_s=7))
     assert shard._sources["hall"] is sources["hall"]
     assert shard._sources["yard"] is not sources["yard"]
     assert shard._cameras == cameras
-    assert cameras["hall"]._analyst is detector
+    assert cameras["hall"].analyser._pictures is detector
     assert status_of(shard, "hall").zone == "lobby"
     hall.masks.append(Mask(x=[0, 1, 1], y=[0, 0, 1]))
     shard.apply(assignment(3, hall))
-    assert cameras["hall"]._analyst is not detector
+    assert cameras["hall"].analyser._pictures is not detector
     assert "yard" not in shard._sources
     await eventually(sources["yard"].done)
 
@@ -189,8 +190,8 @@ async def test_counters_do_not_fall_when_a_camera_is_handed_over(running):
         push(shard, camera, noisy_jpeg())
         push(shard, camera, b"junk")
     shard.apply(assignment(2, device("c2")))
-    await eventually(lambda: not shard._cameras["c2"].mailbox.ledger.waiting)
-    totals = shard._totals()
+    await eventually(lambda: not shard._cameras["c2"].arrivals.mailbox.ledger.waiting)
+    totals = shard._totals().ledger
     assert totals.offered == 4
     assert totals.waiting == 0
     names = {metric.name for metric in shard.metrics()}
@@ -208,8 +209,8 @@ async def test_load_counts_what_waits_and_how_long(running):
     assert load.queue_depth == 2
     assert load.oldest_age_ns >= 1_000_000
     for camera in shard._cameras.values():
-        shard._decoders.submit(camera)
-    await eventually(lambda: not shard._decoders.busy)
+        shard._pool.submit(camera)
+    await eventually(lambda: not shard._pool.busy)
 
 
 async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(running):
@@ -221,8 +222,8 @@ async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(
     levels = [report.level for report in running.reports]
     assert levels == sorted(levels)
     alarm = running.reports[-1]
-    assert alarm.level == Level.LEVEL_ALARM
-    assert (alarm.device, alarm.zone, alarm.kind, alarm.sense) == ("c1", "hall", Kind.KIND_FLAME, Sense.SENSE_CAMERA)
+    assert alarm.level == Level.ALARM
+    assert (alarm.device, alarm.zone, alarm.kind, alarm.sense) == ("c1", "hall", Kind.FLAME, Sense.CAMERA)
     assert alarm.fleet == "default/cameras/yard"
     assert alarm.snapshot.startswith(b"\xff\xd8")
     assert len(alarm.snapshot) <= 20_000
@@ -235,12 +236,12 @@ async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(
 async def test_each_kind_that_is_seen_is_evidence_of_its_own(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1", zone="hall")))
-    flame, smoke = (Finding(kind, Level.LEVEL_PRE_ALARM, 0.6) for kind in (Kind.KIND_FLAME, Kind.KIND_SMOKE))
-    heat = Finding(Kind.KIND_HEAT, Level.LEVEL_CLEAR)
-    shard._observe(shard._cameras["c1"], Observation(time.time_ns(), (flame, smoke, heat)))
+    flame, smoke = (Finding(kind, Level.PRE_ALARM, 0.6) for kind in (Kind.FLAME, Kind.SMOKE))
+    heat = Finding(Kind.HEAT, Level.CLEAR)
+    shard._report_signs(shard._cameras["c1"], Observation(time.time_ns(), (flame, smoke, heat)))
     assert [(report.kind, report.level) for report in running.reports] == [
-        (Kind.KIND_FLAME, Level.LEVEL_PRE_ALARM),
-        (Kind.KIND_SMOKE, Level.LEVEL_PRE_ALARM),
+        (Kind.FLAME, Level.PRE_ALARM),
+        (Kind.SMOKE, Level.PRE_ALARM),
     ]
     assert len({report.episode for report in running.reports}) == 2
 
@@ -266,19 +267,19 @@ async def test_a_shard_that_cannot_see_does_not_say_that_the_fire_is_out(running
     for number in range(60):
         now += SECOND // 5
         push(shard, "c1", noisy_jpeg(number, size=(240, 320), level=-200))
-        await eventually(lambda: not camera.mailbox.ledger.waiting)
-    assert all(report.level > Level.LEVEL_CLEAR for report in running.reports)
+        await eventually(lambda: not camera.arrivals.mailbox.ledger.waiting)
+    assert all(report.level > Level.CLEAR for report in running.reports)
     assert status_of(shard, "c1", now).reason == "picture black"
 
 
 async def test_a_camera_with_a_fault_still_raises_its_alarm(running, monkeypatch):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))
-    monkeypatch.setattr(shard._cameras["c1"]._reception, "fault", lambda now: "the sender's clock stands still")
+    monkeypatch.setattr(shard._cameras["c1"].arrivals.quality, "fault", lambda now: "the sender's clock stands still")
     loops = await asyncio.to_thread(render, 320, 240, 5, 15.0)
     await push_all(shard, "c1", [*loops.quiet[:20], *loops.growth[:75]])
     assert not status_of(shard, "c1").covered
-    assert running.reports[-1].level == Level.LEVEL_ALARM
+    assert running.reports[-1].level == Level.ALARM
 
 
 async def test_a_served_camera_is_pulled_analysed_and_raises_its_alarm(running):
@@ -294,7 +295,7 @@ async def test_a_served_camera_is_pulled_analysed_and_raises_its_alarm(running):
     base = f"http://127.0.0.1:{await port}"
     shard.apply(assignment(1, device("c1", f"{base}/c1.mjpg"), device("c2", f"{base}/c2.mjpg", zone="yard")))
     await eventually(lambda: all(status.covered for status in shard.devices(time.time_ns())))
-    await eventually(lambda: any(report.level == Level.LEVEL_ALARM for report in running.reports), 30)
+    await eventually(lambda: any(report.level == Level.ALARM for report in running.reports), 30)
     assert {report.device for report in running.reports} == {"c1"}
     assert status_of(shard, "c1").state == "streaming"
     await eventually(lambda: shard.load().arrival_rate > 5)
@@ -309,11 +310,11 @@ async def test_draining_closes_sources_and_finishes_what_waits(running):
     shard.apply(assignment(1, device("c1"), device("c2", "http://127.0.0.1:9/a.mjpg")))
     push(shard, "c1", noisy_jpeg())
     await shard.drain()
-    assert shard._cameras["c1"].mailbox.ledger.waiting == 0
+    assert shard._cameras["c1"].arrivals.mailbox.ledger.waiting == 0
     assert not shard._sources
     verdict = push(shard, "c1", noisy_jpeg())
     assert verdict.elsewhere
-    assert not verdict.taken
+    assert not verdict.accepted
 
 
 @pytest.mark.parametrize(
@@ -333,7 +334,7 @@ async def test_a_pushed_frame_is_taken_refused_or_sent_to_its_owner(running, cam
         )
     )  # fmt: skip
     verdict = push(running.shard, camera, noisy_jpeg())
-    assert (verdict.taken, verdict.elsewhere, verdict.target) == (taken, elsewhere, target)
+    assert (verdict.accepted, verdict.elsewhere, verdict.target) == (taken, elsewhere, target)
     assert taken or verdict.reason
 
 
@@ -342,11 +343,11 @@ async def test_a_sender_whose_clock_stands_still_is_timed_by_our_own(running):
     shard.apply(assignment(1, device("c1")))
     times = []
     camera = shard._cameras["c1"]
-    order = camera.order
-    camera.order = lambda frame: (times.append(frame.time_ns), order(frame))[1]
+    order = camera.decode_order
+    camera.decode_order = lambda frame: (times.append(frame.time_ns), order(frame))[1]
     for number in range(5):
         push(shard, "c1", noisy_jpeg(number), time_ns=1234)
-        await eventually(lambda: not camera.mailbox.ledger.waiting)
+        await eventually(lambda: not camera.arrivals.mailbox.ledger.waiting)
     assert len(times) == 5
     assert all(later > earlier for earlier, later in pairwise(times))
 
@@ -355,12 +356,12 @@ async def test_a_person_can_make_the_present_scene_the_reference(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))
     camera = shard._cameras["c1"]
-    learnt = camera._health
+    learnt = camera.analyser.health
     shard.apply(assignment(2, device("c1", zone="yard")))
-    assert camera._health is learnt
+    assert camera.analyser.health is learnt
     shard.apply(assignment(3, device("c1", zone="yard", view="aimed 2026-11-21")))
-    assert camera._health is not learnt
-    assert camera._analyst.health is camera._health
+    assert camera.analyser.health is not learnt
+    assert camera.analyser._pictures.health is camera.analyser.health
 
 
 async def test_a_radiometric_camera_raises_heat_and_shows_it_in_false_colours(running):
@@ -374,15 +375,15 @@ async def test_a_radiometric_camera_raises_heat_and_shows_it_in_false_colours(ru
         now += SECOND // 9
         words = wrap(THERMAL_WIDTH, THERMAL_HEIGHT, room.frame(number / 9))
         assert push(shard, "hot", words, now).reason == ""
-        await eventually(lambda: not camera.mailbox.ledger.waiting)
+        await eventually(lambda: not camera.arrivals.mailbox.ledger.waiting)
         if number == 9:
             quiet = status_of(shard, "hot", now)
     assert quiet.covered
     terms = {term.name: term.value for term in quiet.latest}
     assert 18 < terms["temperature.max"] < 30
     alarm = running.reports[-1]
-    assert (alarm.kind, alarm.sense, alarm.device) == (Kind.KIND_HEAT, Sense.SENSE_CAMERA, "hot")
-    assert alarm.level == Level.LEVEL_CRITICAL
+    assert (alarm.kind, alarm.sense, alarm.device) == (Kind.HEAT, Sense.CAMERA, "hot")
+    assert alarm.level == Level.CRITICAL
     assert {term.name for term in alarm.why} >= {"temperature.max", "spot.row", "spot.column"}
     assert alarm.snapshot.startswith(b"\xff\xd8")
     kept = camera.ring.frames()
@@ -394,7 +395,7 @@ async def test_pictures_from_a_camera_that_is_to_measure_heat_are_a_fault(runnin
     shard = running.shard
     shard.apply(assignment(1, device("hot", detectors=["heat"])))
     push(shard, "hot", noisy_jpeg())
-    await eventually(lambda: not shard._cameras["hot"].mailbox.ledger.waiting)
+    await eventually(lambda: not shard._cameras["hot"].arrivals.mailbox.ledger.waiting)
     assert "needs 16-bit frames of temperatures" in status_of(shard, "hot").reason
 
 
@@ -403,10 +404,10 @@ async def test_a_camera_whose_pictures_come_seconds_late_is_not_covered(running)
     camera = running.shard._cameras["c1"]
     began = time.time_ns()
     for number in range(8):
-        camera.push(noisy_jpeg(number), began + number * SECOND // 100, Tally())
+        camera.push_frame(noisy_jpeg(number), began + number * SECOND // 100, Tally())
         await asyncio.sleep(0.02)
     await eventually(lambda: status_of(running.shard, "c1").covered)
-    camera._reception.late_ns = 3 * SECOND
+    camera.arrivals.quality.late_ns = 3 * SECOND
     assert status_of(running.shard, "c1").reason.startswith("its pictures arrive 3.0 s late")
 
 
@@ -416,9 +417,9 @@ def unread(shard):
 
 async def test_what_is_left_with_senders_is_load_and_stays_counted_when_its_camera_leaves(running):
     running.shard.apply(assignment(1, device("c1", source="push:"), device("c2", source="push:")))
-    rest = running.shard._cameras["c1"].rest
+    backpressure = running.shard._cameras["c1"].arrivals.backpressure
     while running.shard.load().arrival_rate < 1_000:
-        rest.unread += 100.0
+        backpressure.unread += 100.0
         await asyncio.sleep(0.01)
     total = unread(running.shard)
     running.shard.apply(assignment(2, device("c2", source="push:")))

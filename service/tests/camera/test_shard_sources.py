@@ -5,16 +5,16 @@ import socket
 from aiohttp import web
 
 from embereye.camera.sources.credentials import VARIABLE
+from embereye.process.addresses import free_port
 from embereye.process.http_server import bound_port, serve_http
-from embereye.wire.packetize import Packetizer, read_scan
+from embereye.wire.rtp.packetize import Packetizer, read_scan
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
-from .rtsp_camera import RtspCamera
-from .test_rtp_source import free_port
+from .sources.rtsp_camera import RtspCamera
 
 
 async def test_a_camera_that_sends_rtp_is_covered_and_its_unusable_pictures_are_counted(running):
-    port = free_port()
+    port = free_port(socket.SOCK_DGRAM)
     running.shard.apply(assignment(1, device("c1", f"rtp://127.0.0.1:{port}")))
     await eventually(lambda: "waiting for packets" in status_of(running.shard, "c1").state)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

@@ -10,7 +10,7 @@ from typing import Any
 from embereye.process import lifecycle
 from embereye.process.grpc_server import GrpcServer
 from embereye.process.lifecycle import Tasks
-from embereye.sensor.device import SensorDevice
+from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings
@@ -22,11 +22,14 @@ class RecordingShard(SensorShard):
         super().__init__()
         self._file = os.open(record, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
-    def take_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
-        analysed = device.ledger.analysed
-        super().take_batches(device, batches, now_ns)
-        if (taken := device.ledger.analysed - analysed) > 0:
-            os.write(self._file, f"{device.spec.id} {device.sequence - taken + 1} {device.sequence}\n".encode())
+    def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
+        analysed = device.arrivals.ledger.analysed
+        super().analyse_batches(device, batches, now_ns)
+        if (fresh := device.arrivals.ledger.analysed - analysed) > 0:
+            os.write(
+                self._file,
+                f"{device.spec.id} {device.arrivals.sequence - fresh + 1} {device.arrivals.sequence}\n".encode(),
+            )
 
 
 def analysed(record: Path) -> dict[str, list[int]]:

@@ -261,7 +261,7 @@ async def test_what_was_taken_and_not_acknowledged_counts_once_on_the_next_shard
         call.cancel()  # before anybody has read the acknowledgement
     second.own("a", epoch=2)
     first.own(epoch=2, elsewhere={"a": "second"}, peers=(Peer(shard="second", grpc=second.target),))
-    await until(lambda: second.shard.owned("a").sequence == 5)  # type: ignore[union-attr]
+    await until(lambda: second.shard.owned("a").arrivals.sequence == 5)  # type: ignore[union-attr]
     async with channel(second.target) as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[batch]))

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 
 PROGRAM = (
@@ -23,21 +23,13 @@ PROGRAM = (
 )
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class HubProcess:
     """`embereye hub` on loopback; may be killed and started again on the same ports and data."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self.grpc = f"127.0.0.1:{free_port()}"
-        while (port := free_port()) == int(self.grpc.rpartition(":")[2]):
-            pass
-        self.http_port = port
+        grpc, self.http_port = free_ports(2)
+        self.grpc = f"127.0.0.1:{grpc}"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -21,12 +21,13 @@ from embereye.hub.core import Hub
 from embereye.hub.evidence import EvidenceService
 from embereye.hub.metrics import HubCollector
 from embereye.hub.store import StoreThreads
+from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.http_server import bound_port, serve_http
 from embereye.v1.control_pb2 import Command, ControlRequest, ControlResponse, Handshake
 from embereye.v1.control_pb2_grpc import ControlStub, add_ControlServicer_to_server
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ThermalPicture
-from embereye.v1.types_pb2 import Kind, Level, Sense, Term
+from embereye.v1.types_pb2 import Term
 
 FLEET = "default/sensors/hall"
 FOLDER = "/v1/devices/default/sensors/hall"
@@ -51,8 +52,8 @@ class Served:
     async def alarm(self, name: str = "one", zone: str = "hall", device: str = "s-01") -> None:
         now = time.time_ns()
         item = EvidenceItem(
-            id=name, episode=device, fleet=FLEET, device=device, zone=zone, kind=Kind.KIND_HEAT,
-            sense=Sense.SENSE_SENSOR, level=Level.LEVEL_ALARM, since_ns=now, until_ns=now, snapshot=b"\xff\xd8jpeg",
+            id=name, episode=device, fleet=FLEET, device=device, zone=zone, kind=Kind.HEAT,
+            sense=Sense.SENSOR, level=Level.ALARM, since_ns=now, until_ns=now, snapshot=b"\xff\xd8jpeg",
             why=[Term(name="temperature.max", value=61.3, threshold=57, unit="°C")],
         )  # fmt: skip
         self.hub.report(item, lambda _: None)

@@ -8,9 +8,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from embereye.levels import Kind, Level, Sense
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
-from embereye.v1.types_pb2 import Kind, Level, Sense
 
 if TYPE_CHECKING:
     from conftest import HubProcess
@@ -38,7 +38,7 @@ async def report(hub: HubProcess, name: str, device: str) -> None:
     now = time.time_ns()
     item = EvidenceItem(
         id=name, episode=device, fleet="default/sensors/hall", device=device, zone="hall\x1b[2J",
-        kind=Kind.KIND_SMOKE, sense=Sense.SENSE_SENSOR, level=Level.LEVEL_ALARM, since_ns=now, until_ns=now,
+        kind=Kind.SMOKE, sense=Sense.SENSOR, level=Level.ALARM, since_ns=now, until_ns=now,
     )  # fmt: skip
     async with hub.channel() as link:
         call = EvidenceStub(link).Report(wait_for_ready=True, timeout=20)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from embereye.camera.delivery import Delivery
-from embereye.camera.recorder import Recorder
-from embereye.camera.ring import Kept
+from embereye.camera.clips.delivery import Delivery
+from embereye.camera.clips.recorder import Recorder
+from embereye.camera.clips.ring import KeptFrame
 from embereye.hub import clips as clips_module
 from embereye.hub.api import Api
 from embereye.hub.clip_service import ClipsService
@@ -25,15 +25,15 @@ from embereye.hub.clips import ClipStore
 from embereye.hub.control import Outputs
 from embereye.hub.core import Hub
 from embereye.hub.store import StoreThreads
+from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.http_server import bound_port, serve_http
+from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest
 from embereye.v1.clips_pb2_grpc import ClipsStub, add_ClipsServicer_to_server
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Kind, Level, Sense
 from embereye.wire.matroska import Muxer, frames
 
-SECOND = 1_000_000_000
 JPEG = cv2.imencode(".jpg", np.full((48, 64, 3), 90, np.uint8))[1].tobytes()
 
 
@@ -73,7 +73,7 @@ class Running:
         now = time.time_ns()
         item = EvidenceItem(
             id=f"{episode}-1", episode=episode, fleet="default/cameras/yard", device="gate", zone="yard",
-            kind=Kind.KIND_FLAME, sense=Sense.SENSE_CAMERA, level=Level.LEVEL_ALARM, since_ns=now, until_ns=now,
+            kind=Kind.FLAME, sense=Sense.CAMERA, level=Level.ALARM, since_ns=now, until_ns=now,
         )  # fmt: skip
         self.hub.report(item, lambda _: None)
         await self.hub.flush(10)
@@ -239,11 +239,13 @@ async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path:
     killed = Recorder(tmp_path / "spool", lambda: None)
     await killed.start()
     now = time.time_ns()
-    before = [Kept(now + number * SECOND // 10, JPEG, 64, 48) for number in range(10)]
+    before = [KeptFrame(now + number * SECOND // 10, JPEG, 64, 48) for number in range(10)]
     report = EvidenceItem(
-        id="e1-1", episode="e1", device="gate", zone="yard", kind=Kind.KIND_FLAME, level=Level.LEVEL_ALARM
+        id="e1-1", episode="e1", device="gate", zone="yard", kind=Kind.FLAME, level=Level.ALARM
     )  # fmt: skip
-    killed.sign(report, before, box=None, now_ns=now, about=Clip(fleet="default/cameras/yard"), after_ns=60 * SECOND)
+    killed.record_report(
+        report, before, box=None, now_ns=now, about=Clip(fleet="default/cameras/yard"), after_ns=60 * SECOND
+    )
     await killed.run(lambda _: None)
     killed.close()  # as a kill would: the clip is not finished
 

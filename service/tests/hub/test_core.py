@@ -10,12 +10,13 @@ import pytest
 
 from embereye.hub.core import Hub, OutdatedError, StoreFailingError, UnknownZoneError
 from embereye.hub.store import Store, StoreThreads, Transaction
-from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
+from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem
 from embereye.v1.roster_pb2 import FleetRoster
-from embereye.v1.types_pb2 import Device, Kind, Level, Sense
+from embereye.v1.types_pb2 import Device
 
-SECOND = 1_000_000_000
 FLEET = "default/sensors/hall"
 WALL = 1_700_000_000 * SECOND
 
@@ -70,9 +71,9 @@ def sign(name: str, clock: Clock, *, zone: str = "hall", snapshot: bytes = b"") 
         fleet=FLEET,
         device="s-01",
         zone=zone,
-        kind=Kind.KIND_SMOKE,
-        sense=Sense.SENSE_SENSOR,
-        level=Level.LEVEL_ALARM,
+        kind=Kind.SMOKE,
+        sense=Sense.SENSOR,
+        level=Level.ALARM,
         since_ns=clock.wall(),
         until_ns=clock.wall(),
         snapshot=snapshot,
@@ -105,7 +106,7 @@ async def test_a_dark_device_becomes_a_fault_once_and_the_fault_clears_when_it_i
         assert await told(hub) == [("fault", "s-02 is dark: no shard reports it")]
         (zone,) = hub.zones()
         assert (zone.declared, zone.covered, [fault.device for fault in zone.faults]) == (2, 1, ["s-02"])
-        assert zone.state == ZoneState.ZONE_STATE_NORMAL
+        assert zone.state == ZoneState.NORMAL
         await advance(hub, clock, 1, covered=("s-01", "s-02"))
         assert (await told(hub))[1:] == [("fault_cleared", "s-02 is watched again")]
 
@@ -196,8 +197,8 @@ async def test_evidence_without_a_zone_goes_to_the_zone_of_its_device(tmp_path: 
         hub.report(sign("two", clock, zone=""), lambda _: None)
         await hub.flush(10)
         assert {zone.name: zone.state for zone in hub.zones()} == {
-            "unassigned": ZoneState.ZONE_STATE_ALARM,
-            "hall": ZoneState.ZONE_STATE_ALARM,
+            "unassigned": ZoneState.ALARM,
+            "hall": ZoneState.ALARM,
         }
 
 
@@ -209,8 +210,8 @@ async def test_the_picture_that_raised_an_alarm_is_kept(tmp_path: Path) -> None:
         hub.report(sign("two", clock, snapshot=b"second"), lambda _: None)
         await hub.flush(10)
         alarm = hub.zones()[0].alarm
-        assert await hub.picture(alarm, "s-01", Kind.KIND_SMOKE) == b"first"
-        assert await hub.picture(alarm, "s-02", Kind.KIND_SMOKE) is None
+        assert await hub.picture(alarm, "s-01", Kind.SMOKE) == b"first"
+        assert await hub.picture(alarm, "s-02", Kind.SMOKE) is None
 
 
 async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_seen(tmp_path: Path) -> None:
@@ -225,7 +226,7 @@ async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_se
         await until(lambda: hub.failing)
         assert "full" in hub.failing
         await until(hub.zones)
-        assert hub.zones()[0].state == ZoneState.ZONE_STATE_ALARM
+        assert hub.zones()[0].state == ZoneState.ALARM
         hub.report(sign("attic", clock, zone="attic"), durable.append)
         await until(lambda: len(hub.zones()) == 2)
         assert durable == []

@@ -1,4 +1,5 @@
-from embereye.hub.coverage import FRESH, MARGIN, NOBODY, RESTART_GRACE, SECOND, CoverageBook, Fleet, Watched
+from embereye.hub.coverage import FRESH, MARGIN, NOBODY, RESTART_GRACE, CoverageBook, Fleet, Watched
+from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ThermalPicture
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device

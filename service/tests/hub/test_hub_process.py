@@ -14,32 +14,27 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.lifecycle import Tasks
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
-from embereye.v1.alarms_pb2 import (
-    AlarmEvent,
-    HistoryRequest,
-    SubscribeRequest,
-    ZonesRequest,
-    ZoneState,
-)
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import AlarmEvent, HistoryRequest, SubscribeRequest, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.roster_pb2 import FleetRoster, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
-from embereye.v1.types_pb2 import Device, Kind, Level, Sense, Term
+from embereye.v1.types_pb2 import Device, Term
 
 if TYPE_CHECKING:
     from conftest import HubProcess
 
-SECOND = 1_000_000_000
 FLEET = "default/sensors/hall"
 
 
-def evidence(name: str, *, device: str = "s-01", level: Level.ValueType = Level.LEVEL_ALARM) -> EvidenceItem:
+def evidence(name: str, *, device: str = "s-01", level: Level = Level.ALARM) -> EvidenceItem:
     now = time.time_ns()
     return EvidenceItem(
         id=name,
@@ -47,8 +42,8 @@ def evidence(name: str, *, device: str = "s-01", level: Level.ValueType = Level.
         fleet=FLEET,
         device=device,
         zone="hall",
-        kind=Kind.KIND_HEAT,
-        sense=Sense.SENSE_SENSOR,
+        kind=Kind.HEAT,
+        sense=Sense.SENSOR,
         level=level,
         score=1,
         since_ns=now,
@@ -80,8 +75,8 @@ class Shard:
         devices = [DeviceStatus(id=f"s-0{n}", zone="hall", covered=self.covered, reason="silent") for n in (1, 2)]
         return Coverage(fleet=FLEET, shard="hall-0", epoch=1, time_ns=time.time_ns(), devices=devices)
 
-    def observe(self, level: Level.ValueType, now_ns: int) -> str:
-        sign = Sign("s-01", "hall", Kind.KIND_SMOKE, Sense.SENSE_SENSOR, level, 1.0)
+    def observe(self, level: Level, now_ns: int) -> str:
+        sign = Sign("s-01", "hall", Kind.SMOKE, Sense.SENSOR, level, 1.0)
         item = self.episodes.observe(sign, now_ns)
         if item is None:
             return ""
@@ -89,10 +84,10 @@ class Shard:
         return item.id
 
 
-async def zone_state(hub: HubProcess) -> ZoneState.ValueType:
+async def zone_state(hub: HubProcess) -> ZoneState:
     async with hub.channel() as link:
         zones = (await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=10)).zones
-    return zones[0].state if zones else ZoneState.ZONE_STATE_UNSPECIFIED
+    return zones[0].state if zones else ZoneState.UNSPECIFIED
 
 
 async def test_a_reporter_loses_nothing_and_a_fire_stays_one_alarm_while_the_hub_is_killed_and_restarted(
@@ -108,11 +103,11 @@ async def test_a_reporter_loses_nothing_and_a_fire_stays_one_alarm_while_the_hub
         for _ in range(2):
             for _ in range(randomly.randint(5, 25)):
                 clock += SECOND  # a report for each, faster than in life
-                shard.observe(Level.LEVEL_ALARM, clock)
+                shard.observe(Level.ALARM, clock)
                 await asyncio.sleep(randomly.random() * 0.02)
             hub_process.kill()
             clock += SECOND
-            last = shard.observe(Level.LEVEL_ALARM, clock)
+            last = shard.observe(Level.ALARM, clock)
             hub_process.start()
             await hub_process.ready()
         await until(lambda: not len(shard.spool), "everything spooled is acknowledged")
@@ -122,11 +117,11 @@ async def test_a_reporter_loses_nothing_and_a_fire_stays_one_alarm_while_the_hub
         assert database.execute("SELECT COUNT(*) FROM evidence WHERE id = ?", (last,)).fetchone() == (1,)
     async with hub_process.channel() as link:
         history = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=10)
-    raised = [event for event in history.events if event.state == ZoneState.ZONE_STATE_ALARM]
-    assert len([event for event in raised if event.previous != ZoneState.ZONE_STATE_ALARM]) == 1
+    raised = [event for event in history.events if event.state == ZoneState.ALARM]
+    assert len([event for event in raised if event.previous != ZoneState.ALARM]) == 1
     assert len({event.alarm for event in raised}) == 1
     assert [event.cursor for event in history.events] == list(range(1, history.latest + 1))
-    assert await zone_state(hub_process) == ZoneState.ZONE_STATE_ALARM
+    assert await zone_state(hub_process) == ZoneState.ALARM
 
 
 async def _report(hub: HubProcess, items: list[EvidenceItem], acknowledged: set[str]) -> None:

@@ -17,16 +17,16 @@ from embereye.hub.evidence import Clocks, EvidenceService
 from embereye.hub.feed import LAG
 from embereye.hub.main import _tell_health
 from embereye.hub.store import StoreThreads
+from embereye.levels import Kind, Level, ZoneState
 from embereye.process.grpc_server import GrpcServer, Service, channel
-from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, ZonesRequest, ZoneState
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub, add_AlarmsServicer_to_server
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server
-from embereye.v1.types_pb2 import Device, Kind, Level
-
-SECOND = 1_000_000_000
+from embereye.v1.types_pb2 import Device
 
 
 async def serve(hub: Hub) -> tuple[GrpcServer, int]:
@@ -46,7 +46,7 @@ def smoke(name: str) -> EvidenceItem:
     now = time.time_ns()
     return EvidenceItem(
         id=name, fleet="default/sensors/s", device="s-1", zone="hall", until_ns=now, since_ns=now,
-        kind=Kind.KIND_SMOKE, level=Level.LEVEL_ALARM,
+        kind=Kind.SMOKE, level=Level.ALARM,
     )  # fmt: skip
 
 
@@ -102,9 +102,9 @@ async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(li
     code, sentence = await refusal(alarms.Reset(ask, timeout=10))
     assert (code, "acknowledge it before" in sentence) == (grpc.StatusCode.FAILED_PRECONDITION, True)
     acknowledged = await alarms.Acknowledge(ask, timeout=10)
-    assert (acknowledged.state, acknowledged.who) == (ZoneState.ZONE_STATE_ACKNOWLEDGED, "Ada")
+    assert (acknowledged.state, acknowledged.who) == (ZoneState.ACKNOWLEDGED, "Ada")
     reset = await alarms.Reset(ask, timeout=10)
-    assert (reset.state, reset.alarm) == (ZoneState.ZONE_STATE_NORMAL, acknowledged.alarm)
+    assert (reset.state, reset.alarm) == (ZoneState.NORMAL, acknowledged.alarm)
     assert not (await alarms.Zones(ZonesRequest(), timeout=10)).zones, "an undeclared, quiet zone vanishes"
 
 

@@ -1,19 +1,17 @@
 import asyncio
-import socket
 
 import pytest
 from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry
 
+from embereye.process.addresses import free_port
 from embereye.process.http_server import metrics_app, serve_http
 from embereye.process.lifecycle import UserError
 
 
 @pytest.mark.parametrize("host", ["[::]", "0.0.0.0"])
 async def test_every_address_means_ipv4_too(host: str) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     runner = await serve_http(metrics_app(CollectorRegistry()), host, port)
     try:
         async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/healthz") as answer:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import math
 import re
 import sys
@@ -13,26 +12,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.need import PARQUET
 
 from embereye.process.lifecycle import Tasks, UserError
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
+from embereye.units import SECOND
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 from embereye.wire.batches import Request
-from embereye.wire.device import Eeprom, FrameWords, encode
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords
 
-if importlib.util.find_spec("pyarrow") is None or importlib.util.find_spec("duckdb") is None:
-    pytest.skip("pyarrow and duckdb are not installed", allow_module_level=True)
+PARQUET.require()
 
-import duckdb
+import duckdb  # noqa: E402
 
 DOCS = Path(__file__).parents[3] / "docs" / "telemetry.md"
 REST = np.array([[283.0, math.nan, 2.0, 0.0]] * 6)
-SECOND = 1_000_000_000
 
 
 @contextlib.asynccontextmanager
@@ -183,7 +183,7 @@ async def test_a_shard_keeps_what_its_devices_send_however_they_send_it(tmp_path
         device = shard.owned("b")
         assert device is not None
         request = Request.FromString(IngestRequest(devices=[batch]).SerializeToString())
-        shard.take_batches(device, request.devices, 1)
+        shard.analyse_batches(device, request.devices, 1)
         async with asyncio.timeout(20):
             while shard.devices(0)[0].ledger.analysed < 22:
                 await asyncio.sleep(0.01)
@@ -208,6 +208,6 @@ async def test_a_shard_that_cannot_keep_readings_watches_all_the_same(tmp_path: 
         options = ShardOptions("s-0", Path("none"), "", None, "127.0.0.1", 0, 0, 0, 0, 0)
         await shard.start(ShardContext(options, tasks, lambda _: None, lambda: None))
         assert shard.ports
-        assert shard.intake.archive is None
+        assert shard.batcher.archive is None
         assert shard.degraded().startswith("telemetry.archive: raw readings are not kept: ")
         await shard.stop()

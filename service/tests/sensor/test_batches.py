@@ -72,10 +72,10 @@ def test_whatever_a_batch_says_each_item_has_one_outcome(lies: list[DeviceBatch]
         offered = 0
         for batch in lies:
             offered += len(batch.readings) + len(batch.columns.time_ns) + len(batch.frames) + bool(batch.calibration)
-            before = (device.epoch, device.sequence)
-            taken.take_batches(device, [received(batch)], 1)
-            assert (device.epoch, device.sequence) >= before  # what was acknowledged stays so
-        ledger = device.ledger
+            before = (device.arrivals.epoch, device.arrivals.sequence)
+            taken.analyse_batches(device, [received(batch)], 1)
+            assert (device.arrivals.epoch, device.arrivals.sequence) >= before  # what was acknowledged stays so
+        ledger = device.arrivals.ledger
         assert ledger.waiting == 0
         assert ledger.offered == offered
 
@@ -96,11 +96,13 @@ def test_batches_taken_together_come_to_the_same_as_one_after_the_other(several:
             assert device is not None
             left = [received(batch) for batch in several]
             for size in sizes:
-                taken.take_batches(device, left[:size], 1)
+                taken.analyse_batches(device, left[:size], 1)
                 left = left[size:]
-            ledger = device.ledger.message()
+            ledger = device.arrivals.ledger.message()
             ledger.since_ns = 0
-            found.append((ledger, device.epoch, device.sequence, device._held, taken.intake.analysed))
+            found.append(
+                (ledger, device.arrivals.epoch, device.arrivals.sequence, device.levels._held, taken.batcher.analysed)
+            )
         assert found[0] == found[1]
 
     asyncio.run(take())
@@ -119,8 +121,8 @@ def test_bytes_that_are_no_batch_are_a_batch_or_an_error_and_nothing_else(text: 
         (batch,) = Request.FromString(b"\x0a" + bytes([len(text) % 128 | 128, len(text) // 128]) + text).devices
     except DecodeError:
         return
-    taken.take_batches(device, [batch], 1)
-    assert device.ledger.waiting == 0
+    taken.analyse_batches(device, [batch], 1)
+    assert device.arrivals.ledger.waiting == 0
 
 
 def test_an_epoch_that_is_as_late_as_can_be_does_not_end_the_shard() -> None:
@@ -129,7 +131,7 @@ def test_an_epoch_that_is_as_late_as_can_be_does_not_end_the_shard() -> None:
     assert device is not None
     for epoch, sequence in ((2**64 - 1, 1), (5, 2)):
         batch = DeviceBatch(device="a", epoch=epoch, readings=[Reading(sequence=sequence, smoke_adc=1)])
-        taken.take_batches(device, [received(batch)], 1)
-    assert dict(device.ledger.rejected) == {"older epoch": 1}
-    assert device.ledger.analysed == 1
-    assert device.ledger.waiting == pytest.approx(0)
+        taken.analyse_batches(device, [received(batch)], 1)
+    assert dict(device.arrivals.ledger.rejected) == {"older epoch": 1}
+    assert device.arrivals.ledger.analysed == 1
+    assert device.arrivals.ledger.waiting == pytest.approx(0)

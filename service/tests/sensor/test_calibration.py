@@ -15,17 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embereye.detect.sensing.bands import BandTable
+from embereye.detect.sensing.calibration import settings_of
+from embereye.detect.sensing.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
+from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sensor import calibrate
-from embereye.sensor.bands import BandTable
-from embereye.sensor.calibration import settings_of
-from embereye.sensor.device import SensorDevice
-from embereye.sensor.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.device.status import device_status, measurements
 from embereye.shard.episodes import Sign
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import GasThresholds, SensorSettings
-from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Level, SensorCalibration
+from embereye.v1.types_pb2 import Device, DigitalFlame, SensorCalibration
 
-SECOND = 1_000_000_000
 NAN = math.nan
 
 
@@ -35,12 +37,12 @@ def sensor(settings: SensorSettings | None = None, **calibration: object) -> Sen
 
 
 def say(device: SensorDevice, *row: float) -> dict[int, int]:
-    signs: list[Sign] = device.readings(np.array([row]), 10 * SECOND)
+    signs: list[Sign] = device.analyse_readings(np.array([row]), 10 * SECOND)
     return {sign.kind: sign.level for sign in signs}
 
 
 def latest(device: SensorDevice) -> dict[str, float]:
-    return {name: value for name, value, _ in device.latest()}
+    return {name: value for name, value, _ in measurements(device)}
 
 
 def test_what_a_device_does_not_say_of_itself_is_as_in_its_fleet() -> None:
@@ -53,7 +55,7 @@ def test_what_a_device_does_not_say_of_itself_is_as_in_its_fleet() -> None:
 
 def test_the_same_share_of_the_range_means_the_same_with_ten_bits() -> None:
     device = sensor(converter_bits=10)
-    assert say(device, 0.3 * 1023, 300, 100, 0) == {Kind.KIND_SMOKE: Level.LEVEL_ALARM}
+    assert say(device, 0.3 * 1023, 300, 100, 0) == {Kind.SMOKE: Level.ALARM}
     assert latest(device)["smoke"] == pytest.approx(30)
     assert latest(device)["gas"] == pytest.approx(ppm(100 * 4095 / 1023))
 
@@ -61,20 +63,23 @@ def test_the_same_share_of_the_range_means_the_same_with_ten_bits() -> None:
 def test_more_counts_than_the_converter_has_are_a_fault_of_that_device_alone() -> None:
     coarse, fine = sensor(converter_bits=10), sensor()
     assert say(coarse, 1200, 300, 100, 0) == {}
-    assert coarse.status(10 * SECOND, SECOND).reason == "smoke reads 1200 counts, outside of its converter's 0 to 1023"
+    assert (
+        device_status(coarse, 10 * SECOND, SECOND).reason
+        == "smoke reads 1200 counts, outside of its converter's 0 to 1023"
+    )
     assert "smoke" not in latest(coarse)
-    assert say(fine, 1200, 300, 100, 0) == {Kind.KIND_SMOKE: Level.LEVEL_ALARM}
+    assert say(fine, 1200, 300, 100, 0) == {Kind.SMOKE: Level.ALARM}
 
 
 def test_an_active_low_output_says_flame_by_zero() -> None:
     device = sensor(digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW)
     assert say(device, 283, 1305, 2, 1) == {}
-    assert device.single(b"ADC1=283,ADC2=1305,ADC3=2,DIO=1!", 0, 11 * SECOND)  # its rest changes nothing
-    assert not device.single(b"ADC1=283,ADC2=1305,ADC3=2,DIO=0!", 0, 12 * SECOND)
-    assert say(device, 283, 1305, 2, 0) == {Kind.KIND_FLAME: Level.LEVEL_PRE_ALARM}
+    assert device.readings.quiet_line(b"ADC1=283,ADC2=1305,ADC3=2,DIO=1!", 0)  # its rest changes nothing
+    assert not device.readings.quiet_line(b"ADC1=283,ADC2=1305,ADC3=2,DIO=0!", 0)
+    assert say(device, 283, 1305, 2, 0) == {Kind.FLAME: Level.PRE_ALARM}
     assert latest(device)["flame.digital"] == 1
     fleet = SensorSettings(digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW)
-    assert say(sensor(fleet), 283, 1305, 2, 0) == {Kind.KIND_FLAME: Level.LEVEL_PRE_ALARM}
+    assert say(sensor(fleet), 283, 1305, 2, 0) == {Kind.FLAME: Level.PRE_ALARM}
     assert say(sensor(fleet, digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH), 283, 1305, 2, 0) == {}
 
 
@@ -90,7 +95,7 @@ def test_a_converter_at_its_end_is_an_alarm_whatever_the_supply() -> None:
     fleet = SensorSettings(gas=GasThresholds(supply_ratio=3, alarm_ppm=900_000))
     device = sensor(fleet)
     assert say(device, 283, 1305, 1300, 0) == {}
-    assert say(device, 283, 1305, 4095, 0)[Kind.KIND_GAS] == Level.LEVEL_ALARM
+    assert say(device, 283, 1305, 4095, 0)[Kind.GAS] == Level.ALARM
 
 
 def test_another_gas_has_another_curve() -> None:
@@ -115,8 +120,8 @@ def test_a_reading_that_is_passed_over_would_have_changed_nothing(
     devices = [sensor(converter_bits=bits, supply_ratio=supply, digital_flame=polarity) for _ in range(2)]
     counts = round(share * (2**bits - 1))
     row = (counts, round(0.3 * 2**bits), counts, digital)
-    if devices[0].single(b"ADC1=%d,ADC2=%d,ADC3=%d,DIO=%d!" % row, 0, 11 * SECOND):
-        for sign in devices[1]._reading(row, 11 * SECOND):
+    if devices[0].readings.quiet_line(b"ADC1=%d,ADC2=%d,ADC3=%d,DIO=%d!" % row, 0):
+        for sign in devices[1].readings._assess_row(row, 11 * SECOND):
             pytest.fail(f"{row} means {sign}")
 
 

@@ -11,15 +11,19 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from embereye.levels import Level
 from embereye.process.lifecycle import Tasks
+from embereye.sensor.device.status import measurements
+from embereye.sensor.sessions import WAITING_LIMIT
 from embereye.sensor.shard import SensorShard
-from embereye.sensor.text import WAITING_LIMIT
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import Assignment, SensorSettings
-from embereye.v1.types_pb2 import Device, Level
-from embereye.wire.device import MAX_LINE, Eeprom, FrameWords, encode
+from embereye.v1.types_pb2 import Device
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords
+from embereye.wire.device.reader import MAX_LINE
 
 CHIP = Chip(3)
 TIMED = {"temperature.rise", "temperature.over_normal", "counts.rise", "spot.growth"}  # they depend on the clock
@@ -72,13 +76,13 @@ class Bench:
     def outcome(self) -> list[Any]:
         found: list[Any] = [sorted(self.shard.garbage.items())]
         for device in self.shard._devices.values():
-            ledger = device.ledger.message()
+            ledger = device.arrivals.ledger.message()
             ledger.since_ns = 0
             assert not ledger.waiting
-            assert device.ledger.waiting == 0
+            assert device.arrivals.ledger.waiting == 0
             ledger.ClearField("since_ns")  # when it was begun is all that may differ
-            latest = [(name, round(value, 6)) for name, value, _ in device.latest() if name not in TIMED]
-            found.append((device.spec.id, str(ledger), latest, sorted(device._held.items())))
+            latest = [(name, round(value, 6)) for name, value, _ in measurements(device) if name not in TIMED]
+            found.append((device.spec.id, str(ledger), latest, sorted(device.levels._held.items())))
         # A sign that goes on is told again every second: how often depends on the clock.
         found.append(sorted({(item.device, item.kind, item.level) for item in self.evidence}))
         return found
@@ -139,8 +143,8 @@ async def deliver(texts: Sequence[bytes], cuts: random.Random, largest: int, flu
         if part := texts[number][start : positions[number]]:
             sessions[number].data_received(part)
         if cuts.random() < flush:
-            bench.shard.intake.flush()
-    bench.shard.intake.flush()
+            bench.shard.batcher.flush()
+    bench.shard.batcher.flush()
     return bench.outcome()
 
 
@@ -174,15 +178,15 @@ def test_no_bytes_break_a_session_or_are_kept_for_ever(chunks: list[bytes], flus
         for chunk in chunks:
             session.data_received(chunk)
             if flush:
-                bench.shard.intake.flush()
-            assert len(session._left) <= MAX_LINE + 2
-        bench.shard.intake.flush()
+                bench.shard.batcher.flush()
+            assert session.reader.pending <= MAX_LINE + 2
+        bench.shard.batcher.flush()
         other.data_received(b"#Sensora:ADC1=281,ADC2=1305,ADC3=2,DIO=0!\r\n")
-        bench.shard.intake.flush()
-        assert bench.shard.intake.waiting == 0
+        bench.shard.batcher.flush()
+        assert bench.shard.batcher.waiting == 0
         device = bench.shard._devices["a"]
-        assert device.ledger.waiting == 0
-        assert {name: value for name, value, _ in device.latest()}["smoke"] == pytest.approx(281 / 40.95)
+        assert device.arrivals.ledger.waiting == 0
+        assert {name: value for name, value, _ in measurements(device)}["smoke"] == pytest.approx(281 / 40.95)
 
     asyncio.run(feed())
 
@@ -194,15 +198,15 @@ def test_the_newer_of_two_connections_speaks_for_a_device_and_the_ledger_says_so
         older, newer = bench.connect(), bench.connect()
         for session in (older, newer, older, newer, older):
             session.data_received(line)
-            bench.shard.intake.flush()
+            bench.shard.batcher.flush()
         device = bench.shard._devices["a"]
-        assert device.ledger.message().takeovers == 1
-        assert dict(device.ledger.rejected) == {"a newer connection speaks for it": 2}
-        assert (device.ledger.offered, device.ledger.analysed) == (5, 3)
+        assert device.arrivals.ledger.message().takeovers == 1
+        assert dict(device.arrivals.ledger.rejected) == {"a newer connection speaks for it": 2}
+        assert (device.arrivals.ledger.offered, device.arrivals.ledger.analysed) == (5, 3)
         newer.connection_lost(None)
         older.data_received(line)
-        bench.shard.intake.flush()
-        assert device.ledger.analysed == 4
+        bench.shard.batcher.flush()
+        assert device.arrivals.ledger.analysed == 4
 
     asyncio.run(both())
 
@@ -216,11 +220,11 @@ def endless_line(megabytes: int) -> None:
             if number % 16 == 0:
                 honest.data_received(b"#Sensorb:ADC1=281,ADC2=1305,ADC3=2,DIO=0!\r\n")
             if liar._transport.paused:
-                bench.shard.intake.flush()
-            assert liar.waiting <= WAITING_LIMIT + 65536
-            assert len(liar._left) + (liar._parser.pending if liar._parser else 0) <= MAX_LINE
-        bench.shard.intake.flush()
-        assert bench.shard._devices["b"].ledger.analysed == megabytes
+                bench.shard.batcher.flush()
+            assert liar.reader.waiting <= WAITING_LIMIT + 65536
+            assert liar.reader.pending <= MAX_LINE
+        bench.shard.batcher.flush()
+        assert bench.shard._devices["b"].arrivals.ledger.analysed == megabytes
         assert dict(bench.shard.garbage) == {"too long": 1}
 
     asyncio.run(feed())
@@ -240,7 +244,7 @@ def test_a_device_that_never_reads_is_sent_no_more_words() -> None:
         bench = make("a")
         session = bench.connect()
         session.data_received(b"#serialno:a!")
-        bench.shard.intake.flush()
+        bench.shard.batcher.flush()
         for _ in range(3000):
             session.command("REQUEST1")
         assert len(session._transport.written) < 5000
@@ -256,17 +260,17 @@ def flood_of_frames(overflow: "SensorSettings.Overflow.ValueType") -> Bench:
     frames = [encode(FrameWords("a", CHIP.frame(0.0, number))) for number in range(17)]
     frames[3] = encode(FrameWords("a", CHIP.frame(0.5, 0)))  # one frame of a fire
     session.data_received(b"".join(frames))
-    bench.shard.intake.flush()
+    bench.shard.batcher.flush()
     return bench
 
 
 def test_a_spike_survives_compaction_and_every_frame_is_accounted_for() -> None:
     async def compact() -> None:
         bench = flood_of_frames(SensorSettings.OVERFLOW_COMPACT)
-        ledger = bench.shard._devices["a"].ledger
+        ledger = bench.shard._devices["a"].arrivals.ledger
         assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (18, 11, {"compacted": 7})
         assert [item.device for item in bench.evidence] == ["a"]
-        assert bench.shard._devices["b"].ledger.analysed == 1
+        assert bench.shard._devices["b"].arrivals.ledger.analysed == 1
 
     asyncio.run(compact())
 
@@ -276,9 +280,9 @@ def backlog(overflow: "SensorSettings.Overflow.ValueType", smoke: list[int]) -> 
     session = bench.connect()
     line = b"#Sensora:ADC1=%d,ADC2=1305,ADC3=2,DIO=0!\r\n"
     session.data_received(line % 280)
-    bench.shard.intake.flush()
+    bench.shard.batcher.flush()
     session.data_received(b"".join(line % value for value in smoke))
-    bench.shard.intake.flush()
+    bench.shard.batcher.flush()
     return bench
 
 
@@ -288,10 +292,10 @@ SPIKE = [280] * 50 + [4000] + [280] * 50 + [99_999] + [280] * 50
 def test_a_backlog_is_replaced_by_what_stands_for_it_and_the_evidence_says_so() -> None:
     async def compact() -> None:
         bench = backlog(SensorSettings.OVERFLOW_COMPACT, SPIKE)
-        ledger = bench.shard._devices["a"].ledger
+        ledger = bench.shard._devices["a"].arrivals.ledger
         assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (153, 11, {"compacted": 142})
         [item] = bench.evidence
-        assert item.level == Level.LEVEL_ALARM
+        assert item.level == Level.ALARM
         terms = {term.name: term.value for term in item.why}
         assert (terms["smoke.lowest"], terms["smoke.highest"], terms["smoke.last"]) == (280, 4000, 280)
         assert "smoke.slope" in terms
@@ -303,7 +307,7 @@ def test_a_backlog_is_replaced_by_what_stands_for_it_and_the_evidence_says_so() 
 def test_drop_oldest_loses_the_spike_as_the_old_program_did() -> None:
     async def drop() -> None:
         bench = backlog(SensorSettings.OVERFLOW_DROP_OLDEST, SPIKE)
-        ledger = bench.shard._devices["a"].ledger
+        ledger = bench.shard._devices["a"].arrivals.ledger
         assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (153, 11, {"overflow": 142})
         assert not bench.evidence
 
@@ -313,7 +317,7 @@ def test_drop_oldest_loses_the_spike_as_the_old_program_did() -> None:
 def test_drop_oldest_keeps_the_newest_as_the_old_program_did() -> None:
     async def drop() -> None:
         bench = flood_of_frames(SensorSettings.OVERFLOW_DROP_OLDEST)
-        ledger = bench.shard._devices["a"].ledger
+        ledger = bench.shard._devices["a"].arrivals.ledger
         assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (18, 11, {"overflow": 7})
         assert not bench.evidence
 
@@ -327,8 +331,8 @@ def test_a_reading_that_jumps_up_and_down_costs_a_bounded_time_and_still_alarms(
         low, high = (b"#Sensora:ADC1=%d,ADC2=1305,ADC3=2,DIO=0!\r\n" % smoke for smoke in (280, 4000))
         session.data_received(low)
         session.data_received((low + high) * 300)
-        bench.shard.intake.flush()
-        ledger = bench.shard._devices["a"].ledger
+        bench.shard.batcher.flush()
+        ledger = bench.shard._devices["a"].arrivals.ledger
         assert ledger.offered == 601
         assert ledger.analysed + ledger.shed["compacted"] == 601
         assert ledger.shed["compacted"] > 500

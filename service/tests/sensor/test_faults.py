@@ -6,15 +6,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from embereye.sensor.bands import BandTable
-from embereye.sensor.device import SensorDevice
+from embereye.detect.sensing.bands import BandTable
+from embereye.detect.thermal.heat import extremes
+from embereye.detect.thermal.mlx90640 import Calibration, words_of
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.device.status import device_status, measurements
 from embereye.sim.mlx90640 import invent_eeprom, measure
-from embereye.thermal.heat import extremes
-from embereye.thermal.mlx90640 import Calibration, words_of
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device
 
-SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
 DEADLINE = 5 * SECOND
 EEPROM = invent_eeprom(4)
@@ -34,24 +35,24 @@ class Played:
     def read(self, *row: float, seconds: int = 5) -> str:
         for _ in range(seconds):
             self.now += SECOND
-            self.device.readings(np.array([row]), self.now)
+            self.device.analyse_readings(np.array([row]), self.now)
         return self.looked()
 
     def frame(self, words: bytes, per_look: int = 5) -> str:
         for _ in range(per_look):
             self.now += SECOND
-            assert self.device.calibration
-            celsius = self.device.calibration.temperatures(words_of(words)[None])
-            self.device.frame(words, celsius[0], extremes(celsius)[0], self.now)
+            assert self.device.frames.calibration
+            celsius = self.device.frames.calibration.temperatures(words_of(words)[None])
+            self.device.analyse_frame(words, celsius[0], extremes(celsius)[0], self.now)
         return self.looked()
 
     def looked(self) -> str:
-        self.device.look(self.now)
-        return self.device.status(self.now, DEADLINE).reason
+        self.device.inspect_sensors(self.now)
+        return device_status(self.device, self.now, DEADLINE).reason
 
     @property
     def said(self) -> set[str]:
-        return {name for name, _, _ in self.device.latest()}
+        return {name for name, _, _ in measurements(self.device)}
 
 
 def words(spoil: Callable[[np.ndarray], None] | None = None, **state: float) -> bytes:
@@ -132,10 +133,11 @@ def test_a_stuck_pixel_is_replaced_and_many_are_a_fault() -> None:
     for _ in range(85):
         reason = played.frame(words(lambda frame: frame.__setitem__(hot, 0x7FF0)), per_look=1)
     assert reason == ""
-    assert {name: value for name, value, _ in played.device.latest()}["pixels.replaced"] == 1
-    assert played.device.calibration is not None
+    assert {name: value for name, value, _ in measurements(played.device)}["pixels.replaced"] == 1
+    assert played.device.frames.calibration is not None
     assert (
-        played.device.calibration.temperatures(words_of(words(lambda f: f.__setitem__(hot, 0x7FF0)))[None]).max() < 30
+        played.device.frames.calibration.temperatures(words_of(words(lambda f: f.__setitem__(hot, 0x7FF0)))[None]).max()
+        < 30
     )
 
     def many(frame: np.ndarray) -> None:

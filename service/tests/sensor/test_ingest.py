@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from embereye.sensor.ingest import MOST_RESPONSES, WINDOW_BYTES, _sized
+from embereye.sensor.grpc.ingest import MOST_RESPONSES, WINDOW_BYTES, _parse_sized
 from embereye.sensor.shard import SensorShard
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment, Peer
@@ -27,7 +27,7 @@ class Sender:
         if self.sent == len(self._requests):
             return grpc.aio.EOF
         self.sent += 1
-        return _sized(self._requests[self.sent - 1].SerializeToString())[0], self._size
+        return _parse_sized(self._requests[self.sent - 1].SerializeToString())[0], self._size
 
     async def write(self, response: IngestResponse) -> None:
         await self.listens.wait()
@@ -45,7 +45,7 @@ class OpenSender:
 
     def send(self, sequence: int) -> None:
         batch = DeviceBatch(device=self._device, epoch=1, readings=[Reading(sequence=sequence, smoke_adc=280)])
-        self._requests.put_nowait(_sized(IngestRequest(devices=[batch]).SerializeToString()))
+        self._requests.put_nowait(_parse_sized(IngestRequest(devices=[batch]).SerializeToString()))
 
     async def read(self) -> Any:
         return await self._requests.get()
@@ -78,7 +78,7 @@ async def test_a_sender_that_reads_no_acknowledgement_is_read_no_further() -> No
     assert sender.heard[-1].ack.watermarks[0].sequence == 200
     device = taken.owned("a")
     assert device is not None
-    assert device.ledger.analysed == 200
+    assert device.arrivals.ledger.analysed == 200
 
 
 async def test_what_a_flood_brings_is_acknowledged_together_and_in_full_at_its_end() -> None:
@@ -93,16 +93,18 @@ async def test_columns_that_are_none_cost_neither_their_neighbours_nor_the_strea
     good = [ReadingColumns(first_sequence=first, time_ns=[0, 0], smoke_adc=[280, 281]) for first in (1, 5)]
     cut_off = b"\x12\x01\x00\x1a\x03\x00\x00\x00"  # one time, and three quarters of a float
     batches = [
-        _sized(b"\x0a" + bytes([len(columns) + 7]) + b"\x0a\x01a\x10\x01\x22" + bytes([len(columns)]) + columns)[0]
+        _parse_sized(b"\x0a" + bytes([len(columns) + 7]) + b"\x0a\x01a\x10\x01\x22" + bytes([len(columns)]) + columns)[
+            0
+        ]
         for columns in (good[0].SerializeToString(), cut_off, good[1].SerializeToString())
     ]
     taken = shard()
     device = taken.owned("a")
     assert device is not None
-    device.epoch = 1
-    taken.take_batches(device, [batch.devices[0] for batch in batches], 1)
-    assert (device.sequence, device.ledger.analysed) == (6, 4)
-    assert dict(device.ledger.rejected) == {"bad batch": 1}
+    device.arrivals.epoch = 1
+    taken.analyse_batches(device, [batch.devices[0] for batch in batches], 1)
+    assert (device.arrivals.sequence, device.arrivals.ledger.analysed) == (6, 4)
+    assert dict(device.arrivals.ledger.rejected) == {"bad batch": 1}
 
 
 async def test_a_new_owner_that_cannot_be_reached_holds_up_nobody_else_when_the_shard_drains() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness.need import CAPTURE, RECORDINGS
 
+from embereye.detect.thermal.mlx90640 import Calibration
 from embereye.process.lifecycle import UserError
 from embereye.sensor import inspect
 from embereye.sim.mlx90640 import invent_eeprom, measure
-from embereye.thermal.mlx90640 import Calibration
-from embereye.wire.device import Eeprom, FrameWords, SensorReading, SerialNumber, encode
-
-DATA = Path(__file__).parents[3] / ".." / "shared" / "data" / "device"
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords, SensorReading, SerialNumber
 
 
 def run(*arguments: str) -> int:
@@ -179,9 +179,9 @@ def test_an_emissivity_out_of_range_is_refused(capture: Path) -> None:
     assert sentence(str(capture), "--emissivity", "1.5") == "--emissivity 1.5 is not above 0 and at most 1"
 
 
-@pytest.mark.skipif(not (DATA / "capture.bin").exists(), reason="the real device's capture is not here")
+@pytest.mark.needs(CAPTURE)
 def test_a_real_devices_capture_is_understood_to_the_last_byte(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(str(DATA / "capture.bin"), "--json") == 0
+    assert run(str(RECORDINGS / "capture.bin"), "--json") == 0
     summary = json.loads(capsys.readouterr().out)["summary"]
     assert summary["packets"] == {"reading": 27, "frame": 27, "eeprom": 1}
     assert summary["devices"] == ["1234"]

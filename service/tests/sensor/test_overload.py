@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from embereye.bench.load import Server, alarming_line, close, connect, flood, frame_lines, reading_line
-from embereye.bench.sensors import EvidenceHub
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, ReadingColumns
 from embereye.v1.ingest_pb2_grpc import IngestStub
+from embereye_bench.load import Server, alarming_line, close, connect, flood, frame_lines, reading_line
+from embereye_bench.sensors import EvidenceHub
 
 
 async def overload(seconds: float) -> None:

@@ -4,13 +4,11 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,20 +16,13 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
+from embereye.process.addresses import free_ports
 from embereye.sensor.explain import balanced, sentences
 from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
 
 FLEET = "default/sensors/hall"
 LINE = b"#Sensora:ADC1=%d,ADC2=1305,ADC3=2,DIO=0!\r\n"
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 @dataclass

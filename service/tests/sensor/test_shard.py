@@ -8,14 +8,17 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from harness.need import CAPTURE, RECORDINGS
 
+from embereye.detect.thermal.mlx90640 import Calibration, words_of
+from embereye.levels import Kind, Level
+from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import Tasks, UserError
 from embereye.sensor import request
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
-from embereye.thermal.mlx90640 import Calibration, words_of
 from embereye.v1.evidence_pb2 import DeviceStatus, EvidenceItem
 from embereye.v1.ingest_pb2 import AskRequest, DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.ingest_pb2_grpc import IngestStub, SensorsStub
@@ -28,10 +31,11 @@ from embereye.v1.shard_pb2 import (
     PercentThresholds,
     SensorSettings,
 )
-from embereye.v1.types_pb2 import Device, Kind, Level
-from embereye.wire.device import DeviceParser, Eeprom, FrameWords, encode
+from embereye.v1.types_pb2 import Device
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords
+from embereye.wire.device.reader import LineReader
 
-SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "device"
 SETTINGS = SensorSettings(
     deadline_ns=5_000_000_000,
     heat=HeatThresholds(pre_alarm_c=47, alarm_c=57, critical_c=90, rise_c_per_min=4, rise_allowance_c=10),
@@ -103,14 +107,6 @@ async def start() -> AsyncIterator[Callable[[], object]]:
         yield begin
 
 
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
         while not condition():
@@ -169,8 +165,8 @@ async def test_smoke_past_its_threshold_becomes_evidence_with_its_terms(start: S
         await asyncio.sleep(0.05)
     await until(lambda: running.evidence)
     evidence = running.evidence[0]
-    assert (evidence.device, evidence.zone, evidence.kind) == ("s-01", "hall", Kind.KIND_SMOKE)
-    assert evidence.level == Level.LEVEL_ALARM
+    assert (evidence.device, evidence.zone, evidence.kind) == ("s-01", "hall", Kind.SMOKE)
+    assert evidence.level == Level.ALARM
     assert evidence.why[0].value == pytest.approx(100 * 3000 / 4095, abs=0.1)
     assert evidence.why[0].threshold == 60
     writer.close()
@@ -210,7 +206,7 @@ async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shar
     assert owner.status("s-01").ledger.takeovers == 0
     newer.close()
     device = owner.shard.owned("s-01")
-    await until(lambda: device and device.speaker is None)
+    await until(lambda: device and device.arrivals.speaker is None)
     older.write(line)
     await until(lambda: owner.status("s-01").ledger.analysed == 2)
     _, newest = await connect(stranger)
@@ -275,14 +271,14 @@ async def test_all_of_a_device_that_is_being_handed_over_is_passed_on_once(start
     writer.close()
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the recorded device bytes are not on this machine")
+@pytest.mark.needs(CAPTURE)
 async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> None:
     running = await start()
     running.own("1234")
     _, writer = await connect(running)
-    capture = (SHARED / "capture.bin").read_bytes()
+    capture = (RECORDINGS / "capture.bin").read_bytes()
     writer.write(capture)
-    messages = DeviceParser().feed(capture)
+    messages = LineReader().feed(capture)
     await until(lambda: running.status("1234").ledger.analysed == len(messages))
     frame = [words_of(message.words) for message in messages if isinstance(message, FrameWords)][-1]
     eeprom = next(message.words for message in messages if isinstance(message, Eeprom))
@@ -415,7 +411,7 @@ async def test_any_shard_passes_a_request_on_through_the_owner_to_a_device_on_th
 async def test_a_calibration_that_fails_its_checks_is_asked_for_again(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("embereye.sensor.text.CALIBRATION_RETRY_NS", 0)
+    monkeypatch.setattr("embereye.sensor.sessions.CALIBRATION_RETRY_NS", 0)
     running = await start()
     running.own("s-01")
     reader, writer = await connect(running)

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from embereye.bench.load import HOST, Server, close, connect, reading_line
-from embereye.sensor.text import MAX_CONNECTIONS, Sessions, _keep_alive
+from embereye.sensor.sessions import MAX_CONNECTIONS, Sessions, _keep_alive
+from embereye_bench.load import HOST, Server, close, connect, reading_line
 
 DEVICES = 1000
 STEADY = DEVICES  # the number of the device that has nothing to do with it
@@ -77,7 +77,7 @@ def test_a_peer_that_vanished_without_a_word_is_noticed_by_the_kernel() -> None:
 
 def test_connections_beyond_what_a_process_can_have_are_refused_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_CONNECTIONS > 10_000
-    monkeypatch.setattr("embereye.sensor.text.MAX_CONNECTIONS", 0)
+    monkeypatch.setattr("embereye.sensor.sessions.MAX_CONNECTIONS", 0)
     aborted = []
 
     class Wire:

@@ -1,5 +1,6 @@
-from embereye.shard.coverage import SECOND, Watch
+from embereye.shard.coverage import Watch
 from embereye.shard.ledger import Ledger
+from embereye.units import SECOND
 
 
 def test_a_device_is_dark_until_it_was_heard_and_analysed() -> None:

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
+from embereye.levels import Level
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Level
 
 
-def report(name: str, episode: str = "e", level: Level.ValueType = Level.LEVEL_ALARM) -> EvidenceItem:
+def report(name: str, episode: str = "e", level: Level = Level.ALARM) -> EvidenceItem:
     return EvidenceItem(id=name, episode=episode, level=level)
 
 
@@ -46,18 +46,18 @@ def test_a_file_that_cannot_be_used_keeps_no_alarm_back(
 
 def test_a_later_report_of_the_same_episode_and_level_replaces_the_earlier_one() -> None:
     spool = Spool(None)
-    spool.put(report("e-1", level=Level.LEVEL_PRE_ALARM))
-    spool.put(report("e-2", level=Level.LEVEL_ALARM))
-    spool.put(report("e-3", level=Level.LEVEL_ALARM))
+    spool.put(report("e-1", level=Level.PRE_ALARM))
+    spool.put(report("e-2", level=Level.ALARM))
+    spool.put(report("e-3", level=Level.ALARM))
     assert ids(spool) == ["e-1", "e-3"]
     assert len(spool) == 2
 
 
 def test_a_full_spool_gives_up_the_weakest_and_counts_it() -> None:
     spool = Spool(None, capacity=2)
-    spool.put(report("alarm", "one", Level.LEVEL_ALARM))
-    spool.put(report("hint", "two", Level.LEVEL_PRE_ALARM))
-    spool.put(report("fire", "three", Level.LEVEL_CRITICAL))
+    spool.put(report("alarm", "one", Level.ALARM))
+    spool.put(report("hint", "two", Level.PRE_ALARM))
+    spool.put(report("fire", "three", Level.CRITICAL))
     assert ids(spool) == ["alarm", "fire"]
     assert spool.dropped == 1
     assert len(spool) == 2
@@ -83,7 +83,7 @@ def test_a_full_disk_keeps_no_report_back_and_is_said_once(tmp_path: Path, caplo
     spool = Spool(path)
     first = spool.put(report("before", "zero"))
     spool._db.execute("PRAGMA max_page_count = 1")
-    large = EvidenceItem(id="large", episode="one", level=Level.LEVEL_ALARM, snapshot=bytes(50_000))
+    large = EvidenceItem(id="large", episode="one", level=Level.ALARM, snapshot=bytes(50_000))
     second = spool.put(large)
     third = spool.put(report("after", "two"))
     assert first < second < third

@@ -6,12 +6,12 @@ import cv2
 import numpy as np
 import pytest
 
+from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
-from embereye.sim import cameras as module
 from embereye.sim.cameras import CameraSpec, add_arguments, parse_specs, prepare, run_cameras
 from embereye.sim.fire import Fire
-from embereye.wire.jpeg import read_header
-from embereye.wire.multipart import MultipartParser
+from embereye.wire.http.multipart import MultipartParser
+from embereye.wire.jpeg.header import read_header
 
 
 def arguments(*words):
@@ -108,4 +108,4 @@ async def test_a_clip_is_shown_over_and_over(tmp_path):
 @pytest.mark.parametrize("text", ["nowhere", "host:", ":80", "host:port", "host:70000"])
 def test_an_address_that_is_none_is_refused(text):
     with pytest.raises(UserError):
-        module.parse_address(text, "--listen")
+        address_option("--listen", text, any_port=True)

@@ -4,16 +4,16 @@ import socket
 
 import pytest
 
-from embereye.camera.sources.declared import declared
-from embereye.camera.sources.dials import Dials
-from embereye.camera.sources.intake import Intake
-from embereye.camera.sources.rtp import RtpSource
-from embereye.camera.sources.rtsp import RtspSource
+from embereye.camera.sources.declared import parse_source
+from embereye.camera.sources.dials import DialLimiter
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtp.source import RtpSource
+from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.process.lifecycle import UserError
 from embereye.sim.cameras import CameraSpec, Film, prepare
 from embereye.sim.rtp import check_carried, send_rtp, serve_rtsp
-from embereye.wire.jpeg import read_header
-from embereye.wire.rtsp import RtspParser, request
+from embereye.wire.jpeg.header import read_header
+from embereye.wire.rtsp.messages import RtspParser, request
 
 
 async def cameras(*ids):
@@ -52,7 +52,7 @@ async def test_cameras_are_sent_to_ports_of_their_own():
     stop = asyncio.Event()
     sender = asyncio.ensure_future(send_rtp(await cameras("a", "b"), "127.0.0.1", port, stop))
     for number in (0, 2):
-        frames = await first_frames(RtpSource(declared(f"rtp://127.0.0.1:{port + number}"), Intake()))
+        frames = await first_frames(RtpSource(parse_source(f"rtp://127.0.0.1:{port + number}"), SocketPoller()))
         assert (read_header(frames[0]).width, read_header(frames[0]).complete) == (160, True)
     stop.set()
     await sender
@@ -61,7 +61,9 @@ async def test_cameras_are_sent_to_ports_of_their_own():
 @pytest.mark.parametrize("query", ["", "?transport=udp"])
 async def test_cameras_are_served_by_rtsp_over_tcp_and_udp(query):
     async with rtsp_server("a") as address:
-        source = RtspSource(declared(f"rtsp://{address}/a{query}"), lambda: ("", ""), Dials(1), Intake())
+        source = RtspSource(
+            parse_source(f"rtsp://{address}/a{query}"), lambda: ("", ""), DialLimiter(1), SocketPoller()
+        )
         frames = await first_frames(source)
     assert len(set(frames)) == 3
     assert all(read_header(frame).complete for frame in frames)

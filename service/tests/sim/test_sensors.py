@@ -10,27 +10,20 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
+from embereye.detect.sensing.thresholds import assess_flame, assess_gas, assess_smoke
+from embereye.detect.thermal.heat import HeatWatch
+from embereye.detect.thermal.mlx90640 import Calibration, words_of
+from embereye.levels import Level
+from embereye.process.addresses import free_port
 from embereye.process.lifecycle import UserError
-from embereye.sensor.thresholds import assess_flame, assess_gas, assess_smoke
 from embereye.sim import sensors
 from embereye.sim.fire import Fire
 from embereye.sim.sensors import Chip, SensorSpec, SensorStats, run_sensors
-from embereye.thermal.heat import HeatWatch
-from embereye.thermal.mlx90640 import Calibration, words_of
+from embereye.units import split_address
 from embereye.v1.shard_pb2 import GasThresholds, HeatThresholds, PercentThresholds
-from embereye.v1.types_pb2 import Level
-from embereye.wire.device import (
-    CALIBRATION,
-    REQUEST,
-    START,
-    DeviceParser,
-    Eeprom,
-    FrameWords,
-    Garbage,
-    Message,
-    SensorReading,
-    SerialNumber,
-)
+from embereye.wire.device.commands import CALIBRATION, REQUEST, START
+from embereye.wire.device.messages import Eeprom, FrameWords, Garbage, Message, SensorReading, SerialNumber
+from embereye.wire.device.reader import LineReader
 
 PATIENCE = 30.0  # seconds; only a broken simulator needs them
 
@@ -50,7 +43,7 @@ class Server:
         self.received.append(messages)
         self.writers.append(writer)
         writer.write(self.greeting.encode())
-        parser = DeviceParser()
+        parser = LineReader()
         while data := await reader.read(65536):
             messages += parser.feed(data)
             async with self.changed:
@@ -136,9 +129,7 @@ async def test_a_lost_connection_is_opened_again() -> None:
 
 
 async def test_a_device_waits_for_a_server_that_is_not_there_yet() -> None:
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
+    port = free_port()
     async with simulating(f"127.0.0.1:{port}", SensorSpec("a")) as stats:
         async with asyncio.timeout(PATIENCE):
             while not stats.failures:
@@ -207,9 +198,9 @@ def test_a_chip_at_rest_and_in_a_fire_is_what_the_thresholds_say() -> None:
         watch = HeatWatch(HeatThresholds())
         return max(watch.observe(c, n * 10**9 + 1).level for n, c in enumerate(calibration.temperatures(frames)))
 
-    assert level(0) == Level.LEVEL_CLEAR
-    assert level(0.1) >= Level.LEVEL_PRE_ALARM
-    assert level(1) == Level.LEVEL_CRITICAL
+    assert level(0) == Level.CLEAR
+    assert level(0.1) >= Level.PRE_ALARM
+    assert level(1) == Level.CRITICAL
 
 
 def test_readings_at_rest_are_no_evidence_and_a_fire_is_of_every_kind() -> None:
@@ -226,8 +217,8 @@ def test_readings_at_rest_are_no_evidence_and_a_fire_is_of_every_kind() -> None:
         ]
 
     for _ in range(200):
-        assert levels(0) == [Level.LEVEL_CLEAR] * 3
-    assert levels(1) == [Level.LEVEL_ALARM] * 3
+        assert levels(0) == [Level.CLEAR] * 3
+    assert levels(1) == [Level.ALARM] * 3
 
 
 def test_the_same_seed_gives_the_same_chip() -> None:
@@ -270,7 +261,7 @@ def test_devices_are_named_or_counted() -> None:
         ("sensor-0004", "zone-01"),
         ("sensor-0005", "zone-02"),
     ]
-    assert sensors.split_target("[::1]:9001") == ("::1", 9001)
+    assert split_address("[::1]:9001") == ("::1", 9001)
 
 
 def test_the_command_ends_by_itself_and_says_what_it_sent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from embereye.bench.heat import BENCHMARKS, play
-from embereye.bench.report import Scale
 from embereye.sim.thermal import GROWTH, NARROW, WIDE, Patch, Scene, burning, flames, power
+from embereye_bench.heat import BENCHMARKS, play
+from embereye_bench.report import Scale
 
 
 def scene(*patches: Patch, distance: float = 3.0, **more: object) -> Scene:

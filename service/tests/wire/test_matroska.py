@@ -4,11 +4,12 @@ import subprocess
 import cv2
 import numpy as np
 import pytest
+from harness.need import FFMPEG
 
+from embereye.units import MILLISECOND
 from embereye.wire.matroska import MatroskaError, Muxer, frames
 
 START = 1_795_000_000_123_000_000
-MILLISECOND = 1_000_000
 
 
 def jpeg(level, size=(48, 64)):
@@ -63,6 +64,7 @@ def test_what_is_no_file_of_ours_is_refused_and_noise_does_not_hang():
         list(frames(bytes(damaged)))
 
 
+@pytest.mark.needs(FFMPEG)
 def test_ffprobe_reads_codec_size_duration_and_every_time(tmp_path):
     path = tmp_path / "clip.mkv"
     path.write_bytes(clip())
@@ -77,6 +79,7 @@ def test_ffprobe_reads_codec_size_duration_and_every_time(tmp_path):
     assert times == [(time_ns - START) // MILLISECOND for time_ns in TIMES]
 
 
+@pytest.mark.needs(FFMPEG)
 def test_a_player_seeks_to_a_second_in_the_middle(tmp_path):
     path = tmp_path / "clip.mkv"
     path.write_bytes(clip())

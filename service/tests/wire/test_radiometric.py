@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.wire.jpeg import JpegError
+from embereye.wire.jpeg.header import JpegError
 from embereye.wire.radiometric import is_radiometric, read_header, read_words, wrap
 
 WORDS = np.random.default_rng(3).integers(29_000, 31_000, (120, 160)).astype(np.uint16)

@@ -1,24 +1,25 @@
 import pytest
 
+from embereye.levels import Kind, Level, Sense
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Kind, Level, Sense, Term
+from embereye.v1.types_pb2 import Term
 from embereye.zone.fusion import WINDOW_NS, judge
 
-HEAT, SMOKE, GAS, FLAME = Kind.KIND_HEAT, Kind.KIND_SMOKE, Kind.KIND_GAS, Kind.KIND_FLAME
+HEAT, SMOKE, GAS, FLAME = Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME
 PRE, ALARM, CRITICAL, CLEAR = (
-    Level.LEVEL_PRE_ALARM,
-    Level.LEVEL_ALARM,
-    Level.LEVEL_CRITICAL,
-    Level.LEVEL_CLEAR,
+    Level.PRE_ALARM,
+    Level.ALARM,
+    Level.CRITICAL,
+    Level.CLEAR,
 )
-SENSOR, CAMERA = Sense.SENSE_SENSOR, Sense.SENSE_CAMERA
+SENSOR, CAMERA = Sense.SENSOR, Sense.CAMERA
 
 
 def sign(
     device: str,
     kind: int,
-    level: Level.ValueType,
-    sense: Sense.ValueType = SENSOR,
+    level: Level,
+    sense: Sense = SENSOR,
     *,
     relative: bool = False,
     at: int = 0,
@@ -72,7 +73,7 @@ def sign(
         ([sign("s1", HEAT, PRE, at=0), sign("s2", SMOKE, PRE, at=WINDOW_NS + 1)], PRE),
     ],
 )
-def test_signs_amount_to_what_the_rules_say(signs: list[EvidenceItem], level: Level.ValueType) -> None:
+def test_signs_amount_to_what_the_rules_say(signs: list[EvidenceItem], level: Level) -> None:
     assert judge(signs).level == level
     assert judge(reversed(signs)).level == level
 

@@ -5,16 +5,16 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
+from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Kind, Level, Sense
 from embereye.zone.fusion import alone, judge
 from embereye.zone.state import ZoneMachine
 
-SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND
-LEVELS = [Level.LEVEL_CLEAR, Level.LEVEL_PRE_ALARM, Level.LEVEL_ALARM, Level.LEVEL_CRITICAL]
-KINDS = [Kind.KIND_HEAT, Kind.KIND_SMOKE, Kind.KIND_GAS, Kind.KIND_FLAME]
+LEVELS = [Level.CLEAR, Level.PRE_ALARM, Level.ALARM, Level.CRITICAL]
+KINDS = [Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME]
 
 
 @st.composite
@@ -35,7 +35,7 @@ def fires(draw: st.DrawFn) -> list[EvidenceItem]:
                     device=f"d{device}",
                     zone="hall",
                     kind=kind,
-                    sense=Sense.SENSE_CAMERA if camera else Sense.SENSE_SENSOR,
+                    sense=Sense.CAMERA if camera else Sense.SENSOR,
                     level=level,
                     since_ns=NOW + start * SECOND,
                     until_ns=until,
@@ -58,13 +58,13 @@ def test_one_alarm_per_fire_whatever_the_order_the_resends_and_the_restarts(
             events += machine.evidence(item, now)
         if data.draw(st.booleans()):
             machine = ZoneMachine.load(machine.dump())
-        if data.draw(st.booleans()) and machine.state == ZoneState.ZONE_STATE_ALARM:
+        if data.draw(st.booleans()) and machine.state == ZoneState.ALARM:
             events += machine.acknowledge("Ada", "", now)
-    raised = {event.alarm for event in events if event.state == ZoneState.ZONE_STATE_ALARM}
+    raised = {event.alarm for event in events if event.state == ZoneState.ALARM}
     assert len(raised) <= 1
-    if any(alone(item) >= Level.LEVEL_ALARM for item in fire):
+    if any(alone(item) >= Level.ALARM for item in fire):
         assert len(raised) == 1, "an alarm-level report was swallowed"
-    closed = machine.state == ZoneState.ZONE_STATE_NORMAL
+    closed = machine.state == ZoneState.NORMAL
     assert closed == (not machine.alarm)
     for before, after in itertools.pairwise(events):
         assert after.previous == before.state
@@ -79,9 +79,9 @@ def test_a_fire_reported_in_order_ends_where_its_last_signs_say(fire: list[Evide
         machine.evidence(item, item.until_ns)
         latest[item.device, item.kind] = item
         level = judge(latest.values()).level
-        alarmed = alarmed or level == Level.LEVEL_ALARM
+        alarmed = alarmed or level == Level.ALARM
         expected = {
-            Level.LEVEL_CLEAR: ZoneState.ZONE_STATE_NORMAL,
-            Level.LEVEL_PRE_ALARM: ZoneState.ZONE_STATE_PRE_ALARM,
+            Level.CLEAR: ZoneState.NORMAL,
+            Level.PRE_ALARM: ZoneState.PRE_ALARM,
         }
-        assert machine.state == (ZoneState.ZONE_STATE_ALARM if alarmed else expected[level])
+        assert machine.state == (ZoneState.ALARM if alarmed else expected[level])

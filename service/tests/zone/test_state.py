@@ -1,29 +1,29 @@
 import pytest
 
-from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
+from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.v1.types_pb2 import Kind, Level, Sense
 from embereye.zone.fusion import WINDOW_NS
 from embereye.zone.state import TEST_NS, NotAllowedError, ZoneMachine
 
-SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND
-NORMAL = ZoneState.ZONE_STATE_NORMAL
-PRE_ALARM = ZoneState.ZONE_STATE_PRE_ALARM
-ALARM = ZoneState.ZONE_STATE_ALARM
-ACKNOWLEDGED = ZoneState.ZONE_STATE_ACKNOWLEDGED
-RESTORED = ZoneState.ZONE_STATE_RESTORED
+NORMAL = ZoneState.NORMAL
+PRE_ALARM = ZoneState.PRE_ALARM
+ALARM = ZoneState.ALARM
+ACKNOWLEDGED = ZoneState.ACKNOWLEDGED
+RESTORED = ZoneState.RESTORED
 
 
 def sign(
     device: str = "s-01",
-    kind: Kind.ValueType = Kind.KIND_SMOKE,
-    level: Level.ValueType = Level.LEVEL_ALARM,
+    kind: Kind = Kind.SMOKE,
+    level: Level = Level.ALARM,
     *,
     at: float = 0,
     since: float | None = None,
     episode: str = "",
-    sense: Sense.ValueType = Sense.SENSE_SENSOR,
+    sense: Sense = Sense.SENSOR,
     name: str = "",
 ) -> EvidenceItem:
     return EvidenceItem(
@@ -58,11 +58,11 @@ def in_alarm() -> ZoneMachine:
 
 def test_a_fire_goes_from_pre_alarm_to_reset_under_one_id() -> None:
     machine = zone()
-    events = machine.evidence(sign(level=Level.LEVEL_PRE_ALARM), at(0))
-    events += machine.evidence(sign(kind=Kind.KIND_HEAT, level=Level.LEVEL_PRE_ALARM, at=1), at(1))
+    events = machine.evidence(sign(level=Level.PRE_ALARM), at(0))
+    events += machine.evidence(sign(kind=Kind.HEAT, level=Level.PRE_ALARM, at=1), at(1))
     events += machine.acknowledge("Ada", "", at(2))
-    events += machine.evidence(sign(level=Level.LEVEL_CLEAR, at=3), at(3))
-    events += machine.evidence(sign(kind=Kind.KIND_HEAT, level=Level.LEVEL_CLEAR, at=4), at(4))
+    events += machine.evidence(sign(level=Level.CLEAR, at=3), at(3))
+    events += machine.evidence(sign(kind=Kind.HEAT, level=Level.CLEAR, at=4), at(4))
     events += machine.reset("Ada", "toast", at(5))
     assert [event.state for event in events] == [PRE_ALARM, ALARM, ACKNOWLEDGED, RESTORED, NORMAL]
     assert [event.previous for event in events] == [NORMAL, PRE_ALARM, ALARM, ACKNOWLEDGED, RESTORED]
@@ -82,8 +82,8 @@ def test_events_carry_no_snapshot() -> None:
 
 def test_a_pre_alarm_ends_by_itself_when_its_sign_is_clear() -> None:
     machine = zone()
-    machine.evidence(sign(level=Level.LEVEL_PRE_ALARM), at(0))
-    (event,) = machine.evidence(sign(level=Level.LEVEL_CLEAR, at=1), at(1))
+    machine.evidence(sign(level=Level.PRE_ALARM), at(0))
+    (event,) = machine.evidence(sign(level=Level.CLEAR, at=1), at(1))
     assert event.state == NORMAL
     assert event.alarm
     assert not machine.alarm
@@ -91,7 +91,7 @@ def test_a_pre_alarm_ends_by_itself_when_its_sign_is_clear() -> None:
 
 def test_a_pre_alarm_ends_by_itself_when_its_sign_is_not_renewed() -> None:
     machine = zone()
-    machine.evidence(sign(level=Level.LEVEL_PRE_ALARM), at(0))
+    machine.evidence(sign(level=Level.PRE_ALARM), at(0))
     assert machine.tick(NOW + WINDOW_NS - 1) == []
     (event,) = machine.tick(NOW + WINDOW_NS)
     assert (event.state, event.why) == (NORMAL, "the signs have ended unconfirmed")
@@ -100,7 +100,7 @@ def test_a_pre_alarm_ends_by_itself_when_its_sign_is_not_renewed() -> None:
 
 def test_an_alarm_latches_until_somebody_acknowledges_it() -> None:
     machine = in_alarm()
-    machine.evidence(sign(level=Level.LEVEL_CLEAR, at=1), at(1))
+    machine.evidence(sign(level=Level.CLEAR, at=1), at(1))
     assert machine.tick(at(3600)) == []
     assert machine.state == ALARM
     events = machine.acknowledge("Ada", "", at(3601))
@@ -131,7 +131,7 @@ def test_a_fire_that_comes_back_before_the_reset_is_the_same_alarm_and_must_be_a
     machine = in_alarm()
     alarm = machine.alarm
     machine.acknowledge("Ada", "", at(1))
-    machine.evidence(sign(level=Level.LEVEL_CLEAR, at=2), at(2))
+    machine.evidence(sign(level=Level.CLEAR, at=2), at(2))
     assert machine.state == RESTORED
     (event,) = machine.evidence(sign(at=10, episode="second"), at(10))
     assert (event.state, event.alarm) == (ALARM, alarm)
@@ -141,8 +141,8 @@ def test_a_fire_that_comes_back_before_the_reset_is_the_same_alarm_and_must_be_a
 def test_a_weak_sign_after_restoration_returns_to_acknowledged() -> None:
     machine = in_alarm()
     machine.acknowledge("Ada", "", at(1))
-    machine.evidence(sign(level=Level.LEVEL_CLEAR, at=2), at(2))
-    (event,) = machine.evidence(sign(at=10, level=Level.LEVEL_PRE_ALARM, episode="second"), at(10))
+    machine.evidence(sign(level=Level.CLEAR, at=2), at(2))
+    (event,) = machine.evidence(sign(at=10, level=Level.PRE_ALARM, episode="second"), at(10))
     assert event.state == ACKNOWLEDGED
 
 
@@ -166,11 +166,11 @@ def test_what_was_seen_before_a_reset_raises_nothing_after_it() -> None:
 
 def test_a_sign_that_joins_an_open_alarm_is_told_once_and_once_more_when_it_grows() -> None:
     machine = in_alarm()
-    (joined,) = machine.evidence(sign("s-02", level=Level.LEVEL_PRE_ALARM, at=1), at(1))
+    (joined,) = machine.evidence(sign("s-02", level=Level.PRE_ALARM, at=1), at(1))
     assert (joined.type, joined.state) == (AlarmEvent.TYPE_EVIDENCE, ALARM)
     assert joined.why == "also smoke score 0 at s-02"
-    assert machine.evidence(sign("s-02", level=Level.LEVEL_PRE_ALARM, at=2), at(2)) == []
-    (grown,) = machine.evidence(sign("s-02", level=Level.LEVEL_ALARM, at=3), at(3))
+    assert machine.evidence(sign("s-02", level=Level.PRE_ALARM, at=2), at(2)) == []
+    (grown,) = machine.evidence(sign("s-02", level=Level.ALARM, at=3), at(3))
     assert grown.why.startswith("stronger: ")
     assert machine.evidence(sign("s-01", at=4), at(4)) == []
 
@@ -183,22 +183,22 @@ def test_an_alarm_that_arrives_late_is_raised_and_says_so() -> None:
 
 def test_a_late_alarm_counts_although_a_later_weaker_report_came_first() -> None:
     machine = zone()
-    machine.evidence(sign(at=10, level=Level.LEVEL_PRE_ALARM, episode="b"), at(10))
+    machine.evidence(sign(at=10, level=Level.PRE_ALARM, episode="b"), at(10))
     (event,) = machine.evidence(sign(at=5, episode="a"), at(11))
     assert event.state == ALARM
 
 
 def test_a_report_overtaken_by_a_later_one_changes_nothing() -> None:
     machine = zone()
-    machine.evidence(sign(at=10, level=Level.LEVEL_PRE_ALARM), at(10))
-    machine.evidence(sign(at=11, level=Level.LEVEL_CLEAR), at(11))
-    assert machine.evidence(sign(at=9, level=Level.LEVEL_PRE_ALARM), at(12)) == []
+    machine.evidence(sign(at=10, level=Level.PRE_ALARM), at(10))
+    machine.evidence(sign(at=11, level=Level.CLEAR), at(11))
+    assert machine.evidence(sign(at=9, level=Level.PRE_ALARM), at(12)) == []
     assert machine.state == NORMAL
 
 
 def test_a_device_whose_clock_runs_ahead_does_not_prolong_its_sign() -> None:
     machine = zone()
-    machine.evidence(sign(at=7200, level=Level.LEVEL_PRE_ALARM), at(0))
+    machine.evidence(sign(at=7200, level=Level.PRE_ALARM), at(0))
     (event,) = machine.tick(at(30))
     assert event.state == NORMAL
 
@@ -213,9 +213,7 @@ def test_a_device_whose_clock_runs_ahead_does_not_prolong_its_sign() -> None:
         (ACKNOWLEDGED, "acknowledge", "zone default/hall: Ada has acknowledged the alarm already"),
     ],
 )
-def test_a_step_that_the_state_does_not_allow_is_refused(
-    state: ZoneState.ValueType, action: str, sentence: str
-) -> None:
+def test_a_step_that_the_state_does_not_allow_is_refused(state: ZoneState, action: str, sentence: str) -> None:
     machine = ZoneMachine("default", "hall", state=state, acknowledged_by="Ada")
     with pytest.raises(NotAllowedError) as caught:
         getattr(machine, action)("Bob", "", NOW)
@@ -284,6 +282,6 @@ def test_what_is_not_a_zone_is_refused() -> None:
 def test_an_open_alarm_lists_the_signs_that_ended_as_clear() -> None:
     machine = in_alarm()
     machine.evidence(sign("s-02", at=1), at(1))
-    machine.evidence(sign("s-02", level=Level.LEVEL_CLEAR, at=2), at(2))
+    machine.evidence(sign("s-02", level=Level.CLEAR, at=2), at(2))
     levels = {item.device: item.level for item in machine.message(at(2)).contributions}
-    assert levels == {"s-01": Level.LEVEL_ALARM, "s-02": Level.LEVEL_CLEAR}
+    assert levels == {"s-01": Level.ALARM, "s-02": Level.CLEAR}

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from embereye.camera.sources.declared import Declared, SourceError
+from embereye.camera.sources.declared import DeclaredSource, SourceError
 
 VARIABLE = "EMBEREYE_CREDENTIALS"  # the folder that Secrets are mounted in, one folder each
 MAX_BYTES = 1024
@@ -12,7 +12,7 @@ MAX_BYTES = 1024
 Credentials = Callable[[], tuple[str, str]]  # user and password; SourceError where they cannot be had
 
 
-def credentials_of(what: Declared, secret: str) -> Credentials:
+def credentials_of(what: DeclaredSource, secret: str) -> Credentials:
     """How to learn `what`'s user and password; `secret` names a Secret, empty: those in the source."""
     if not secret:
         return lambda: (what.user, what.password)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
-from embereye.wire.jpeg import MAX_SIDE
+from embereye.wire.jpeg.header import MAX_SIDE
 
 SCHEMES = ("rtsp", "rtp", "http", "onvif", "push", "file")
 _KINDS = {
@@ -30,8 +30,8 @@ class SourceError(ValueError):
 
 
 @dataclass(frozen=True)
-class Declared:
-    """A source taken apart. `address` holds no credentials."""
+class DeclaredSource:
+    """A source, parsed. `address` holds no credentials."""
 
     kind: str  # "http", "rtsp", "rtp", "onvif", "file" or "push"
     address: str  # URL or path; of "rtp" the address to listen at, empty: any
@@ -52,13 +52,13 @@ def redact(source: str) -> str:
         return source.rpartition("@")[2]
 
 
-def declared(source: str) -> Declared:
-    """Take `source` apart; SourceError where it is no source.
+def parse_source(source: str) -> DeclaredSource:
+    """Parse a camera's `source`; SourceError where it is none.
 
     An empty source and `push:` mean that the camera's frames are pushed; a plain path means a file.
     """
     if source in {"", "push", "push:", "push://"}:
-        return Declared("push", "")
+        return DeclaredSource("push", "")
     try:
         parts = urlsplit(source)
         port = parts.port
@@ -70,30 +70,30 @@ def declared(source: str) -> Declared:
     if kind == "rtp":
         return _rtp(source, parts, port)
     if kind == "push":
-        return Declared("push", "")
+        return DeclaredSource("push", "")
     if kind == "file":
         path = source if not parts.scheme else unquote(parts.path)
         if not path or (parts.scheme and parts.netloc not in {"", "localhost"}):
             raise SourceError(f'source "{source}" names no file of this machine: write file:///path or /path')
-        return Declared("file", path)
+        return DeclaredSource("file", path)
     if not parts.hostname or port == 0:
         raise SourceError(f'source "{redact(source)}" names no host')
     ours, parts = _ours(parts)
-    return Declared(
+    return DeclaredSource(
         kind, urlunsplit(_without_credentials(parts)), unquote(parts.username or ""), unquote(parts.password or ""),
         transport="udp" if "transport=udp" in ours else "tcp", proven=UNPROVEN not in ours,
     )  # fmt: skip
 
 
 def _ours(parts: SplitResult) -> tuple[list[str], SplitResult]:
-    """The words of the query that are for us, taken out of it: the rest of it is the camera's."""
+    """The options in the query that are for us, and `parts` without them: the rest of the query is the camera's."""
     known = _OURS.get(parts.scheme.lower(), ())
     words = parts.query.split("&")
     rest = "&".join(word for word in words if word not in known)
     return [word for word in words if word in known], parts._replace(query=rest)
 
 
-def _rtp(source: str, parts: SplitResult, port: int | None) -> Declared:
+def _rtp(source: str, parts: SplitResult, port: int | None) -> DeclaredSource:
     """A port of ours that a camera sends to: rtp://:PORT, or rtp://ADDRESS:PORT where ADDRESS is ours or a group."""
     if not port:
         raise SourceError(f'source "{redact(source)}" names no port: write rtp://:5004')
@@ -115,7 +115,7 @@ def _rtp(source: str, parts: SplitResult, port: int | None) -> Declared:
             ipaddress.ip_address(text)
         except ValueError as error:
             raise SourceError(f'source "{redact(source)}": "{text}" is no IP address') from error
-    return Declared("rtp", address, port=port, options=options, interface=interface)
+    return DeclaredSource("rtp", address, port=port, options=options, interface=interface)
 
 
 def _without_credentials(parts: SplitResult) -> SplitResult:

@@ -1,15 +1,16 @@
-"""How many sources are being connected at the same time: a storm of dials is avoided, and nobody waits for the dead."""
+"""Limits how many sources are being connected at the same time, without waiting for those that never answer."""
 
 import asyncio
 
-PATIENCE = 0.5  # seconds; a camera that lives answers in a tenth of it
-STARTS = 8  # players that are being started at the same time: each takes a second of CPU
+PATIENCE = 0.5  # seconds; a camera that is up answers in a tenth of it
+STARTS = 8  # players that are being started at the same time; each takes a second of CPU
 
 
-class Dials(asyncio.Semaphore):
-    """Entered for a dial. One that takes longer than `patience` goes on, but holds up nobody behind it any more.
+class DialLimiter(asyncio.Semaphore):
+    """An asynchronous context manager around a dial; enters wait while `count` dials are going on.
 
-    `starts` is entered for the start of a player instead, which takes long because it costs much.
+    A dial that takes longer than `patience` seconds goes on, but counts no more. `starts` is entered instead to start a
+    player, which takes long because it costs much. Cancelling a dial releases its place.
     """
 
     def __init__(self, count: int, patience: float = PATIENCE) -> None:

@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from embereye.camera.mailbox import MAX_BYTES
+from embereye.camera.scheduling.mailbox import MAX_BYTES
 from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.declared import Declared, SourceError
-from embereye.camera.sources.http import DIAL_SECONDS, get, in_sentences
-from embereye.camera.sources.source import Offer, Tell
-from embereye.wire import soap
+from embereye.camera.sources.declared import DeclaredSource, SourceError
+from embereye.camera.sources.http.source import DIAL_SECONDS, get, readable_errors
+from embereye.camera.sources.source import Offer, SetState
+from embereye.wire.http import soap
 
 FRAME_RATE = 5.0  # pictures a second at most: cameras make snapshots slowly
 MAX_ANSWER = 1024 * 1024  # bytes of SOAP
@@ -23,7 +23,7 @@ class OnvifSource:
     """A camera's snapshots, as often as `frame_rate` asks for and FRAME_RATE allows."""
 
     def __init__(
-        self, what: Declared, credentials: Credentials, dials: asyncio.Semaphore, frame_rate: float,
+        self, what: DeclaredSource, credentials: Credentials, dials: asyncio.Semaphore, frame_rate: float,
         *, dial: float = DIAL_SECONDS,
     ) -> None:  # fmt: skip
         parts = urlsplit(what.address)
@@ -35,11 +35,11 @@ class OnvifSource:
         self._dial = dial
         self._ahead = timedelta()  # of the camera's clock: its digests are only valid around its own time
 
-    async def play(self, offer: Offer, tell: Tell) -> None:
+    async def play(self, offer: Offer, set_state: SetState) -> None:
         """Learn where the snapshots are, then fetch them until one fails."""
         timeout = aiohttp.ClientTimeout(total=self._dial)
         loop = asyncio.get_running_loop()
-        with in_sentences(self._dial):
+        with readable_errors(self._dial):
             async with aiohttp.ClientSession(timeout=timeout) as session:
                 user, password = self._credentials()
                 async with self._dials:
@@ -48,7 +48,7 @@ class OnvifSource:
                 while True:
                     response = await get(session, address, user, password, proven=self._proven)
                     offer(await _body(response, MAX_BYTES))
-                    tell("streaming snapshots")
+                    set_state("streaming snapshots")
                     due = max(due + self._period, loop.time())
                     await asyncio.sleep(due - loop.time())
 

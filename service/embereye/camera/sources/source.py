@@ -8,51 +8,55 @@ from typing import Protocol
 
 from embereye.camera.sources.declared import SourceError
 from embereye.process.backoff import Backoff
-from embereye.vision.observation import Box
+from embereye.units import Box
 
 logger = logging.getLogger(__name__)
-Tell = Callable[[str], None]  # the source's state, for people
-SETTLED_SECONDS = 5.0  # a source that streamed for less counts as one that could not be opened
-BURST_SECONDS = 0.005  # of the event loop; a picture takes a fiftieth of that
-RESTS = 4.0  # times what it took: who floods has a fifth of the event loop at most
+SetState = Callable[[str], None]  # is called with the source's state, for people, whenever it changes
+SETTLED_SECONDS = 5.0  # of streaming; a source that ends sooner counts as one that could not be opened
+BURST_SECONDS = 0.005  # of the event loop that one read may take; a picture takes a fiftieth of that
+PAUSE_FACTOR = 4.0  # times what a longer read took: a flood gets a fifth of the event loop at most
 
 
 class Offer(Protocol):
-    """Takes one compressed frame; `device.CameraDevice.offer` is the one that counts."""
+    """Accepts one compressed frame; mostly `CameraDevice.offer_frame`."""
 
     def __call__(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
-        """Take `data`, captured at `time_ns` (Unix epoch; 0: now); the boxes `lost` of it did not arrive."""
+        """Accept `data`, captured at `time_ns` (Unix epoch; 0: now); the boxes `lost` of it did not arrive."""
         ...
 
 
-def rest(spent: float) -> float:
-    """Seconds that a source is left unread after it has kept the event loop busy for `spent` seconds.
+def read_pause(spent: float) -> float:
+    """Seconds to leave a source unread after it has kept the event loop busy for `spent` seconds.
 
-    A camera that sends more than a camera can would otherwise have the whole loop, and others none of it.
+    A sender that floods would otherwise have the whole loop to itself.
     """
-    return RESTS * spent if spent > BURST_SECONDS else 0.0
+    return PAUSE_FACTOR * spent if spent > BURST_SECONDS else 0.0
 
 
 class Source(Protocol):
-    """A source of frames that is pulled."""
+    """A source of frames that a shard pulls."""
 
-    async def play(self, offer: Offer, tell: Tell) -> None:
-        """Open the source once and offer its frames until it ends; SourceError tells why it could not go on."""
+    async def play(self, offer: Offer, set_state: SetState) -> None:
+        """Open the source once and offer its frames until it ends; SourceError says why it could not go on.
+
+        Cancelling it closes everything that it opened.
+        """
         ...
 
 
 async def keep_playing(
-    camera: str, source: Source, offer: Offer, tell: Tell, backoff: Backoff | None = None,
+    camera: str, source: Source, offer: Offer, set_state: SetState, backoff: Backoff | None = None,
     *, settled: float = SETTLED_SECONDS,
 ) -> None:  # fmt: skip
-    """Play `source` again whenever it ends, after a wait until cancelled; the wait grows unless it streamed for long.
+    """Play `source` again whenever it ends, after a wait, until cancelled.
 
-    A player that crashes at its second frame would otherwise be started without a pause, a second of CPU each time.
+    The wait grows, and starts over once the source has streamed for `settled` seconds: a player that crashes at its
+    second frame must not be restarted at once, a second of CPU each time.
     """
     backoff = backoff or Backoff(floor=0.2, cap=10.0)
     failing, since = "", 0.0
 
-    def streamed(data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+    def offer_streamed(data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         nonlocal failing, since
         since = since or time.monotonic()
         if failing:
@@ -61,9 +65,9 @@ async def keep_playing(
         offer(data, time_ns, lost)
 
     while True:
-        tell("connecting" if not failing else f"connecting; before that: {failing}")
+        set_state("connecting" if not failing else f"connecting; before that: {failing}")
         try:
-            await source.play(streamed, tell)
+            await source.play(offer_streamed, set_state)
             reason = "the source ended"
         except SourceError as error:
             reason = str(error)
@@ -75,5 +79,5 @@ async def keep_playing(
         if since and time.monotonic() - since >= settled:
             backoff.reset()
         failing, since = reason, 0.0
-        tell(f"failed: {reason}")
+        set_state(f"failed: {reason}")
         await asyncio.sleep(backoff.next())

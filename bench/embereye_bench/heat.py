@@ -1,0 +1,150 @@
+"""Measure the thermal path against simulated fires, and against what is warm and no fire.
+
+The baseline is a perfect sensor with a fixed threshold of 57 °C: without noise, at the same place.
+"""
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from embereye.detect.thermal.heat import DEFAULTS, HeatWatch, extremes
+from embereye.detect.thermal.mlx90640 import Calibration
+from embereye.levels import Level
+from embereye.sim.mlx90640 import invent_eeprom, measure
+from embereye.sim.thermal import GROWTH, HARMLESS, NARROW, NOISE_K, WIDE, Lens, Patch, Scene, burning
+from embereye.units import SECOND
+from embereye_bench import report
+from embereye_bench.report import Benchmark, Result, Scale
+
+START_NS = 1_700_000_000 * SECOND
+RATE = 2.0  # frames/s, what an MLX90640 sends as it comes
+CHIP_ABOVE_ROOM = 8.0  # K
+FIRE_AT = 60.0  # s; before that it learns what is normal
+# Kilowatts that the fire may have by the time of the alarm, by distance in m, seen through a lens of 55 x 35 degrees.
+REACH_KW = {2: 0.5, 5: 1.0, 10: 3.0, 20: 6.0, 30: 10.0}
+STEADY_SECONDS = 30.0  # that a small steady fire burns
+SIZES_KW = tuple(0.05 * 1.25**step for step in range(40))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the thermal path says of a scene; seconds from its start, NaN: never."""
+
+    pre_alarm: float
+    alarm: float
+    ideal: float  # when a perfect sensor would have read 57 °C
+
+
+@cache
+def _chip() -> Calibration:
+    return Calibration.from_eeprom(invent_eeprom(5))
+
+
+def play(scene: Scene, seed: int = 1, rate: float = RATE) -> Outcome:
+    """Show `scene` to one device: raw words with noise, calibrated, watched as a shard does. Ends with the alarm."""
+    dice = np.random.default_rng(seed)
+    watch, chip = HeatWatch(DEFAULTS), _chip()
+    pre_alarm = alarm = ideal = math.nan
+    for number in range(int(scene.seconds * rate)):
+        time = number / rate
+        picture = scene.picture(time)
+        if math.isnan(ideal) and picture.max() >= DEFAULTS.alarm_c:
+            ideal = time
+        if math.isnan(alarm):
+            noisy = picture + dice.normal(0, NOISE_K, picture.shape)
+            words = measure(chip, noisy, ambient=scene.room(time) + CHIP_ABOVE_ROOM)
+            celsius = chip.temperatures(words[None])
+            level = watch.observe_extreme(celsius[0], extremes(celsius)[0], START_NS + int(time * SECOND)).level
+            if level > Level.CLEAR and math.isnan(pre_alarm):
+                pre_alarm = time
+            if level >= Level.ALARM:
+                alarm = time
+        elif not math.isnan(ideal):
+            break
+    return Outcome(pre_alarm, alarm, ideal)
+
+
+def _growing(kind: str, distance: float, lens: Lens = NARROW, machine: float = 0.0) -> Callable[[Scale], Result]:
+    """Seconds from the first flame to the alarm, beside a machine of so many °C where there is one."""
+
+    def benchmark(scale: Scale) -> Result:
+        found = []
+        for seed in range(scale.rounds):
+            scene = replace(burning(kind, distance, start=FIRE_AT, seed=seed), lens=lens)
+            found.append(play(_beside(scene, machine) if machine else scene, seed))
+        taken = report.median([each.alarm - FIRE_AT for each in found])
+        ideal = report.median([each.ideal - FIRE_AT for each in found])
+        most = REACH_KW[int(distance)] * (4 if lens is WIDE else 1)
+        reach = math.sqrt(most / GROWTH[kind]) + 1 / RATE
+        where = f"{kind}-{distance:g}m{'-wide' if lens is WIDE else ''}{f'-beside-{machine:g}C' if machine else ''}"
+        return Result(where, taken, "s", ideal, taken / ideal, f"≤ {reach:.0f} s, {most:g} kW", taken <= reach)
+
+    return benchmark
+
+
+def _beside(scene: Scene, celsius: float) -> Scene:
+    machine = Patch(-0.8, -0.4, 0.8, 0.5, celsius, 0.92, 3.0)
+    return replace(scene, patches=lambda time: [*scene.patches(time), machine])
+
+
+def _smallest(distance: float, lens: Lens) -> Callable[[Scale], Result]:
+    """The smallest steady fire of which there is an alarm while it burns for 30 s."""
+
+    def benchmark(scale: Scale) -> Result:
+        seconds = FIRE_AT + STEADY_SECONDS
+        found = ideal = math.inf
+        for kilowatts in SIZES_KW:
+            scene = replace(burning("ultrafast", distance, seconds=seconds, most=kilowatts), lens=lens)
+            outcomes = [play(scene, seed) for seed in range(scale.rounds)]
+            if not any(math.isnan(each.alarm) for each in outcomes):
+                found = min(found, kilowatts)
+            if not math.isnan(outcomes[0].ideal):
+                ideal = kilowatts
+                break
+        name = f"smallest-{distance:g}m{'-wide' if lens is WIDE else ''}"
+        return Result(name, found, "kW", ideal, found / ideal, "≤ ideal", found <= ideal)
+
+    return benchmark
+
+
+def _harmless(scene: Scene, expected: bool) -> Callable[[Scale], Result]:
+    """How many of the rounds end in an alarm; the baseline is whether a perfect sensor reads 57 °C."""
+
+    def benchmark(scale: Scale) -> Result:
+        found = [play(scene, seed) for seed in range(scale.rounds)]
+        alarms = sum(not math.isnan(each.alarm) for each in found) / len(found)
+        ideal = float(not math.isnan(found[0].ideal))
+        reach = "hot enough to alarm" if expected else "0"
+        ratio = alarms / ideal if ideal else 0.0
+        return Result(scene.name, alarms, "alarms", ideal, ratio, reach, expected or not alarms)
+
+    return benchmark
+
+
+HOT_ENOUGH = {"enamel kettle that boils at 3 m"}  # reads nearly 80 °C: by its temperature it is a fire
+BENCHMARKS: dict[str, Benchmark] = {
+    **{f"{kind}-{distance}m": _growing(kind, distance) for distance in REACH_KW for kind in GROWTH},
+    **{f"slow-{distance}m-wide": _growing("slow", distance, WIDE) for distance in (5, 10, 20)},
+    **{f"slow-{distance}m-beside-52C": _growing("slow", distance, machine=52) for distance in (10, 20)},
+    **{
+        f"smallest-{distance}m{'' if lens is NARROW else '-wide'}": _smallest(distance, lens)
+        for lens in (NARROW, WIDE)
+        for distance in (3, 5, 10, 20, 30)
+    },
+    **{scene.name: _harmless(scene, scene.name in HOT_ENOUGH) for scene in HARMLESS},
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    report.add_arguments(parser, tuple(BENCHMARKS))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Play every scene; 1 where one falls short."""
+    title = "Heat against simulated fires; the baseline is a perfect sensor with a fixed threshold of 57 °C"
+    return report.run(arguments, title, BENCHMARKS, full=Scale(5, 0), quick=Scale(2, 0))

@@ -1,0 +1,195 @@
+"""The processes of a benchmark: the shard that is measured, whoever sends to it, and what both cost."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import grpc
+from google.protobuf import json_format
+
+from embereye.process.addresses import free_ports
+from embereye.v1.shard_pb2 import Assignment, StatusRequest
+from embereye.v1.shard_pb2_grpc import ShardStub
+from embereye_bench.load import HOST, end
+
+READY_SECONDS = 20.0
+# The command `embereye shard camera` without the operator's package around it.
+SHARD = """
+import argparse, sys
+from embereye.process import environment
+environment.prepare()
+from embereye.camera import main
+parser = argparse.ArgumentParser()
+main.add_arguments(parser)
+sys.exit(main.run(parser.parse_args()))
+"""
+
+
+def tree(pid: int) -> list[int]:
+    """Process `pid` and all that it has started, and they have."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(found for child in children for found in tree(int(child)))]
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds that process `pid`, all its threads and all that it has started have used, to the microsecond."""
+    total = 0
+    for each in tree(pid):
+        for thread in Path(f"/proc/{each}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def resident_mb(pid: int) -> float:
+    """Memory in MB that process `pid` has, and what those that it has started have besides."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    besides = 0
+    for child in tree(pid)[1:]:
+        rollup = Path(f"/proc/{child}/smaps_rollup").read_text()
+        fields = dict(line.split()[:2] for line in rollup.splitlines()[1:])
+        # Of a library that both have loaded the pages are the parent's; of what only children share each has its part.
+        besides += int(fields["Private_Clean:"]) + int(fields["Pss_Anon:"])
+    return (int(text.partition("VmRSS:")[2].split()[0]) + besides) / 1024
+
+
+@dataclass(frozen=True)
+class Counters:
+    """A shard's own totals at one moment."""
+
+    at: float  # perf_counter seconds
+    cpu: float  # seconds
+    values: dict[str, float]  # by metric name and labels, as /metrics writes them
+
+    def total(self, name: str) -> float:
+        """The sum over all labels."""
+        return sum(value for key, value in self.values.items() if key.partition("{")[0] == name)
+
+
+class CameraShardProcess:
+    """`embereye shard camera` with an assignment file, as it always runs."""
+
+    def __init__(self, assignment: Assignment, folder: Path, hub: str, *options: str) -> None:
+        push, tcp, metrics = free_ports(3)
+        path = folder / f"{assignment.shard}.json"
+        path.write_text(json_format.MessageToJson(assignment))
+        self.grpc = f"{HOST}:{push}"
+        self._metrics = f"http://{HOST}:{metrics}/metrics"
+        self._process = subprocess.Popen(
+            [
+                sys.executable, "-c", SHARD, "--shard", assignment.shard,
+                "--assignment", str(path), "--hub", hub, "--host", HOST,
+                "--grpc-port", str(push), "--tcp-port", str(tcp), "--metrics-port", str(metrics), *options,
+            ],
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def wait_ready(self, devices: int) -> None:
+        """Wait until it owns `devices`; RuntimeError where it does not come to that."""
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                if self.counters().values.get("embereye_shard_devices") == devices:
+                    return
+            time.sleep(0.05)
+        raise RuntimeError(f"the shard was not ready after {READY_SECONDS:g} s")
+
+    def counters(self) -> Counters:
+        """What it says of itself now, and what it has cost."""
+        cpu, at = cpu_seconds(self._process.pid), time.perf_counter()
+        with urllib.request.urlopen(self._metrics, timeout=5) as response:
+            lines = response.read().decode().splitlines()
+        pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return Counters(at, cpu, {name: float(value) for name, _, value in pairs})
+
+    def analysed(self) -> dict[str, int]:
+        """Frames analysed so far, by camera."""
+        with grpc.insecure_channel(self.grpc) as link:
+            status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
+        return {device.id: device.ledger.analysed for device in status.devices}
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        return cpu_seconds(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def __enter__(self) -> "CameraShardProcess":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Measured:
+    """Any other process that is measured, from outside."""
+
+    def __init__(self, *command: str) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        return cpu_seconds(self._process.pid)
+
+    @property
+    def memory(self) -> float:
+        """Resident memory in MB."""
+        return resident_mb(self._process.pid)
+
+    def stop(self) -> str:
+        """Ask it to end; returns what it has said."""
+        self._process.send_signal(signal.SIGINT)
+        try:
+            said, _ = self._process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            said, _ = self._process.communicate()
+        return said.decode()
+
+
+class Sender:
+    """A process of `embereye_bench.senders`: told what to do line by line, it answers each line with its numbers."""
+
+    def __init__(self, kind: str, *options: str) -> None:
+        command = [sys.executable, "-m", "embereye_bench.senders", kind, *options]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.told: dict[str, Any] = self._line()  # with which it introduced itself
+
+    def _line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the sending process ended early; its last words are above")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def tell(self, word: str) -> dict[str, Any]:
+        """Say `word` ("start", "stop" or "ask"); returns what was sent so far and what it cost."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(word + "\n")
+        self._process.stdin.flush()
+        return self._line()
+
+    def __enter__(self) -> "Sender":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        end(self._process)

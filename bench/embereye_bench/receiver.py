@@ -1,0 +1,41 @@
+"""Our RTP/JPEG receiver alone, as a process to measure: pictures are put together, counted and dropped."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+
+import uvloop
+
+from embereye.camera.sources.declared import parse_source
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtp.source import RtpSource
+from embereye.units import Box
+from embereye_bench.load import HOST
+from embereye_bench.process import resident_mb
+
+SETTLED = 60  # pictures, after which memory is to stay what it is
+
+
+async def receive(port: int) -> dict[str, float]:
+    """Receive until SIGINT; what was received."""
+    counts = {"pictures": 0.0, "damaged": 0.0, "memory_mb": 0.0}
+
+    def offer(data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+        counts["pictures"] += 1
+        counts["damaged"] += bool(lost)
+        if counts["pictures"] == SETTLED:
+            counts["memory_mb"] = resident_mb(os.getpid())
+
+    source = RtpSource(parse_source(f"rtp://{HOST}:{port}"), SocketPoller())
+    playing = asyncio.ensure_future(source.play(offer, lambda _: None))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await playing
+    return counts
+
+
+if __name__ == "__main__":
+    print(json.dumps(uvloop.run(receive(int(sys.argv[1])))))

@@ -1,0 +1,113 @@
+"""What tests need beyond Python's packages: where it is missing they are skipped with a remedy, and counted.
+
+A test is marked (`@pytest.mark.needs(FFMPEG)`), a fixture calls `FFMPEG.require()`. Nothing here builds or installs
+anything: that would count against a test's time limit.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that a machine has or lacks; `remedy` says, as an instruction, how it comes there."""
+
+    name: str
+    remedy: str
+    present: Callable[[], bool]
+    target: str = ""  # of our Makefile, where it is the remedy
+
+    @property
+    def reason(self) -> str:
+        """Why a test is skipped where this is missing."""
+        return f"needs {self.name}: {self.remedy}"
+
+    def require(self) -> None:
+        """Skip the test, or the module while it is imported, where this is missing."""
+        if not self.present():
+            pytest.skip(self.reason, allow_module_level=True)
+
+
+@cache
+def program(name: str) -> Path | None:
+    """Where one of Kubernetes' programs or Helm is: in KUBEBUILDER_ASSETS, or as `make programs` has built it."""
+    folders = [Path(assets)] if (assets := os.environ.get("KUBEBUILDER_ASSETS")) else []
+    for folder in [*folders, _built()]:
+        if os.access(folder / name, os.X_OK):
+            return folder / name
+    return None
+
+
+@cache
+def _built() -> Path:
+    """The folder of what was built; asked for no program, the script builds none."""
+    command = [ROOT / "e2e" / "cluster" / "binaries"]
+    return Path(subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip())
+
+
+def _programs(*names: str) -> Callable[[], bool]:
+    return lambda: all(map(program, names))
+
+
+def _commands(*names: str) -> Callable[[], bool]:
+    return lambda: all(map(shutil.which, names))
+
+
+SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's bindings belong to Debian's Python
+
+
+@cache
+def _has_rtsp_server() -> bool:
+    check = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
+    try:
+        return subprocess.run([SYSTEM_PYTHON, "-c", check], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _packages(*names: str) -> Callable[[], bool]:
+    return lambda: all(map(importlib.util.find_spec, names))
+
+
+def _recordings(*names: str) -> Callable[[], bool]:
+    return lambda: all((RECORDINGS / name).exists() for name in names)
+
+
+RECORDINGS = ROOT / ".." / "shared" / "data" / "device"  # not ours to distribute
+
+_build = "`make test` builds that first, with Go 1.21 or later; or name a folder that has it in KUBEBUILDER_ASSETS"
+_install = "`make peers` installs it"
+API_SERVER = Need("kube-apiserver and etcd", _build, _programs("kube-apiserver", "etcd"), "make test")
+CONTROLLER_MANAGER = Need("kube-controller-manager", _build, _programs("kube-controller-manager"), "make test")
+KUBECTL = Need("kubectl", _build, _programs("kubectl"), "make test")
+HELM = Need("Helm", _build, _programs("helm"), "make test")
+OPENSSL = Need("openssl", "install Debian's package openssl", _commands("openssl"))
+FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
+GSTREAMER = Need("GStreamer", _install, _commands("gst-launch-1.0"), "make peers")
+RTSP_SERVER = Need("gst-rtsp-server", _install, _has_rtsp_server, "make peers")
+PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
+CAPTURE = Need(
+    "a real device's recording",
+    f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS, ROOT)}",
+    _recordings("capture.bin", "temperatures.npy"),
+)
+NEEDS = (API_SERVER, CONTROLLER_MANAGER, KUBECTL, HELM, OPENSSL, FFMPEG, GSTREAMER, RTSP_SERVER, PARQUET, CAPTURE)
+
+
+def summary(reasons: Iterable[str], needs: Iterable[Need] = NEEDS) -> str:
+    """One line that counts the skipped tests by what they lacked, most first; empty where nothing was lacking."""
+    counted = Counter(reasons)
+    missing = sorted((need for need in needs if counted[need.reason]), key=lambda need: -counted[need.reason])
+    lacks = [f"{need.name} {counted[need.reason]}" + f" ({need.target})" * bool(need.target) for need in missing]
+    return f"skipped for want of: {', '.join(lacks)}" if lacks else ""

@@ -1,0 +1,114 @@
+"""Carries clips from the shard's disk to the hub, each until the hub says that it has it."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import grpc
+
+from embereye.camera.clips.recorder import Recorder
+from embereye.camera.clips.spool import ClipSpool
+from embereye.process.backoff import Backoff
+from embereye.process.grpc_server import channel
+from embereye.v1.clips_pb2 import Clip, ClipChunk
+from embereye.v1.clips_pb2_grpc import ClipsStub
+
+if TYPE_CHECKING:
+    from embereye.v1.clips_pb2_grpc import ClipsAsyncStub
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 256 * 1024  # bytes
+ANSWER_SECONDS = 5.0
+DELIVER_SECONDS = 120.0  # for one clip; then it is gone on with
+ATTEMPTS = 5  # for a clip that does not arrive as what its name says: then the disk has damaged it
+
+
+class Delivery:
+    """`run` delivers what the recorder's spool holds; `wake` tells it that there is more."""
+
+    def __init__(self, hub: str, recorder: Recorder) -> None:
+        self._hub = hub
+        self._recorder = recorder
+        self._more = asyncio.Event()
+        self.waiting = 0
+        self.delivered = 0
+        self.refused = 0  # clips that the hub will never take
+        self._aborted: Counter[str] = Counter()  # attempts, by SHA-256
+
+    def wake(self) -> None:
+        """There may be something to deliver."""
+        self.waiting = self.waiting or 1  # until it is known
+        self._more.set()
+
+    async def run(self) -> None:
+        """Deliver until cancelled; the oldest goes first."""
+        backoff, failing = Backoff(floor=0.5, cap=30.0), ""
+        while True:
+            self._more.clear()
+            clips = await self._recorder.run(ClipSpool.waiting)
+            self.waiting = len(clips)
+            reason = await self._deliver_all(clips) if clips else ""
+            if reason != failing and reason:
+                logger.warning("clips wait for hub %s: %s; trying again, %d waiting", self._hub, reason, self.waiting)
+            failing = reason
+            if reason:
+                await asyncio.sleep(backoff.next())
+            else:
+                backoff.reset()
+                await self._more.wait()
+
+    async def _deliver_all(self, clips: list[Clip]) -> str:
+        """Deliver `clips`; returns why that came to a stop, or ''."""
+        async with channel(self._hub) as link:
+            stub = ClipsStub(link)
+            for clip in clips:
+                try:
+                    await self._deliver(stub, clip)
+                except grpc.aio.AioRpcError as error:
+                    if not self._hopeless(clip, error):
+                        return f"{error.code().name}: {error.details()}"
+                    self.refused += 1
+                    logger.warning("clip %s of %s is refused: %s", clip.sha256[:12], clip.device, error.details())
+                else:
+                    self.delivered += 1
+                self.waiting -= 1
+                await self._recorder.run(partial(_forget, clip))
+        return ""
+
+    def _hopeless(self, clip: Clip, error: grpc.aio.AioRpcError) -> bool:
+        if error.code() == grpc.StatusCode.ABORTED:
+            self._aborted[clip.sha256] += 1
+            return self._aborted[clip.sha256] >= ATTEMPTS
+        return error.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+    async def _deliver(self, stub: "ClipsAsyncStub", clip: Clip) -> None:
+        held = await stub.Held(clip, timeout=ANSWER_SECONDS)
+        if held.whole:
+            return
+        await stub.Deliver(self._chunks(clip, held.bytes), timeout=DELIVER_SECONDS)
+
+    async def _chunks(self, clip: Clip, offset: int) -> AsyncIterator[ClipChunk]:
+        yield ClipChunk(clip=clip, offset=offset)
+        while True:
+            data = await self._recorder.run(partial(_read, clip, offset))
+            if not data:
+                return
+            yield ClipChunk(offset=offset, data=data)
+            offset += len(data)
+
+
+def _read(clip: Clip, offset: int, spool: ClipSpool) -> bytes:
+    try:
+        with spool.path(clip).open("rb") as file:
+            file.seek(offset)
+            return file.read(CHUNK)
+    except FileNotFoundError:
+        return b""  # given up for newer ones meanwhile: the hub misses its end, and nobody offers it again
+
+
+def _forget(clip: Clip, spool: ClipSpool) -> None:
+    spool.forget(clip)

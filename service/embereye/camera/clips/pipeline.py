@@ -1,0 +1,96 @@
+"""The clips of a shard's alarms, from the ring to the hub: recorded, spooled, delivered."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from embereye.camera.clips.delivery import Delivery
+from embereye.camera.clips.recorder import Recorder
+from embereye.camera.device.camera import CameraDevice
+from embereye.shard.service import ShardContext
+from embereye.units import Box
+from embereye.v1.clips_pb2 import Clip
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.shard_pb2 import Assignment
+
+
+class ClipPipeline:
+    """One per shard; `start` makes it."""
+
+    def __init__(self, context: ShardContext) -> None:
+        options = context.options
+        assert options.data
+        self._recorder = Recorder(options.data / f"{options.shard}.clips", self._wake)
+        self._delivery = Delivery(options.hub, self._recorder)
+
+    @classmethod
+    async def start(cls, context: ShardContext) -> "ClipPipeline":
+        """Recover what the disk holds, and begin to deliver it."""
+        pipeline = cls(context)
+        await pipeline._recorder.start()
+        context.tasks.start(pipeline._delivery.run(), name="deliver-clips")
+        return pipeline
+
+    def _wake(self) -> None:
+        self._delivery.wake()
+
+    @property
+    def failing(self) -> str:
+        """Why clips cannot be written; empty: they can."""
+        return self._recorder.failing
+
+    def record_report(
+        self, camera: CameraDevice, report: EvidenceItem, box: Box | None, assignment: Assignment, now_ns: int
+    ) -> None:
+        """Begin or prolong a clip for a `report` about `camera`; `box` is where its sign is seen."""
+        before = camera.ring.frames()
+        if camera.latest and (not before or before[-1] is not camera.latest):
+            before.append(camera.latest)
+        about = Clip(fleet=assignment.fleet, retention_ns=assignment.camera.evidence_retention_ns)
+        self._recorder.record_report(report, before, box=box, now_ns=now_ns, about=about, after_ns=camera.clip_ns[1])
+
+    def record_frame(self, camera: CameraDevice, now_ns: int) -> None:
+        """Add the latest picture of `camera` to its open clips."""
+        if camera.latest:
+            self._recorder.record_frame(camera.device.id, camera.latest, now_ns)
+
+    def end_clips(self, camera: str) -> None:
+        """End the clips of a camera that another shard owns now."""
+        self._recorder.end_clips(camera)
+
+    def end_overdue(self, now_ns: int) -> None:
+        """End clips that are over; call it every second or so."""
+        self._recorder.end_overdue(now_ns)
+
+    async def drain(self, seconds: float) -> None:
+        """End every clip and wait up to `seconds` for the hub to store them; the others wait on the disk."""
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._recorder.flush(), seconds)
+        while self._delivery.waiting and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+
+    def close(self) -> None:
+        """Release the thread that writes."""
+        self._recorder.close()
+
+    def metrics(self) -> Iterator[Metric]:
+        """Counters and gauges, read at scrape time."""
+        recorder, delivery = self._recorder, self._delivery
+        for name, text, value in (
+            ("clips_made", "Clips and stills recorded.", recorder.made),
+            ("clips_delivered", "Clips and stills that the hub has.", delivery.delivered),
+            ("clips_refused", "Clips and stills that the hub will never take.", delivery.refused),
+            ("clips_dropped", "Clips and stills given up for want of room.", recorder.spool.dropped),
+            ("clips_frames_left_out", "Frames that the disk was too slow for.", recorder.left_out),
+        ):
+            yield CounterMetricFamily(f"embereye_camera_{name}", text, value=value)
+        yield GaugeMetricFamily(
+            "embereye_camera_clips_waiting", "Clips that the hub has not got.", value=delivery.waiting
+        )
+        yield GaugeMetricFamily(
+            "embereye_camera_clips_failing", "1 while no clip can be written.", value=int(bool(recorder.failing))
+        )

@@ -1,0 +1,206 @@
+"""Clips and stills on a shard's disk until the hub has them; what a crash cut off is made whole when it starts again.
+
+All of it is blocking and belongs to one thread.
+"""
+
+import errno
+import hashlib
+import logging
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf import json_format
+
+from embereye.camera.clips.ring import KeptFrame
+from embereye.process.files import sync_file, sync_folder, write_whole
+from embereye.v1.clips_pb2 import Clip
+from embereye.wire.matroska import MatroskaError, Muxer, frames
+
+logger = logging.getLogger(__name__)
+
+SPOOL_BYTES = 512 * 1024 * 1024  # of clips that wait for the hub; beyond it the oldest go
+FREE_BYTES = 64 * 1024 * 1024  # left on the disk for the spool of evidence, which alarms need
+CLIP_BYTES = 96 * 1024 * 1024  # of one clip; then it ends
+SUFFIXES = {Clip.MEDIA_CLIP: ".mkv", Clip.MEDIA_STILL: ".jpg"}
+CUT = "cut off: the shard that recorded it ended"
+FULL = "ended early: it reached the largest size of a clip"
+
+
+@dataclass(eq=False)
+class Recording:
+    """A clip that is being written. `about` is completed when it is finished."""
+
+    path: Path
+    about: Clip
+    muxer: Muxer
+    size: int = 0
+    frames: int = 0
+    until_ns: int = 0
+
+    def append(self, frame: KeptFrame) -> bool:
+        """Write `frame`; False where the clip has no room for it. A picture of another size is left out."""
+        if (frame.width, frame.height) != (self.muxer.width, self.muxer.height):
+            return True
+        if self.size + len(frame.jpeg) > CLIP_BYTES:
+            self.about.note = FULL
+            return False
+        check_room(self.path.parent)
+        if data := self.muxer.frame(frame.jpeg, frame.time_ns):
+            with self.path.open("ab") as file:
+                file.write(data)
+            self.size += len(data)
+            self.frames += 1
+            self.until_ns = frame.time_ns
+        return True
+
+
+def check_room(folder: Path) -> None:
+    """OSError where the disk is as full as clips may make it."""
+    if shutil.disk_usage(folder).free < FREE_BYTES:
+        raise OSError(errno.ENOSPC, f"less than {FREE_BYTES >> 20} MB are free")
+
+
+class ClipSpool:
+    """The folder `folder`: FINISHED.mkv or .jpg with FINISHED.json beside it, and RUNNING.part with RUNNING.json."""
+
+    def __init__(self, folder: Path, *, capacity: int = SPOOL_BYTES) -> None:
+        self._folder = folder
+        self._capacity = capacity
+        self.dropped = 0  # clips given up because there were too many
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._recover()
+        except OSError as error:  # every clip fails then and says why, but the shard watches
+            logger.warning("clips that were left in %s cannot be read: %s", folder, error.strerror)
+
+    def begin(self, about: Clip, first: KeptFrame) -> Recording:
+        """Begin a clip with `first`."""
+        path = self._folder / f"{uuid.uuid4().hex}.part"
+        about.from_ns, about.width, about.height = first.time_ns, first.width, first.height
+        write_whole(path.with_suffix(".json"), _text(about))
+        recording = Recording(path, about, Muxer(first.width, first.height, about.device, first.time_ns))
+        head = recording.muxer.begin()
+        try:
+            path.write_bytes(head)
+            recording.size = len(head)
+            recording.append(first)
+        except OSError:
+            self.abandon(recording)
+            raise
+        return recording
+
+    def finish(self, recording: Recording) -> Clip:
+        """Make `recording` a clip that is whole; returns what is known of it."""
+        tail, patches = recording.muxer.finish()
+        with recording.path.open("r+b") as file:
+            file.seek(0, 2)
+            file.write(tail)
+            for patch in patches:
+                file.seek(patch.offset)
+                file.write(patch.data)
+        about = recording.about
+        about.media, about.frames = Clip.MEDIA_CLIP, recording.frames
+        about.until_ns = recording.until_ns or about.from_ns
+        with recording.path.open("rb") as file:
+            about.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        about.bytes = recording.path.stat().st_size
+        self._keep(recording.path, about)
+        recording.path.with_suffix(".json").unlink(missing_ok=True)
+        return about
+
+    def add_still(self, about: Clip, jpeg: bytes) -> Clip:
+        """Keep an annotated still."""
+        about.media, about.frames, about.bytes = Clip.MEDIA_STILL, 1, len(jpeg)
+        about.sha256 = hashlib.sha256(jpeg).hexdigest()
+        draft = self._folder / f"{uuid.uuid4().hex}.still"
+        check_room(self._folder)
+        try:
+            draft.write_bytes(jpeg)
+            self._keep(draft, about)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+        return about
+
+    def abandon(self, recording: Recording) -> None:
+        """Remove a clip that cannot be written any further."""
+        for path in (recording.path, recording.path.with_suffix(".json")):
+            path.unlink(missing_ok=True)
+
+    def _keep(self, path: Path, about: Clip) -> None:
+        sync_file(path)
+        write_whole(self._folder / f"{about.sha256}.json", _text(about))
+        path.replace(self.path(about))
+        sync_folder(self._folder)
+        waiting = self.waiting()
+        excess = sum(clip.bytes for clip in waiting) - self._capacity
+        for clip in waiting[:-1]:
+            if excess <= 0:
+                break
+            excess -= clip.bytes
+            self.forget(clip)
+            self.dropped += 1
+
+    def path(self, about: Clip) -> Path:
+        """The file of a finished clip."""
+        return self._folder / f"{about.sha256}{SUFFIXES[about.media]}"
+
+    def waiting(self) -> list[Clip]:
+        """Finished clips, those that ended first first."""
+        read = [_read(path) for path in self._folder.glob("*.json") if len(path.stem) == 64]
+        return sorted((about for about in read if about), key=lambda about: (about.until_ns, about.sha256))
+
+    def forget(self, about: Clip) -> None:
+        """The hub has it."""
+        self.path(about).unlink(missing_ok=True)
+        (self._folder / f"{about.sha256}.json").unlink(missing_ok=True)
+
+    def _recover(self) -> None:
+        for part in sorted(self._folder.glob("*.part")):
+            try:
+                self._complete(part)
+            except OSError as error:  # a shard that has no room for its clips still has to watch
+                logger.warning("%s, a clip that was cut off, waits for the next start: %s", part.name, error.strerror)
+        for path in list(self._folder.iterdir()):
+            if path.with_suffix(".part").exists():
+                continue
+            about = _read(path) if path.suffix == ".json" else None
+            orphan = about is not None and not (about.media in SUFFIXES and self.path(about).exists())
+            lonely = path.suffix in SUFFIXES.values() and not path.with_suffix(".json").exists()
+            if orphan or lonely or path.suffix in {".tmp", ".still"} or (path.suffix == ".json" and about is None):
+                path.unlink(missing_ok=True)
+
+    def _complete(self, part: Path) -> None:
+        """Make a clip of what a crash left in `part`."""
+        about = _read(part.with_suffix(".json"))
+        try:
+            whole = list(frames(part.read_bytes())) if about else []
+        except MatroskaError:
+            whole = []
+        if about is not None and whole:
+            about.note = CUT
+            kept = [KeptFrame(still.time_ns, still.jpeg, about.width, about.height) for still in whole]
+            recording = self.begin(about, kept[0])
+            try:
+                for frame in kept[1:]:
+                    recording.append(frame)
+                self.finish(recording)
+            except OSError:
+                self.abandon(recording)
+                raise
+            logger.warning("camera %s: a clip that was cut off is recovered: %d frames", about.device, len(whole))
+        part.unlink()
+        part.with_suffix(".json").unlink(missing_ok=True)
+
+
+def _text(about: Clip) -> bytes:
+    return json_format.MessageToJson(about).encode()
+
+
+def _read(path: Path) -> Clip | None:
+    try:
+        return json_format.Parse(path.read_text(), Clip(), ignore_unknown_fields=True)
+    except (OSError, ValueError, json_format.ParseError):
+        return None

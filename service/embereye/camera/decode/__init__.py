@@ -1,0 +1,1 @@
+"""Turns compressed frames into small images, in processes of their own."""

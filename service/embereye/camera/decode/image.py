@@ -1,0 +1,110 @@
+"""Decodes one compressed frame: reduced for the detectors, and now and then as a still for people."""
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+
+from embereye.detect.vision.working import reduction, shrunk, to_working_size
+from embereye.units import Box
+from embereye.wire.jpeg.header import EOI
+
+DecodedImage = npt.NDArray[np.uint8]  # (rows, columns, 3), BGR
+
+STILL_SIDE = 320  # pixels of the long side of a still, at most
+STILL_LEAST = 240  # pixels of the long side that a large image is reduced to at least, so that it is decoded once
+STILL_BYTES = 20_000  # of a still, at most: it travels with every status report
+EXIF_REACH = 64  # bytes in which an image that may have to be rotated says so: after JFIF's segment, if there is one
+_REDUCED = {
+    1: cv2.IMREAD_COLOR,
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
+
+
+class UndecodableError(Exception):
+    """A frame that passed the header check and cannot be decoded all the same."""
+
+
+@dataclass(frozen=True)
+class DecodeOrder:
+    """How a frame is to be decoded."""
+
+    scale: int  # 1, 2, 4 or 8: the factor by which the image is reduced
+    still: Sequence[Box] | None = None  # the boxes to draw into a still; None: no still is wanted
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One frame, decoded."""
+
+    image: DecodedImage  # of the working size
+    still: bytes  # JPEG; empty: none was made
+    cpu_seconds: float
+
+
+def decode_frame(
+    order: DecodeOrder, data: bytes | memoryview, width: int, height: int, into: memoryview | None = None
+) -> Decoded:
+    """Decode the frame `data` of `width` x `height` pixels; UndecodableError where that is impossible.
+
+    An image that has the working size as soon as it is decoded is written straight `into` that memory.
+    """
+    began = time.thread_time()
+    try:
+        image = decode(data, order.scale, (width, height), into)
+        still = b""
+        if order.still is not None:
+            scale = reduction(width, height, STILL_LEAST)
+            shown = image if scale == order.scale else decode(data, scale, (width, height))
+            still = make_still(shown, order.still)
+        image = to_working_size(image)
+    except cv2.error as error:
+        raise UndecodableError(str(error)) from error
+    return Decoded(image, still, time.thread_time() - began)
+
+
+def decode(
+    data: bytes | memoryview, scale: int, size: tuple[int, int] | None = None, into: memoryview | None = None
+) -> DecodedImage:
+    """`data` as BGR, reduced by `scale` (1, 2, 4 or 8); UndecodableError where that is impossible.
+
+    Where its header's `size` (width, height) is known, simplejpeg, a thin layer over the library that OpenCV uses as
+    well, makes the same image in 10 % less time, `into` memory that is large enough. A truncated, rotated or unusually
+    coloured image is left to OpenCV.
+    """
+    if size and data[-2:] == EOI and b"Exif" not in bytes(data[:EXIF_REACH]):
+        width, height = (-(-side // scale) for side in size)
+        if into and len(into) < 3 * width * height:
+            into = None
+        with contextlib.suppress(ValueError):
+            return simplejpeg.decode_jpeg(  # type: ignore[no-any-return]
+                data, "BGR", min_height=height, min_width=width, strict=False, buffer=into
+            )
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[scale])
+    if image is None:
+        raise UndecodableError("the decoder refused it")
+    return image  # type: ignore[return-value]
+
+
+def make_still(image: DecodedImage, boxes: Sequence[Box]) -> bytes:
+    """A small JPEG of `image` for people, with `boxes` drawn into it; `image` itself stays as it is.
+
+    Empty where even the lowest quality needs more than STILL_BYTES.
+    """
+    image = shrunk(image, STILL_SIDE) if max(image.shape[:2]) > STILL_SIDE else image.copy()
+    height, width = image.shape[:2]
+    for x, y, w, h in boxes:
+        corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
+        cv2.rectangle(image, *corners, (0, 0, 255), 1)
+    for quality in (75, 55, 35, 15):
+        data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+        if len(data) <= STILL_BYTES:
+            return data
+    return b""

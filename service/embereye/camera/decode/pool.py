@@ -1,0 +1,350 @@
+"""The decoder pool: a few processes that decode the waiting frames of many cameras, in the order of a fair queue."""
+
+import asyncio
+import contextlib
+import logging
+import mmap
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from embereye.camera.decode.exchange import (
+    AT_NONE,
+    BOX,
+    HANG_SECONDS,
+    MARK,
+    MESSAGE_BYTES,
+    ORDER,
+    READY,
+    REPLY,
+    SHARE_BYTES,
+    SLOT_BYTES,
+    SLOTS,
+    image_in,
+    still_in,
+)
+from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
+from embereye.camera.scheduling.fair_queue import FairQueue
+from embereye.camera.scheduling.mailbox import Frame
+from embereye.camera.scheduling.turn import QueuedCamera, Turn
+from embereye.process.backoff import Backoff
+
+logger = logging.getLogger(__name__)
+
+CRASH_SECONDS = 1.0  # that a camera is charged with for a frame that ends a decoder
+START_SECONDS = 30.0  # for the first decoder to come up: a cold machine reads OpenCV from its disk
+# Frames are dispatched, decoded and inspected in batches of a few milliseconds: consecutive work finds its code and
+# data in the caches, and sleepers are woken less often. One at a time, each costs half as much again.
+BATCH_SECONDS = 0.003  # from the first waiting frame until it is dispatched
+ALONE_SECONDS = 0.02  # without a frame, after which the next one is dispatched at once: nothing will join it
+AHEAD_SECONDS = 0.005  # of work that a decoder gets ahead; more could not be overtaken by an urgent camera
+AHEAD_LEAST = 2  # frames, so that a decoder never waits for its next one
+COST_SHARE = 0.05  # weight of a frame in the mean of what frames cost
+
+
+class DecodedCamera(QueuedCamera, Protocol):
+    """A camera as the pool sees it.
+
+    A turn's `result` is a `Decoded`, whose image is overwritten once `finish_turn` returns; or what
+    `analyse_on_thread` returned; or an exception.
+    """
+
+    def decode_order(self, frame: Frame) -> DecodeOrder | None:
+        """How to decode `frame`; None where it is no picture, and `analyse_on_thread` does all of its work."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Dispatched:
+    """A frame that lies in a decoder's slot."""
+
+    slot: int
+    order: bytes
+    camera: DecodedCamera
+    turn: Turn
+
+
+@dataclass(eq=False)
+class _Decoder:
+    """One process. It decodes what it was sent in that order."""
+
+    number: int
+    memory: memoryview
+    link: socket.socket | None = None  # None: it is being started
+    dispatched: deque[_Dispatched] = field(default_factory=deque)
+    free: list[int] = field(default_factory=lambda: list(range(SLOTS)))  # slots
+    unsent: list[bytes] = field(default_factory=list)  # orders
+    backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.05, cap=5.0))
+
+
+class DecoderPool:
+    """Decodes the frames of all cameras in the order of a `FairQueue`, at most one frame of each at a time.
+
+    Runs on the event loop alone. A decoder that dies, of its frame or of anything else, is replaced; the frame that it
+    was at is undecodable, those behind it are decoded by its successor.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count  # of decoders
+        self.cpu_seconds = 0.0  # of the decoders, as far as they have answered
+        self.died = 0  # decoders so far
+        self._queue: FairQueue[DecodedCamera] = FairQueue()
+        self._running: dict[DecodedCamera, Turn] = {}
+        self._again: dict[DecodedCamera, float] = {}  # since when a frame waits behind the one in work, by camera
+        self._decoders: list[_Decoder] = []
+        self._cost = 0.0  # seconds that a frame takes to be decoded, smoothed
+        self._batch_timer: asyncio.TimerHandle | None = None
+        self._dispatched_at = 0.0  # when frames were dispatched last
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="camera-analysis")
+        self._forker: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._descriptor = -1
+        self._closed = False
+        self._ready = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
+
+    @property
+    def busy(self) -> bool:
+        """Whether a frame is in work, or waits for its turn."""
+        return bool(self._running or len(self._queue))
+
+    async def start(self) -> None:
+        """Start the processes, on the event loop they answer to; RuntimeError where none comes up.
+
+        Cancelled while it waits, it leaves processes behind that `stop` ends.
+        """
+        self._loop = asyncio.get_running_loop()
+        size = self.count * SHARE_BYTES
+        self._descriptor = os.memfd_create("embereye-frames")
+        os.ftruncate(self._descriptor, size)
+        memory = memoryview(mmap.mmap(self._descriptor, size))
+        for number in range(self.count):
+            begin = number * SHARE_BYTES
+            self._decoders.append(_Decoder(number, memory[begin : begin + SHARE_BYTES]))
+            self._start_decoder(self._decoders[-1])
+        try:
+            await asyncio.wait_for(self._ready.wait(), START_SECONDS)
+        except TimeoutError:
+            self.stop()
+            raise RuntimeError(f"no decoder process has come up within {START_SECONDS:g} s") from None
+
+    def stop(self) -> None:
+        """End the processes; frames in work are forgotten."""
+        self._closed = True
+        if self._batch_timer:
+            self._batch_timer.cancel()
+        for decoder in self._decoders:
+            self._disconnect(decoder)
+        if self._forker:
+            assert self._control
+            self._control.close()
+            self._forker.wait()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def withdraw(self, camera: DecodedCamera) -> None:
+        """Remove `camera` from the queue; a frame of its that is in work is still finished."""
+        self._queue.forget(camera)
+        self._again.pop(camera, None)
+
+    # A frame's way, from its mailbox to the turn's end
+
+    def submit(self, camera: DecodedCamera) -> None:
+        """Note that `camera` has a frame waiting; a no-op while it is queued already."""
+        if self._closed:
+            return
+        now = time.monotonic()
+        if camera in self._running:
+            self._again.setdefault(camera, now)
+        else:
+            self._enter(camera, now)
+
+    def _enter(self, camera: DecodedCamera, since: float) -> None:
+        if not self._queue.enter(camera, since, pause=camera.pause, urgent=camera.urgent) or self._batch_timer:
+            return
+        if time.monotonic() - self._dispatched_at > ALONE_SECONDS:
+            self._dispatch()
+        else:
+            self._batch_timer = self._loop.call_later(BATCH_SECONDS, self._dispatch_batch)
+
+    def _dispatch_batch(self) -> None:
+        self._batch_timer = None
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Send queued frames to decoders as long as one has room."""
+        self._dispatched_at = time.monotonic()
+        ahead = min(SLOTS, max(AHEAD_LEAST, int(AHEAD_SECONDS / self._cost))) if self._cost else AHEAD_LEAST
+        while len(self._queue):
+            decoder = min(self._decoders, key=lambda decoder: len(decoder.dispatched) if decoder.link else SLOTS)
+            if len(decoder.dispatched) >= ahead or not decoder.free or not decoder.link:
+                break
+            now = time.monotonic()
+            picked = self._queue.pick(now)
+            if picked is None:
+                break
+            camera, waited = picked
+            frame = camera.next_frame()
+            if frame is None:
+                continue
+            turn = self._running[camera] = Turn(frame, waited, now)
+            try:
+                order = camera.decode_order(frame)
+            except Exception as error:  # whatever it is, it is this camera's alone
+                turn.result = error
+                self._finish_turn(camera, turn, now)
+                continue
+            if order is None:
+                self._loop.run_in_executor(self._thread, self._analyse_on_thread, camera, turn)
+            else:
+                self._write_order(decoder, camera, turn, order)
+        for decoder in self._decoders:
+            if decoder.unsent and decoder.link:
+                orders, decoder.unsent = b"".join(decoder.unsent), []
+                with contextlib.suppress(OSError):  # it has died: reading tells so, and its successor gets them again
+                    decoder.link.send(orders)
+
+    def _write_order(self, decoder: _Decoder, camera: DecodedCamera, turn: Turn, order: DecodeOrder) -> None:
+        frame, boxes, slot = turn.frame, order.still or (), decoder.free.pop()
+        size, header = len(frame.data), frame.header
+        begin = slot * SLOT_BYTES
+        decoder.memory[begin : begin + size] = frame.data
+        wanted = order.still is not None
+        message = ORDER.pack(slot, order.scale, len(boxes), wanted, size, header.width, header.height)
+        message += b"".join(BOX.pack(*box) for box in boxes)
+        decoder.dispatched.append(_Dispatched(slot, message, camera, turn))
+        decoder.unsent.append(message)
+
+    def _analyse_on_thread(self, camera: DecodedCamera, turn: Turn) -> None:
+        try:
+            turn.result = camera.analyse_on_thread(turn.frame)
+        except BaseException as error:  # whatever it is, it is this camera's alone
+            turn.result = error
+        ended = time.monotonic()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._finish_turn, camera, turn, ended)
+
+    def _read_replies(self, decoder: _Decoder) -> None:
+        assert decoder.link
+        try:
+            replies = decoder.link.recv(MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            # It died with orders unread. The kernel says so once, before what it has answered, and never again.
+            dead = decoder.link
+            while decoder.link is dead:
+                self._read_replies(decoder)
+            return
+        if not replies:
+            self._replace_decoder(decoder)
+            return
+        if replies == READY:
+            self._ready.set()
+            return
+        decoder.backoff.reset()
+        at = 0
+        while at < len(replies):
+            at += self._read_reply(decoder, replies, at)
+        self._dispatch()
+
+    def _read_reply(self, decoder: _Decoder, replies: bytes, at: int) -> int:
+        """Finish the turn whose reply begins at byte `at`; returns the reply's length in bytes."""
+        slot, decoded, rows, columns, size, began, ended, cpu_seconds, reason = REPLY.unpack_from(replies, at)
+        dispatched = decoder.dispatched.popleft()
+        turn = dispatched.turn
+        self.cpu_seconds += cpu_seconds
+        self._cost += (ended - began - self._cost) * (COST_SHARE if self._cost else 1.0)
+        turn.waited += began - turn.began
+        turn.began = began
+        if decoded:
+            still = still_in(decoder.memory, slot, rows, columns, size) if size else b""
+            turn.result = Decoded(image_in(decoder.memory, slot, rows, columns), still, cpu_seconds)
+        else:
+            turn.result = UndecodableError(replies[at + REPLY.size :][:reason].decode(errors="replace"))
+        self._finish_turn(dispatched.camera, turn, ended)
+        decoder.free.append(slot)
+        return REPLY.size + int(reason)
+
+    def _finish_turn(self, camera: DecodedCamera, turn: Turn, ended: float) -> None:
+        """Let `camera` use the result of its turn; its next frame may have a turn then."""
+        now = time.monotonic()
+        turn.seconds = ended - turn.began
+        turn.waited += now - ended
+        try:
+            camera.finish_turn(turn)
+        except Exception:  # this camera's own, and others wait behind it
+            logger.exception("the result of a frame could not be used")
+        del self._running[camera]
+        self._queue.charge(camera, turn.seconds + time.monotonic() - now)
+        since = self._again.pop(camera, None)
+        if since is not None:
+            self._enter(camera, since)
+
+    # The life of a decoder
+
+    def _start_decoder(self, decoder: _Decoder) -> None:
+        """Have a process forked for `decoder`, and send it what its predecessor left."""
+        if self._closed:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._forker_control(), [bytes([decoder.number])], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                logger.warning("decoder %d cannot be started: %s; trying again", decoder.number, error)
+                self._loop.call_later(decoder.backoff.next(), self._start_decoder, decoder)
+                return
+        ours.setblocking(False)
+        decoder.link, decoder.memory[MARK] = ours, AT_NONE
+        self._loop.add_reader(ours, self._read_replies, decoder)
+        decoder.unsent = [dispatched.order for dispatched in decoder.dispatched]
+        self._dispatch()
+
+    def _forker_control(self) -> socket.socket:
+        """The socket of the process that forks decoders, which is started where there is none."""
+        if self._forker is None or self._forker.poll() is not None:
+            self._control, theirs = socket.socketpair()
+            with theirs:
+                descriptors = theirs.fileno(), self._descriptor
+                command = [sys.executable, "-m", "embereye.camera.decode.process", *map(str, descriptors)]
+                self._forker = subprocess.Popen(command, pass_fds=descriptors)
+        assert self._control
+        return self._control
+
+    def _replace_decoder(self, decoder: _Decoder) -> None:
+        """Start a successor of the process of `decoder`, which has ended."""
+        self._disconnect(decoder)
+        self.died += 1
+        at = decoder.memory[MARK]
+        culprit = next((dispatched for dispatched in decoder.dispatched if dispatched.slot == at), None)
+        if culprit is None:
+            self._loop.call_later(decoder.backoff.next(), self._start_decoder, decoder)
+            return
+        # Its camera waits behind the others next time; the other frames are decoded by the successor at once.
+        decoder.dispatched.remove(culprit)
+        decoder.free.append(culprit.slot)
+        culprit.turn.result = UndecodableError(f"the decoder crashed on it, or took more than {HANG_SECONDS:g} s")
+        self._queue.charge(culprit.camera, CRASH_SECONDS)
+        self._start_decoder(decoder)
+        self._finish_turn(culprit.camera, culprit.turn, time.monotonic())
+
+    def _disconnect(self, decoder: _Decoder) -> None:
+        if decoder.link:
+            self._loop.remove_reader(decoder.link)
+            decoder.link.close()
+            decoder.link = None
+
+
+def decoder_count(cores: int | None, largest: int = 4) -> int:
+    """How many decoders suit a machine of `cores`; None: unknown."""
+    return max(1, min(largest, cores or 1))

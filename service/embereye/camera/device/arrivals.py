@@ -1,0 +1,139 @@
+"""What arrives from one camera: which frames are admitted to its mailbox, and how well they come."""
+
+from collections import deque
+
+from embereye.camera.device.arrival_quality import ArrivalQuality
+from embereye.camera.scheduling.backpressure import FLUSH_NS, REJECTED_NS, PushBackpressure
+from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
+from embereye.camera.scheduling.rate_controller import least_rate
+from embereye.shard.coverage import Watch
+from embereye.units import SECOND, Box
+
+CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
+PROBE_NS = 10 * SECOND  # between two frames analysed of a refused camera: it may have become cheaper
+RATE_FRAMES = 32  # over which the frame rate is measured
+
+
+class Arrivals:
+    """The frames of one camera up to its mailbox. Times are nanoseconds since the Unix epoch.
+
+    `watch` is told when the camera was heard.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self.mailbox = Mailbox()
+        self.quality = ArrivalQuality()
+        self.backpressure = PushBackpressure()
+        self.refused = ""  # why this shard cannot serve the camera; empty: it can
+        self.deadline_ns = 0
+        self.least_rate = 0.0  # frames/s
+        self._watch = watch
+        self._latest_ns = 0  # capture time of the latest frame
+        self._times: deque[int] = deque(maxlen=RATE_FRAMES)  # of arrival
+
+    def configure(self, *, target: float, least: float, deadline_ns: int) -> None:
+        """Set the frame rates that are analysed, in frames/s, and the deadline that the least rate has to keep."""
+        self.deadline_ns = deadline_ns
+        self.least_rate = least_rate(least, deadline_ns)
+        self.mailbox.rate_controller.configure(target, self.least_rate)
+
+    def admit_pushed(self, data: bytes, time_ns: int, now_ns: int, tally: Tally, *, urgent: bool) -> str:
+        """Admit a frame that a sender pushed, and tell its `tally` when to read the next one; '' or why it is unusable.
+
+        `time_ns` is the sender's capture time, `urgent` whether every frame is wanted.
+        """
+        capture_ns = self._capture_time(time_ns, now_ns)
+        fresh = capture_ns == time_ns and self.quality.late_ns < FLUSH_NS
+        early_ns = FLUSH_NS if fresh else 0
+        reason = self._admit(data, capture_ns, now_ns, tally=tally, early_ns=early_ns, urgent=urgent)
+        tally.heard_ns = now_ns
+        tally.wanted_ns = now_ns + REJECTED_NS if reason else self._next_read_ns(now_ns, urgent=urgent)
+        return reason
+
+    def admit_pulled(self, data: bytes, time_ns: int, now_ns: int, lost: tuple[Box, ...], *, urgent: bool) -> None:
+        """Admit a frame of a source of ours; `time_ns` 0: it was captured now. The boxes `lost` did not arrive."""
+        self._admit(data, self._capture_time(time_ns, now_ns), now_ns, lost=lost, urgent=urgent)
+
+    def _capture_time(self, time_ns: int, now_ns: int) -> int:
+        if time_ns:
+            self.quality.record_stamp(time_ns, now_ns)
+        # A clock that stands still or is far off must not blind a detector that works with time.
+        return time_ns if self._latest_ns < time_ns and abs(time_ns - now_ns) < CLOCK_SKEW_NS else now_ns
+
+    def _admit(
+        self,
+        data: bytes,
+        capture_ns: int,
+        now_ns: int,
+        *,
+        urgent: bool,
+        tally: Tally | None = None,
+        lost: tuple[Box, ...] = (),
+        early_ns: int = 0,
+    ) -> str:
+        self._watch.heard_ns = now_ns
+        self._times.append(now_ns)
+        self._latest_ns = max(capture_ns, self._latest_ns)
+        if self.refused and now_ns - self._watch.analysed_ns < PROBE_NS:
+            self.mailbox.refuse_frame(tally)
+            return ""
+        reason = self.mailbox.offer_frame(
+            data, capture_ns, now_ns, tally=tally, boosted=urgent, lost=lost, early_ns=early_ns
+        )
+        self.quality.record_frame(1.0 if reason else min(1.0, sum(w * h for _, _, w, h in lost)), now_ns)
+        return reason
+
+    def _next_read_ns(self, now_ns: int, *, urgent: bool) -> int:
+        rate = self.mailbox.rate_controller
+        if urgent:
+            wanted_ns = 0
+        elif self.refused:
+            wanted_ns = now_ns + int(SECOND / self.least_rate)
+        else:
+            wanted_ns = rate.wanted_ns
+        if not wanted_ns and not self.backpressure.frame_rate:
+            return 0
+        return self.backpressure.next_read_ns(
+            now_ns,
+            wanted_ns=wanted_ns,
+            flush_ns=FLUSH_NS if rate.limited else 0,
+            late_ns=self.quality.late_ns,
+            frame_rate=min(rate.target, self.frame_rate(now_ns)),  # what comes in a burst comes faster
+        )
+
+    def count_analysed(self, frame: Frame, *, urgent: bool) -> None:
+        """Count `frame` as analysed; where it made the camera `urgent`, its sender is read without a pause."""
+        self.mailbox.count_analysed(frame)
+        if urgent and frame.tally:
+            frame.tally.wanted_ns = 0
+
+    def count_undecodable(self, frame: Frame, detail: str, now_ns: int) -> None:
+        """Count `frame`, the latest one, as rejected by the decoder."""
+        self.mailbox.count_failed(frame, "undecodable", detail, now_ns)
+        self.quality.spoil_latest()
+
+    def frame_rate(self, now_ns: int) -> float:
+        """Frames per second that arrive, or would if none were left with their sender; 0 while the camera is silent."""
+        times = self._times
+        if len(times) < 2 or now_ns - times[-1] > self.deadline_ns:
+            return 0.0
+        if self.backpressure.frame_rate:
+            return self.backpressure.frame_rate
+        return (len(times) - 1) * SECOND / max(1, times[-1] - times[0])
+
+    def fault(self, now_ns: int) -> str:
+        """What is wrong with what arrives, or ''."""
+        fault = self.quality.fault(now_ns)
+        if fault and self.rejecting(now_ns):
+            return f"{fault}; at last: {self.mailbox.rejected_reason}"
+        return fault or self._lateness(now_ns)
+
+    def rejecting(self, now_ns: int) -> bool:
+        """Whether a frame was rejected within the deadline."""
+        return now_ns - self.mailbox.rejected_ns <= self.deadline_ns
+
+    def _lateness(self, now_ns: int) -> str:
+        late = self.quality.late_ns
+        if late <= self.deadline_ns or now_ns - self._watch.heard_ns > self.deadline_ns:
+            return ""
+        return f"its pictures arrive {late / SECOND:.1f} s late: they wait in the network, or the shard is overloaded"

@@ -1,0 +1,164 @@
+"""One camera of a shard: joins what arrives, what is analysed and what is told."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from embereye.camera.clips.ring import Budget, KeptFrame, Ring
+from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
+from embereye.camera.device.analyser import Analyser
+from embereye.camera.device.arrivals import Arrivals
+from embereye.camera.device.picture_analyst import AnalysedFrame
+from embereye.camera.device.status import CameraStatus
+from embereye.camera.latency import LatencyHistogram
+from embereye.camera.model.host import ModelHost
+from embereye.camera.scheduling.mailbox import Frame, Tally
+from embereye.camera.scheduling.turn import Turn
+from embereye.detect.vision.observation import Observation
+from embereye.levels import Level
+from embereye.shard.coverage import Watch
+from embereye.units import SECOND, Box
+from embereye.v1.evidence_pb2 import DeviceStatus
+from embereye.v1.shard_pb2 import CameraSettings
+from embereye.v1.types_pb2 import Device
+
+DEADLINE_NS = 2 * SECOND  # where the assignment names none
+CLIP_NS = (5 * SECOND, 10 * SECOND)  # kept before and after an alarm, where the assignment names none
+
+
+@dataclass(frozen=True)
+class ShardLinks:
+    """What a shard lends to each of its cameras."""
+
+    submit: Callable[["CameraDevice"], None]  # queues a camera that has a frame waiting for its turn
+    report: Callable[["CameraDevice", Observation], None]  # gets what was seen in every analysed frame
+    ring_budget: Budget = field(default_factory=Budget)
+    model_host: ModelHost | None = None
+    delays: LatencyHistogram = field(default_factory=LatencyHistogram)  # from arrival to analysis
+    ages: LatencyHistogram = field(default_factory=LatencyHistogram)  # from capture to analysis
+    clock: Callable[[], int] = time.time_ns  # nanoseconds since the Unix epoch
+
+
+class CameraDevice:
+    """A `DecodedCamera`; see `embereye.camera.decode.pool`.
+
+    Belongs to the event loop, but for `analyse_on_thread`, which runs on a thread, one frame at a time. A frame comes
+    in by `push_frame` or `offer_frame`, waits for its turn in the pool, and ends in `finish_turn`.
+    """
+
+    def __init__(self, device: Device, settings: CameraSettings, links: ShardLinks) -> None:
+        watch = Watch()
+        self.device = device
+        self.arrivals = Arrivals(watch)
+        self.analyser = Analyser(links.model_host, links.clock)
+        self.status = CameraStatus(watch, self.arrivals, self.analyser)
+        self.ring = Ring(links.ring_budget)
+        self.latest: KeptFrame | None = None  # the picture of the frame that was analysed last
+        self.clip_ns = CLIP_NS  # kept before and after an alarm
+        self._watch = watch
+        self._links = links
+        self._clock = links.clock
+        self._submit = links.submit
+        self.configure(device, settings)
+
+    def configure(self, device: Device, settings: CameraSettings) -> None:
+        """Apply new settings; the detectors forget what they saw only if what they depend on has changed."""
+        self.device = device
+        deadline_ns = settings.deadline_ns or DEADLINE_NS
+        before, after = CLIP_NS
+        self.clip_ns = settings.evidence_before_ns or before, settings.evidence_after_ns or after
+        self.arrivals.configure(target=device.fps_target, least=device.fps_min, deadline_ns=deadline_ns)
+        self.analyser.configure(device, settings, deadline_ns)
+
+    # A frame's way
+
+    def push_frame(self, data: bytes, time_ns: int, tally: Tally) -> str:
+        """Take in a frame that a sender captured at `time_ns`; returns why it is unusable, or ''."""
+        self.status.source_state = "streaming"
+        now = self._clock()
+        reason = self.arrivals.admit_pushed(data, time_ns, now, tally, urgent=self.urgent)
+        if self.arrivals.mailbox.waiting:
+            self._submit(self)
+        return reason
+
+    def offer_frame(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+        """Take in a frame of a source of ours; without a time it was captured now. The boxes `lost` did not arrive."""
+        self.arrivals.admit_pulled(data, time_ns, self._clock(), lost, urgent=self.urgent)
+        if self.arrivals.mailbox.waiting:
+            self._submit(self)
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two frames after which it breaks its `fps.min` or its deadline."""
+        return 1.0 / self.arrivals.least_rate
+
+    @property
+    def urgent(self) -> bool:
+        """Whether fire is suspected, so that its frames go ahead of others."""
+        return self.analyser.urgent
+
+    def next_frame(self) -> Frame | None:
+        """Remove the waiting frame from the mailbox and return it."""
+        return self.arrivals.mailbox.take_frame()
+
+    def decode_order(self, frame: Frame) -> DecodeOrder | None:
+        """How `frame` is to be decoded; None where it holds temperatures."""
+        return self.analyser.decode_order(frame)
+
+    def analyse_on_thread(self, frame: Frame) -> object:
+        """Analyse a `frame` of temperatures; on a thread."""
+        return self.analyser.analyse_temperatures(frame)
+
+    def finish_turn(self, turn: Turn) -> None:
+        """Inspect the decoded picture, count the frame and report what was seen in it."""
+        frame, result = turn.frame, turn.result
+        if isinstance(result, Decoded):
+            result = self.analyser.inspect_pixels(frame, result)
+        now = self._clock()
+        self.arrivals.mailbox.rate_controller.record_wait(turn.waited, now, urgent=self.urgent)
+        if isinstance(result, AnalysedFrame):
+            self._finish_analysed(frame, result, now)
+        elif isinstance(result, UndecodableError):
+            self.arrivals.count_undecodable(frame, str(result), now)
+        else:
+            detail = self.analyser.record_failure(result)
+            self.arrivals.mailbox.count_failed(frame, "analysis failed", detail, now)
+
+    def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int) -> None:
+        seen = self.analyser.conclude(frame, analysed)
+        self.analyser.cost.record_frame(analysed.cpu_seconds)
+        self.arrivals.count_analysed(frame, urgent=seen.urgent)
+        self._watch.analysed_ns = now
+        self._links.delays.observe((now - frame.received_ns) / SECOND)
+        self._links.ages.observe((now - frame.time_ns) / SECOND)
+        self._keep_picture(frame, analysed, suspected=seen.suspected)
+        self.status.show_still(analysed.still, now)
+        if self.status.blindness(now):
+            # A camera that cannot see may still raise an alarm, but must not say that a fire is out.
+            seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.CLEAR))
+        self._links.report(self, seen)
+
+    def _keep_picture(self, frame: Frame, analysed: AnalysedFrame, *, suspected: bool) -> None:
+        """Keep the picture for a clip: the frame itself, or the false colours of temperatures where they were drawn."""
+        kept = analysed.kept
+        if not frame.radiometric:
+            kept = KeptFrame(frame.time_ns, frame.data, frame.header.width, frame.header.height)
+        if kept:
+            self.latest = kept
+            self.ring.add(kept, self.clip_ns[0], suspected=suspected)
+
+    # What the shard asks
+
+    def reason(self, now: int) -> str:
+        """One sentence why this camera is not covered, or '' where it is."""
+        return self.status.reason(now)
+
+    def message(self, now: int) -> DeviceStatus:
+        """Its status, as it travels."""
+        return self.status.message(self.device, now)
+
+    def close(self) -> None:
+        """Give back what it holds of the shard's; its waiting frame counts as handed over."""
+        self.ring.close()
+        self.analyser.withdraw_model()
+        self.arrivals.mailbox.discard_waiting("handed over")

@@ -1,0 +1,91 @@
+"""The analysis of pictures: how a frame is decoded, what the detectors find in it, when a still is made of it."""
+
+import time
+from dataclasses import dataclass, field
+
+from embereye.camera.clips.ring import KeptFrame
+from embereye.camera.decode.image import Decoded, DecodeOrder
+from embereye.camera.scheduling.mailbox import Frame
+from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.health import PictureHealth
+from embereye.detect.vision.observation import Observation
+from embereye.detect.vision.working import working_scale
+from embereye.levels import Level
+
+CLEAR = Level.CLEAR  # looked up once: that costs more than all the rest of a comparison
+STILL_EVERY_NS = 2_000_000_000  # between two stills of a scene in which something moves
+STILL_SUSPECTED_NS = 700_000_000  # between two stills where fire is suspected: an alarm shows the latest one
+STILL_STALE_NS = 10_000_000_000  # a still of a scene where nothing moves is renewed this often
+STILL_MOTION = 0.005  # share of the picture that makes a new still worth sending
+MEASURE_EVERY = 8  # inspections, of which one is timed: reading a thread's clock costs a tenth of an inspection
+
+
+@dataclass(frozen=True)
+class AnalysedFrame:
+    """What came out of one frame."""
+
+    observation: Observation
+    still: bytes  # JPEG; empty: there is no new one
+    cpu_seconds: float
+    fault: str = ""  # why no fire could be seen in the picture; empty: it could
+    kept: KeptFrame | None = None  # the picture to keep for clips where the frame itself is no JPEG
+
+
+@dataclass
+class PictureAnalyst:
+    """One camera's detector, and what it needs between frames.
+
+    `phase` (0..1) shifts what is done once in a while within its period: cameras that a shard started together would
+    otherwise do it together for good.
+    """
+
+    detector: Detector
+    health: PictureHealth = field(default_factory=PictureHealth)
+    phase: float = 0.0
+    _began_ns: int = field(default=0, init=False)
+    _still_ns: int = field(default=0, init=False)  # when a still was asked for last
+    _still_level: Level = field(default=Level.CLEAR, init=False)
+    _inspections: int = field(default=0, init=False)
+    _inspection_seconds: float = field(default=0.0, init=False)  # CPU time of the inspection that was timed last
+    _wanted: Observation | None = field(default=None, init=False)  # what to mark in the still of the next frame
+
+    def decode_order(self, frame: Frame) -> DecodeOrder:
+        """How `frame` is to be decoded for `inspect_pixels`."""
+        scale = working_scale(frame.header.width, frame.header.height)
+        if (shown := self._wanted) is None:
+            return DecodeOrder(scale)
+        self._wanted = None
+        return DecodeOrder(scale, [of.box for of in shown.findings if of.box and of.level > Level.CLEAR])
+
+    def inspect_pixels(self, frame: Frame, decoded: Decoded) -> AnalysedFrame:
+        """What `frame`, decoded, shows, given all frames before it."""
+        timed = self._inspections % MEASURE_EVERY == 0
+        self._inspections += 1
+        began = time.thread_time() if timed else 0.0
+        now = frame.received_ns
+        self._began_ns = self._began_ns or now
+        observation = self.detector.detect(decoded.image, frame.time_ns, frame.lost)
+        if self.health.due(now) and now >= self._health_from_ns and not frame.lost:
+            self.health.observe(decoded.image, now, suspected=observation.suspected)
+        if self._still_due(observation, frame):
+            # The first still is made at once, the second one in its phase.
+            ahead = 0 if self._still_ns else int(self.phase * STILL_STALE_NS)
+            self._still_ns, self._still_level, self._wanted = now - ahead, observation.level, observation
+        if timed:
+            self._inspection_seconds = time.thread_time() - began
+        return AnalysedFrame(
+            observation, decoded.still, decoded.cpu_seconds + self._inspection_seconds, self.health.fault
+        )
+
+    @property
+    def _health_from_ns(self) -> int:
+        return self._began_ns + int(self.phase * self.health.limits.period_ns)
+
+    def _still_due(self, observation: Observation, frame: Frame) -> bool:
+        if observation.level > self._still_level:
+            return True
+        age = frame.received_ns - self._still_ns
+        if observation.level > CLEAR:
+            return age > STILL_SUSPECTED_NS
+        changed = observation.motion > STILL_MOTION or observation.level != self._still_level
+        return age > STILL_STALE_NS or (age > STILL_EVERY_NS and changed and not frame.hurried)

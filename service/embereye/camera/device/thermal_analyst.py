@@ -1,0 +1,100 @@
+"""The analysis of frames of temperatures: heat, and pictures in false colours for people."""
+
+import time
+from collections.abc import Iterable
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from embereye.camera.clips.ring import SPACING_NS, KeptFrame
+from embereye.camera.device.picture_analyst import STILL_EVERY_NS, AnalysedFrame
+from embereye.camera.scheduling.mailbox import Frame
+from embereye.detect.thermal.radiometric import Celsius, Heat, RadiometricWatch
+from embereye.detect.vision.detector import rasterize
+from embereye.detect.vision.observation import Finding, Observation
+from embereye.levels import Kind, Level
+from embereye.v1.shard_pb2 import HeatThresholds
+from embereye.v1.types_pb2 import Mask, Radiometry
+from embereye.wire.radiometric import read_words
+
+RANGE_K = 8.0  # kelvins that the colours span at least: noise must not look like fire
+SIDE = 320  # pixels of the long side of a picture for people, at least
+QUALITY = 80  # JPEG quality: false colours have hard edges, which lower ones smear
+UNKNOWN_COLOUR = (40, 40, 40)
+FRAME_COLOUR = (255, 255, 255)
+
+
+class ThermalAnalyst:
+    """One camera's heat watch, and what it needs between frames. One thread at a time."""
+
+    def __init__(self, thresholds: HeatThresholds, radiometry: Radiometry, masks: Iterable[Mask] = ()) -> None:
+        self._watch = RadiometricWatch(thresholds, radiometry)
+        self._masks = tuple(masks)
+        self._ignored: npt.NDArray[np.bool_] | None = None
+        self._shape: tuple[int, ...] = ()
+        self._suspected_ns = 0  # since when; 0: not
+        self._drawn_ns = 0
+        self._still_ns = 0
+        self._still_level: Level = Level.CLEAR
+
+    def analyse_temperatures(self, frame: Frame) -> AnalysedFrame:
+        """What `frame`, a 16-bit TIFF, shows, given all frames before it; JpegError where it is cut short."""
+        began, now = time.thread_time(), frame.received_ns
+        words = read_words(frame.data)
+        if words.shape != self._shape:
+            self._shape = words.shape
+            self._ignored = rasterize(self._masks, words.shape[1], words.shape[0])
+        if self._ignored is not None:
+            words[self._ignored] = 0  # not measured
+        heat = self._watch.observe(words, now)
+        finding = self._finding(heat, now)
+        kept, still = self._pictures(heat, finding, frame)
+        seen = Observation(frame.time_ns, (finding,))
+        return AnalysedFrame(seen, still, time.thread_time() - began, heat.fault, kept)
+
+    def _finding(self, heat: Heat, now_ns: int) -> Finding:
+        found = heat.assessment
+        level = max(found.level, Level.CLEAR)
+        if level == Level.CLEAR:
+            self._suspected_ns = 0
+        else:
+            self._suspected_ns = self._suspected_ns or now_ns
+        held = now_ns - self._suspected_ns + 1 if self._suspected_ns else 0
+        return Finding(Kind.HEAT, level, found.score, heat.box, found.terms, held)
+
+    def _pictures(self, heat: Heat, finding: Finding, frame: Frame) -> tuple[KeptFrame | None, bytes]:
+        """The picture for the ring and the still for people: each only where one is due."""
+        now = frame.received_ns
+        if not finding.held_ns and 0 <= now - self._drawn_ns < SPACING_NS:
+            return None, b""
+        self._drawn_ns = now
+        picture = draw(heat.celsius)
+        height, width = picture.shape[:2]
+        kept = KeptFrame(frame.time_ns, encode(picture), width, height)
+        if finding.level <= self._still_level and 0 <= now - self._still_ns < STILL_EVERY_NS:
+            return kept, b""
+        self._still_ns, self._still_level = now, finding.level
+        if finding.box:
+            x, y, w, h = finding.box
+            corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
+            cv2.rectangle(picture, *corners, FRAME_COLOUR, 1)
+        return kept, encode(picture)
+
+
+def draw(celsius: Celsius) -> npt.NDArray[np.uint8]:
+    """`celsius` in false colours, cold is black, hot is white; grey where nothing was measured. BGR."""
+    known = np.isfinite(celsius)
+    least, most = (float(celsius[known].min()), float(celsius[known].max())) if known.any() else (0.0, 0.0)
+    shares = (np.where(known, celsius, least) - least) * (255 / max(RANGE_K, most - least))
+    picture = cv2.applyColorMap(shares.astype(np.uint8), cv2.COLORMAP_INFERNO)
+    picture[~known] = UNKNOWN_COLOUR
+    factor = -(-SIDE // max(celsius.shape))
+    if factor > 1:
+        picture = cv2.resize(picture, None, fx=factor, fy=factor, interpolation=cv2.INTER_NEAREST)
+    return picture  # type: ignore[return-value]
+
+
+def encode(picture: npt.NDArray[np.uint8]) -> bytes:
+    """`picture` (BGR) as JPEG."""
+    return cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()

@@ -1,0 +1,79 @@
+"""The metric families of a camera shard, built at scrape time from plain counters.
+
+They are totals over all cameras: one camera's numbers are in its status, not in a label.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from embereye.camera.device.camera import CameraDevice
+from embereye.camera.latency import LatencyHistogram
+from embereye.camera.totals import Totals
+from embereye.levels import Level
+
+
+def frame_metrics(totals: Totals) -> Iterator[Metric]:
+    """What became of frames, and what their analysis took."""
+    ledger = totals.ledger
+    yield CounterMetricFamily("embereye_camera_frames_offered", "Frames received.", value=ledger.offered)
+    yield CounterMetricFamily("embereye_camera_frames_analysed", "Frames analysed.", value=ledger.analysed)
+    yield CounterMetricFamily(
+        "embereye_camera_frames_unread",
+        "Frames left with their senders under overload, as far as can be told. They are not offered.",
+        value=totals.unread,
+    )
+    yield _by_reason("embereye_camera_frames_shed", "Frames given up, by reason.", ledger.shed)
+    yield _by_reason("embereye_camera_frames_rejected", "Unusable frames.", ledger.rejected)
+    yield CounterMetricFamily(
+        "embereye_camera_analysis_cpu_seconds", "CPU time of decoding and detection.", value=totals.cpu_seconds
+    )
+    yield CounterMetricFamily(
+        "embereye_camera_analysis_failures", "Frames on which a detector failed.", value=totals.failures
+    )
+
+
+def _by_reason(name: str, text: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=["reason"])
+    for reason, count in sorted(counts.items()):
+        family.add_metric([reason], count)
+    return family
+
+
+def latency_metrics(delays: LatencyHistogram, ages: LatencyHistogram) -> Iterator[Metric]:
+    """How long frames took to be analysed."""
+    for name, text, histogram in (
+        ("delay", "From a frame's arrival to the end of its analysis.", delays),
+        ("age", "From a frame's capture, as its sender tells it, to the end of its analysis.", ages),
+    ):
+        yield HistogramMetricFamily(
+            f"embereye_camera_frame_{name}_seconds", text, buckets=histogram.buckets(), sum_value=histogram.sum
+        )
+
+
+def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[Metric]:
+    """How many cameras are in which condition at `now_ns`, and what their model took."""
+    sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
+    states = Counter(camera.status.source_state.partition(":")[0].partition(";")[0] for camera in cameras)
+    for state, count in sorted(states.items()):
+        sources.add_metric([state], count)
+    yield sources
+    yield GaugeMetricFamily(
+        "embereye_camera_suspects",
+        "Cameras that suspect fire.",
+        value=sum(camera.status.level > Level.CLEAR for camera in cameras),
+    )
+    yield GaugeMetricFamily(
+        "embereye_camera_degraded",
+        "Cameras in which less is detected than was asked for.",
+        value=sum(bool(camera.analyser.degraded(now_ns)) for camera in cameras),
+    )
+    models = [camera.analyser.model for camera in cameras if camera.analyser.model]
+    if models:
+        yield CounterMetricFamily(
+            "embereye_camera_model_runs", "Pictures that the model looked at.", value=sum(of.runs for of in models)
+        )
+        yield CounterMetricFamily(
+            "embereye_camera_model_cpu_seconds", "CPU time of the model.", value=sum(of.cpu_seconds for of in models)
+        )

@@ -1,0 +1,148 @@
+"""The model's view of one camera: when it runs, what it found, and why it does not watch as it should."""
+
+import logging
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from embereye.camera.decode.image import UndecodableError, decode
+from embereye.camera.model.host import ModelHost
+from embereye.camera.scheduling.mailbox import Frame
+from embereye.camera.scheduling.turn import Turn
+from embereye.detect.vision.model import Detection, ModelError
+from embereye.detect.vision.observation import Observation
+from embereye.detect.vision.persistence import EVERY_NS, ModelWatch
+from embereye.detect.vision.working import SCALES
+from embereye.units import SECOND
+from embereye.v1.shard_pb2 import Model
+from embereye.v1.types_pb2 import Mask
+
+logger = logging.getLogger(__name__)
+
+IDLE_NS = 10 * SECOND  # between runs while nothing moves, where the settings leave it at 0
+BUDGET_NS = SECOND  # for a run, where the settings leave it at 0
+MOVES = 0.005  # share of the picture that has to differ from the background for the model to run sooner
+RUNS = 5  # over which the time of a run is judged
+LATE_RUNS = 3  # idle intervals without a run after which the model is called late
+LATE_NS = 5 * SECOND  # without a run before it is called late, at least: a machine may stop for a moment
+LOST_MOST = 0.3  # of a picture; with more of it missing the model does not run
+
+
+@dataclass(frozen=True)
+class _Run:
+    detections: list[Detection]
+    seconds: float
+    cpu_seconds: float
+
+
+@dataclass(eq=False)
+class CameraModel:
+    """When the model runs on one camera's frames, and what it has detected there; see `ModelledCamera`."""
+
+    camera: str
+    host: ModelHost
+    settings: Model
+    masks: tuple[Mask, ...] = ()
+    clock: Callable[[], int] = time.time_ns
+    urgent: bool = field(default=False, init=False)  # no run goes before another camera's
+    cpu_seconds: float = field(default=0.0, init=False)
+    runs: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = ModelWatch(self.settings, self.masks)
+        self._every_ns = self.settings.every_ns or EVERY_NS
+        self._idle_ns = max(self.settings.idle_ns or IDLE_NS, self._every_ns)
+        self._budget_ns = self.settings.budget_ns or BUDGET_NS
+        self._waiting: Frame | None = None
+        self._asked_ns = 0  # when it was last given a frame
+        self._answered_ns = 0  # when a run last ended, or could first have begun
+        self._offered_ns = 0  # when the latest frame was there for it
+        self._seconds: deque[float] = deque(maxlen=RUNS)
+        self._failing = ""
+        self._hanging = ""
+
+    def offer_frame(self, frame: Frame, seen: Observation) -> None:
+        """Queue `frame` for a run where one is due; `seen` is what the built-in detectors made of it."""
+        now = self.clock()
+        self._asked_ns = self._asked_ns or now - self._idle_ns
+        self._offered_ns = now
+        if not self.host.ready or not self._answered_ns:
+            self._answered_ns = now
+        hurries = seen.suspected or seen.motion > MOVES or any(each.held_ns for each in self.watch.findings)
+        due_ns = self._every_ns if hurries else self._idle_ns
+        if not self.host.ready or now - self._asked_ns < due_ns:
+            return
+        if sum(w * h for _, _, w, h in frame.lost) > LOST_MOST:
+            return
+        if self._waiting is None:
+            self._asked_ns = now
+        self._waiting = frame  # the newest
+        self.host.threads.submit(self)
+
+    def next_frame(self) -> Frame | None:
+        """Remove the waiting frame and return it."""
+        frame, self._waiting = self._waiting, None
+        return frame
+
+    def analyse_on_thread(self, frame: Frame) -> object:
+        """Run the model on `frame`; on one of the model's threads."""
+        began, cpu = time.monotonic(), time.thread_time()
+        header = frame.header
+        wide, high = header.width // self.settings.width, header.height // self.settings.height
+        # Reduced as far as the model's input allows.
+        scale = next((scale for scale in SCALES if scale <= max(wide, high)), 1)
+        detections = self.host.run_network(decode(frame.data, scale, (header.width, header.height)))
+        return _Run(detections, time.monotonic() - began, time.thread_time() - cpu)
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two runs after which it goes ahead of all others."""
+        return self._idle_ns / SECOND
+
+    def finish_turn(self, turn: Turn) -> None:
+        """Note what the model detected, or why it failed."""
+        frame, result = turn.frame, turn.result
+        self._hanging = ""
+        if isinstance(result, _Run):
+            self._failing = ""
+            self._answered_ns = self.clock()
+            self._seconds.append(result.seconds)
+            self.cpu_seconds += result.cpu_seconds
+            self.runs += 1
+            self.watch.observe(result.detections, frame.time_ns, frame.lost)
+            return
+        if isinstance(result, UndecodableError):
+            return  # the frame's fault; where all are, the camera itself is dark
+        reason = str(result) if isinstance(result, ModelError) else f"{type(result).__name__}: {result}"
+        if reason != self._failing:
+            logger.error("camera %s: detection.model: %s", self.camera, reason)
+        self._failing = reason
+        self.watch.forget()
+
+    def report_hang(self, seconds: float) -> None:
+        """Note that a run has not ended for `seconds`."""
+        self._hanging = f"its run on one picture has been going on for {seconds:.0f} s"
+        self.watch.forget()
+
+    @property
+    def seconds(self) -> float:
+        """Median duration of the last runs; 0 before the first."""
+        return statistics.median(self._seconds) if self._seconds else 0.0
+
+    def degraded(self, now: int) -> str:
+        """Why the model does not watch this camera as it should, or ''."""
+        reason = self.host.reason(now) or self._hanging or self._failing or self._slow()
+        return f"detection.model: {reason}" if reason else ""
+
+    def _slow(self) -> str:
+        if len(self._seconds) == RUNS and self.seconds * SECOND > self._budget_ns:
+            return f"a run takes {self.seconds * 1000:.0f} ms, its budget is {self._budget_ns / 1e6:.0f} ms"
+        late_ns = self._offered_ns - self._answered_ns
+        if late_ns > max(LATE_RUNS * self._idle_ns, LATE_NS):
+            return (
+                f"it last looked {late_ns / SECOND:.0f} s ago instead of every {self._idle_ns / SECOND:g} s: "
+                "use a smaller model, more shards, or a longer detection.model.idle"
+            )
+        return ""

@@ -1,0 +1,1 @@
+"""Which frame is analysed next, which is shed, and which is left with its sender."""

@@ -1,0 +1,1 @@
+"""Cameras that answer a GET with MJPEG."""

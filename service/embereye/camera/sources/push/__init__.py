@@ -1,0 +1,1 @@
+"""Frames that senders push over gRPC."""

@@ -1,0 +1,1 @@
+"""RTP/JPEG that cameras send to ports of ours."""

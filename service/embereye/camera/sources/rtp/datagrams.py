@@ -1,0 +1,185 @@
+"""UDP sockets for cameras: opened with room for a burst, and read many packets at a time."""
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import logging
+import os
+import socket
+import struct
+import time
+from typing import Protocol
+
+from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.poller import DATAGRAM, SocketPoller
+
+logger = logging.getLogger(__name__)
+
+WANTED_BUFFER = 4 * 1024 * 1024  # bytes: half a second of 1080p30; a single picture of it is 300 KB at line rate
+ROOMY_BUFFER = 1024 * 1024  # bytes with which a socket can go unread for poller.POLL_SECONDS
+OVERDUE_SECONDS = 0.05  # between two checks of a picture that misses packets
+READS = 256  # from one socket before the others have their turn
+_UDP_GRO = 104  # linux/udp.h: the kernel joins packets of one size, and says which size
+_CONTROL = socket.CMSG_SPACE(4)
+_SEGMENT = struct.Struct("=i")
+_SO_MEMINFO, _DROPS = 55, 8  # linux/sock_diag.h: SK_MEMINFO_DROPS
+
+
+class PacketReceiver(Protocol):
+    """Gets the datagrams of one socket."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a picture is arriving."""
+        ...
+
+    def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
+        """Receive datagrams of `size` bytes, the last one maybe shorter, joined in `packets`, read at `now_ns`.
+
+        `now_ns` is monotonic. The memory of `packets` is reused once this returns. True: a picture is complete, more is
+        not expected at once.
+        """
+        ...
+
+    def expire_pictures(self) -> None:
+        """Give up what has been waited for long enough; called now and then while it is `pending`."""
+        ...
+
+
+def open_port(address: str, port: int, interface: str = "") -> socket.socket:
+    """A bound, non-blocking UDP socket; a multicast `address` is joined. SourceError where it cannot be had."""
+    where = ipaddress.ip_address(address) if address else None
+    family = socket.AF_INET6 if where is None or where.version == 6 else socket.AF_INET
+    group = where is not None and where.is_multicast
+    try:
+        receiver = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    except OSError:
+        if where is not None:
+            raise
+        family, receiver = socket.AF_INET, socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        if family == socket.AF_INET6:
+            receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, where is not None)
+        if group:  # any number of listeners may join a group
+            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WANTED_BUFFER)
+        with contextlib.suppress(OSError):  # an older kernel hands over packet by packet
+            receiver.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
+        receiver.bind((address, port))
+        if group and where is not None:
+            _join(receiver, where, interface)
+    except OSError as error:
+        receiver.close()
+        raise SourceError(_cannot(address, port, error)) from error
+    return receiver
+
+
+def _cannot(address: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is in use: another camera or program listens there; give this camera another port"
+    where = f"{address} port {port}" if address else f"port {port}"
+    return f"cannot listen at {where}: {os.strerror(error.errno) if error.errno else error}"
+
+
+def _join(receiver: socket.socket, group: ipaddress.IPv4Address | ipaddress.IPv6Address, interface: str) -> None:
+    if group.version == 4:
+        own = ipaddress.IPv4Address(interface or "0.0.0.0").packed
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group.packed + own)
+        return
+    # IPv6 knows interfaces by number: a group's scope ("ff15::1%eth0") names it.
+    scope = getattr(group, "scope_id", None)
+    index = socket.if_nametoindex(scope) if scope else 0
+    receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group.packed + struct.pack("=I", index))
+
+
+def granted_buffer(receiver: socket.socket) -> int:
+    """Bytes that the kernel keeps for `receiver`, its own bookkeeping not counted."""
+    return receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+
+
+def dropped(receiver: socket.socket) -> int:
+    """DatagramReader that the kernel has dropped because the socket was full."""
+    try:
+        return int(struct.unpack("=9I", receiver.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36))[_DROPS])
+    except (OSError, struct.error):
+        return 0
+
+
+class DatagramReader:
+    """Reads `receiver` into `packets` on the event loop while entered, together with the other sockets of `poller`."""
+
+    def __init__(self, receiver: socket.socket, packets: PacketReceiver, poller: SocketPoller) -> None:
+        self._socket = receiver
+        self._descriptor = receiver.fileno()
+        self._port: int = receiver.getsockname()[1]
+        self._packets = packets
+        self._poller = poller
+        self._loop = asyncio.get_running_loop()
+        self._polled = granted_buffer(receiver) >= ROOMY_BUFFER
+        self._overdue: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> "DatagramReader":
+        if self._polled:
+            self._poller.add(self._descriptor, self._read)
+        else:
+            self._loop.add_reader(self._descriptor, self._read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._polled:
+            self._poller.remove(self._descriptor)
+        else:
+            self._loop.remove_reader(self._descriptor)
+        if self._overdue:
+            self._overdue.cancel()
+        self._socket.close()
+
+    def _read(self) -> bool:
+        """Read what waits; returns whether a picture is arriving."""
+        try:
+            self._empty()
+        except Exception:  # this camera's own, and others wait behind it
+            logger.exception("port %d: its packets could not be used", self._port)
+        pending = self._packets.pending
+        if self._overdue and not pending:
+            self._overdue.cancel()
+            self._overdue = None
+        elif pending and self._overdue is None:
+            self._overdue = self._loop.call_later(OVERDUE_SECONDS, self._expire)
+        return pending
+
+    def _expire(self) -> None:
+        self._overdue = None
+        self._read()  # before it is concluded that something has not come
+        self._packets.expire_pictures()
+
+    def _empty(self) -> None:
+        buffer, receive = self._poller.buffer, self._packets.receive_packets
+        most = len(buffer) - DATAGRAM
+        now = time.monotonic_ns()
+        held = size = 0  # bytes that were read and not passed on, and bytes of each datagram in them
+        for _ in range(READS):
+            try:
+                more, control, _, _ = self._socket.recvmsg_into([buffer[held:]], _CONTROL)
+            except BlockingIOError:
+                break
+            except OSError:  # an ICMP message about something sent earlier
+                continue
+            if not more:
+                continue
+            step = max(1, _SEGMENT.unpack(control[0][2])[0]) if control else more  # UDP_GRO's
+            if held and (step > size or (step < size and step < more)):
+                receive(buffer[:held], size, now)
+                receive(buffer[held : held + more], step, now)
+                held = 0
+                continue
+            size = size if held else step
+            held += more
+            if held % size or held > most:  # a shorter one is the last
+                complete = receive(buffer[:held], size, now)
+                held = 0
+                if complete:
+                    break
+        if held:
+            receive(buffer[:held], size, now)

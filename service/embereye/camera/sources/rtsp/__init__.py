@@ -1,0 +1,1 @@
+"""Cameras that are asked for their stream by RTSP."""

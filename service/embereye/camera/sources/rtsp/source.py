@@ -1,0 +1,79 @@
+"""Cameras that are asked by RTSP: JPEG is received here, H.264 and H.265 are left to a player."""
+
+from urllib.parse import urlsplit
+
+from embereye.camera.sources.credentials import Credentials
+from embereye.camera.sources.declared import UNPROVEN, DeclaredSource, SourceError
+from embereye.camera.sources.dials import DialLimiter
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtsp.session import RtspSession, SilentError
+from embereye.camera.sources.source import Offer, SetState
+from embereye.camera.sources.video.source import VideoSource
+from embereye.wire.rtsp.messages import RtspError
+
+DIAL_SECONDS = 5.0  # to connect, and for each answer
+STALL_SECONDS = 5.0  # without a packet, after which the camera is dialled again
+REDIRECTS = 3  # that are followed
+
+
+class RtspSource:
+    """One such camera; see `Source`."""
+
+    def __init__(
+        self, what: DeclaredSource, credentials: Credentials, dials: DialLimiter, poller: SocketPoller,
+        *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
+    ) -> None:  # fmt: skip
+        self._what = what
+        self._credentials = credentials
+        self._dials = dials
+        self._poller = poller
+        self._dial = dial
+        self._stall = stall
+        self._udp = what.transport == "udp"
+
+    async def play(self, offer: Offer, set_state: SetState) -> None:
+        """Play the camera's JPEG, or else its H.264 or H.265, until it ends."""
+        url = self._what.address
+        user, password = self._credentials()
+        host = urlsplit(url).hostname
+        for _ in range(REDIRECTS + 1):
+            if urlsplit(url).hostname != host:  # nobody else learns them
+                user = password = ""
+            session = RtspSession(
+                url,
+                user,
+                password,
+                offer,
+                set_state,
+                poller=self._poller,
+                dial=self._dial,
+                stall=self._stall,
+                proven=self._what.proven,
+            )
+            try:
+                async with self._dials:
+                    moved = await session.describe()
+                    if not moved and session.track:
+                        await session.set_up(udp=self._udp)
+                if moved:
+                    url = moved
+                    continue
+                if session.track is None:
+                    break
+                await session.play()
+            except SilentError as error:
+                # Packets that do not come by one way may come by the other.
+                self._udp = not self._udp
+                way = "UDP" if self._udp else "TCP"
+                raise SourceError(f"{error}; trying {way}") from error
+            except RtspError as error:
+                raise SourceError(f"RTSP: {error}") from error
+            finally:
+                session.close()
+        else:
+            raise SourceError(f"redirected more than {REDIRECTS} times")
+        if url.startswith("rtsps:") and self._what.proven:
+            raise SourceError(
+                f"its H.264 or H.265 is fetched by a player, which proves no certificate: add {UNPROVEN} to the query"
+            )
+        await VideoSource(url, user, password, self._dials.starts).play(offer, set_state)

@@ -1,0 +1,1 @@
+"""Video files, H.264 and H.265, played by a process of its own."""

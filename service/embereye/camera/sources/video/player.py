@@ -1,0 +1,92 @@
+"""Plays one video to standard output as JPEG frames, each behind its length: a process that can be killed.
+
+The first line of standard input is the path or the URL, which may hold a password. A file stands for a camera, so it is
+played at its own frame rate, over and over; a URL is played as it comes, until it ends.
+Run as `python -m embereye.camera.sources.video.player`; exit code 2 and a sentence on standard error where it cannot.
+"""
+
+import os
+import struct
+import sys
+import time
+from collections.abc import Iterator
+
+LENGTH = struct.Struct(">I")
+QUALITY = 90  # JPEG quality: above it only the file grows
+OPEN_MS = READ_MS = 5_000
+RATES = (0.1, 240.0)  # frames/s believed of a file; others play at RATE
+RATE = 15.0
+LONGEST_GAP = 10.0  # seconds between two frames that are believed of a container
+PAUSE = 1 / RATE  # seconds between the last frame and the first one of the next round
+
+
+def frames(path: str) -> Iterator[tuple[bytes, float]]:
+    """The frames of `path` as JPEG, each with its seconds after the first: the container's where they make sense."""
+    import cv2
+
+    options = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_MS, cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_MS]
+    video = cv2.VideoCapture(path, cv2.CAP_FFMPEG, options)
+    rate = video.get(cv2.CAP_PROP_FPS)
+    period = 1.0 / (rate if RATES[0] <= rate <= RATES[1] else RATE)
+    seconds, origin = -period, None
+    try:
+        while True:
+            whole, picture = video.read()
+            if not whole:
+                return
+            coded, data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+            if not coded:
+                raise ValueError("a frame cannot be coded as JPEG")
+            stated = video.get(cv2.CAP_PROP_POS_MSEC) / 1000
+            origin = stated if origin is None else origin
+            stated -= origin
+            seconds = stated if 0 < stated - seconds < LONGEST_GAP else seconds + period
+            yield data.tobytes(), seconds
+    finally:
+        video.release()
+
+
+def play(path: str) -> str:
+    """Play `path` until standard output is closed; returns why it cannot."""
+    live = "://" in path
+    # By UDP every loss would smear over a second of pictures.
+    os.environ["OPENCV_FFMPEG_CAPTURE_OPTIONS"] = "rtsp_transport;tcp" if live else ""
+    import cv2
+
+    cv2.setNumThreads(1)
+    out = sys.stdout.buffer
+    due = time.monotonic()
+    while True:
+        before = None
+        try:
+            for data, seconds in frames(path):
+                # Late frames are sent at once, but a long pause is not caught up with.
+                due = max(due + (PAUSE if before is None else seconds - before), time.monotonic() - 1.0)
+                before = seconds
+                if not live:
+                    time.sleep(max(0.0, due - time.monotonic()))
+                out.write(LENGTH.pack(len(data)))
+                out.write(data)
+                out.flush()
+        except ValueError as error:
+            return str(error)
+        if before is None:
+            return "it is not a video that can be read"
+        if live:
+            return "the stream ended"
+
+
+def main() -> int:
+    """Play what standard input names."""
+    try:
+        reason = play(sys.stdin.readline().rstrip("\n"))
+    except (BrokenPipeError, KeyboardInterrupt):
+        return 0
+    print(reason, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout = None  # its buffer cannot be flushed into a closed pipe
+    raise SystemExit(code)

@@ -1,0 +1,120 @@
+"""H.264, H.265 and video files, played by a process of its own: a decoder that hangs or crashes can be killed."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote, urlsplit
+
+from embereye.camera.scheduling.mailbox import MAX_BYTES
+from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.source import Offer, SetState
+from embereye.camera.sources.video.player import LENGTH
+
+OPEN_SECONDS = 15.0  # until the first frame: a new interpreter imports OpenCV first
+STALL_SECONDS = 10.0  # between frames
+READ_AHEAD = 1024 * 1024  # bytes
+
+
+class VideoSource:
+    """Plays what OpenCV's FFmpeg can open: a URL that holds no credentials, or a path."""
+
+    def __init__(self, address: str, user: str, password: str, starts: asyncio.Semaphore) -> None:
+        self._address = address
+        self._user, self._password = user, password
+        self._starts = starts
+        self.process: subprocess.Popen[bytes] | None = None
+
+    async def play(self, offer: Offer, set_state: SetState) -> None:
+        """Run the player until it ends; it is killed when this is cancelled."""
+        process = self._start()
+        self.process = process
+        try:
+            await self._frames(process, offer, set_state)
+        finally:
+            process.kill()
+            await asyncio.shield(asyncio.to_thread(process.wait))
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        environment = {**os.environ, "OPENCV_LOG_LEVEL": "OFF", "OPENCV_FFMPEG_LOGLEVEL": "-8"}
+        # -P: modules come from where ours come from, never from the working directory.
+        environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
+        # Popen does not fork as uvloop's own subprocesses do, which gRPC's threads would not survive.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "embereye.camera.sources.video.player"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+        )  # fmt: skip
+        assert process.stdin
+        # Everybody on the machine can read a command line: the password goes another way.
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(with_credentials(self._address, self._user, self._password).encode() + b"\n")
+        return process
+
+    async def _frames(self, process: "subprocess.Popen[bytes]", offer: Offer, set_state: SetState) -> None:
+        output, transport = await _reader(process.stdout)
+        errors, error_transport = await _reader(process.stderr)
+        try:
+            await self._relay(output, offer, set_state)
+            with contextlib.suppress(TimeoutError):
+                said = (await asyncio.wait_for(errors.read(2000), 1.0)).decode(errors="replace").strip()
+                code = await asyncio.wait_for(asyncio.to_thread(process.wait, 1.0), 2.0)
+                if code == 2:
+                    raise SourceError(f"{self._address}: {said.splitlines()[-1] if said else 'the player gave up'}")
+                raise SourceError(f"the player of {self._address} ended with code {code}")
+            raise SourceError(f"the player of {self._address} closed its output")
+        finally:
+            transport.close()
+            error_transport.close()
+
+    async def _relay(self, output: asyncio.StreamReader, offer: Offer, set_state: SetState) -> None:
+        async with self._starts:
+            frame = await self._read(output, OPEN_SECONDS)
+        set_state("streaming")
+        while frame is not None:
+            offer(frame)
+            frame = await self._read(output, STALL_SECONDS)
+
+    @staticmethod
+    async def _read(stream: asyncio.StreamReader, seconds: float) -> bytes | None:
+        try:
+            async with asyncio.timeout(seconds):
+                (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
+                if length > MAX_BYTES:
+                    raise SourceError(f"a frame of {length} bytes, at most {MAX_BYTES}")
+                return await stream.readexactly(length)
+        except asyncio.IncompleteReadError:
+            return None
+        except TimeoutError as error:
+            raise SourceError(f"no frame within {seconds:g} s") from error
+
+
+class FileSource(VideoSource):
+    """Plays a file over and over at its own frame rate."""
+
+    def __init__(self, path: str, starts: asyncio.Semaphore) -> None:
+        super().__init__(path, "", "", starts)
+
+    async def play(self, offer: Offer, set_state: SetState) -> None:
+        """Run the player until it ends; it is killed when this is cancelled."""
+        if not Path(self._address).is_file():
+            raise SourceError(f"{self._address} is not a file")
+        await super().play(offer, set_state)
+
+
+def with_credentials(url: str, user: str, password: str) -> str:
+    """`url` with user and password in it."""
+    if not user:
+        return url
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc}").geturl()
+
+
+async def _reader(pipe: IO[bytes] | None) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
+    """A reader of a process's output, and the transport that closes it."""
+    assert pipe
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=READ_AHEAD)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader, transport

@@ -1,0 +1,56 @@
+"""Totals over all cameras of a shard, those that were handed over included: counters never fall."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from embereye.camera.device.camera import CameraDevice
+from embereye.shard.ledger import Ledger
+from embereye.v1 import evidence_pb2
+
+
+@dataclass
+class Totals:
+    """What the cameras of a shard add up to."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    cpu_seconds: float = 0.0  # of decoding and detection
+    failures: int = 0  # of the analysis
+    unread: float = 0.0  # frames left with their senders, as far as can be told
+
+    def add(self, camera: CameraDevice) -> None:
+        """Add what `camera` has counted."""
+        ledger, cost = camera.arrivals.mailbox.ledger, camera.analyser.cost
+        self.ledger.offered += ledger.offered
+        self.ledger.analysed += ledger.analysed
+        self.ledger.shed.update(ledger.shed)
+        self.ledger.rejected.update(ledger.rejected)
+        self.cpu_seconds += cost.cpu_seconds
+        self.failures += cost.failures
+        self.unread += camera.arrivals.backpressure.unread
+
+    def retire(self, camera: CameraDevice) -> evidence_pb2.Ledger:
+        """Add a `camera` that is handed over; returns its final ledger.
+
+        A frame in work is finished, but nobody counts it any more: it is shed.
+        """
+        self.add(camera)
+        ledger = camera.arrivals.mailbox.ledger
+        self.ledger.shed["handed over"] += max(0, ledger.waiting)
+        final = ledger.message()
+        final.shed["handed over"] += final.waiting
+        final.waiting = 0
+        return final
+
+    def plus(self, cameras: Iterable[CameraDevice]) -> "Totals":
+        """These totals and those of `cameras`, as a copy."""
+        ledger = Ledger(
+            offered=self.ledger.offered,
+            analysed=self.ledger.analysed,
+            shed=Counter(self.ledger.shed),
+            rejected=Counter(self.ledger.rejected),
+        )
+        together = Totals(ledger, self.cpu_seconds, self.failures, self.unread)
+        for camera in cameras:
+            together.add(camera)
+        return together

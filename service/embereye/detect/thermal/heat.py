@@ -1,0 +1,327 @@
+"""Thermal frames to heat evidence, one watch per device: how hot it is, how fast it rises, how sure that is.
+
+Informed by EN 54-5's fixed and rate-of-rise classes; no claim of compliance is made.
+"""
+
+import math
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embereye.detect.thermal.mlx90640 import COLUMNS, NOT_MEASURED, PIXELS, unmeasured
+from embereye.detect.thermal.places import Places, Rising
+from embereye.levels import Level
+from embereye.units import SECOND
+from embereye.v1.shard_pb2 import HeatThresholds
+from embereye.v1.types_pb2 import Term
+
+# Where a fleet's settings leave a threshold at 0. °C, °C/min.
+DEFAULTS = HeatThresholds(
+    pre_alarm_c=47, alarm_c=57, critical_c=90, rise_c_per_min=4, rise_allowance_c=10
+)  # fmt: skip
+HYSTERESIS_C = 3.0  # a level is left this far below the threshold by which it was entered
+# An alarm needs this many hot frames in a row, or two that lie this far apart where frames are rare.
+CONFIRM_FRAMES = 3
+CONFIRM_NS = 1 * SECOND
+# The rise is the distance between a quick and a slow running mean, over the distance between their lags.
+QUICK_S = 5.0
+SLOW_S = 60.0
+WARM_UP_NS = 15 * SECOND  # before that the two means know too little to tell a rise
+BASELINE_S = 300.0  # how quickly normal is learnt
+# Under suspicion normal is not learnt: a fire would become it. But a heater that was turned on would otherwise
+# stay suspicious for ever, so that after FREEZE_NS learning goes on, slowly.
+FREEZE_NS = 600 * SECOND
+SUSPICIOUS_BASELINE_S = 600.0
+VISIBLE_SHARE = 0.5  # with fewer pixels than this a frame cannot tell that nothing is hot
+
+# Uncalibrated: about 0.1 K a count at room temperature, so a spot that became some 25 K hotter.
+RELATIVE_RISE_COUNTS = 250.0
+
+
+# Looked up once: an enum's name costs more than the comparison it is for.
+UNKNOWN, CLEAR, PRE_ALARM = Level.UNSPECIFIED, Level.CLEAR, Level.PRE_ALARM
+ALARM, CRITICAL = Level.ALARM, Level.CRITICAL
+
+Measured = tuple[str, float, float, str]  # name, value, threshold, unit
+
+
+class HeatAssessment(NamedTuple):
+    """What a frame says of heat. `blind` is why it cannot say that nothing is hot; empty: it can."""
+
+    level: Level
+    score: float  # 0..1
+    measured: tuple[Measured, ...]
+    hottest: tuple[int, int] | None  # row, column
+    relative: bool = False  # a rise of raw counts, not a temperature
+    note: str = ""
+    blind: str = ""
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What was measured, as it travels."""
+        return tuple(
+            Term(name=name, value=value, threshold=threshold, unit=unit)
+            for name, value, threshold, unit in self.measured
+        )
+
+
+class Extreme(NamedTuple):
+    """The hottest pixel of a frame."""
+
+    pixel: int  # row by row; -1: none is measured
+    value: float  # °C
+    visible: int  # pixels that are measured
+
+
+def extremes(celsius: NDArray[np.floating[Any]]) -> list[Extreme]:
+    """The hottest pixel of each frame of (n, 24, 32) °C."""
+    flat = celsius.reshape(len(celsius), PIXELS)
+    pixels = flat.argmax(axis=1)  # the first NaN where there is one
+    values = flat[np.arange(len(flat)), pixels]
+    found = [Extreme(*pair, flat.shape[1]) for pair in zip(pixels.tolist(), values.tolist(), strict=True)]
+    for number in np.flatnonzero(np.isnan(values)).tolist():
+        visible = int(np.count_nonzero(~np.isnan(flat[number])))
+        pixel = int(np.nanargmax(flat[number])) if visible else -1
+        found[number] = Extreme(pixel, float(flat[number, pixel]) if visible else math.nan, visible)
+    return found
+
+
+def complete(thresholds: HeatThresholds) -> HeatThresholds:
+    """`thresholds` with the default in place of each 0."""
+    known = HeatThresholds()
+    known.CopyFrom(DEFAULTS)
+    known.MergeFrom(thresholds)  # merging leaves out a scalar's 0
+    return known
+
+
+class HeatWatch:
+    """Follows one device's frames. Times are nanoseconds since the Unix epoch."""
+
+    def __init__(self, thresholds: HeatThresholds, *, pixels: int = PIXELS, columns: int = COLUMNS) -> None:
+        """`pixels` of a frame in rows of `columns`."""
+        self.configure(thresholds)
+        self._calibrated = _Calibrated(pixels, columns)
+        self._relative = _Relative()
+
+    def configure(self, thresholds: HeatThresholds) -> None:
+        """Hold what comes next against other thresholds; what was learnt stays."""
+        known = complete(thresholds)
+        self._limits = _Limits(
+            known.pre_alarm_c, known.alarm_c, known.critical_c, known.rise_c_per_min, known.rise_allowance_c
+        )
+
+    def observe(self, celsius: NDArray[np.floating[Any]], now_ns: int) -> HeatAssessment:
+        """Assess a calibrated frame: (24, 32) °C, NaN where nothing was measured."""
+        return self.observe_extreme(celsius, extremes(celsius[None])[0], now_ns)
+
+    def observe_extreme(self, celsius: NDArray[np.floating[Any]], extreme: Extreme, now_ns: int) -> HeatAssessment:
+        """Assess a calibrated frame of which the hottest pixel is known: `extremes` finds those of many at once."""
+        return self._calibrated.observe(celsius, extreme, now_ns, self._limits)
+
+    def observe_words(self, pixels: NDArray[np.uint16], now_ns: int, deviating: Collection[int] = ()) -> HeatAssessment:
+        """Assess a frame of a device without calibration: its 768 raw words (more are ignored). At most pre-alarm.
+
+        What `deviating` pixels say is passed over.
+        """
+        return self._relative.observe(pixels, now_ns, deviating)
+
+
+class _Limits(NamedTuple):
+    pre_alarm: float  # °C
+    alarm: float  # °C
+    critical: float  # °C
+    rise: float  # °C/min
+    allowance: float  # °C
+
+
+class _RunningMean:
+    __slots__ = ("value",)
+
+    """An exponential mean of irregular samples."""
+
+    def __init__(self) -> None:
+        self.value = math.nan
+
+    def add(self, sample: float, elapsed_ns: int, time_constant_s: float) -> None:
+        if self.value != self.value:
+            self.value = sample
+        elif not elapsed_ns:
+            return
+        else:
+            self.value += (sample - self.value) * -math.expm1(-elapsed_ns / SECOND / time_constant_s)
+
+
+class _Calibrated:
+    def __init__(self, pixels: int, columns: int) -> None:
+        self._pixels, self._columns = pixels, columns
+        self._quick, self._slow, self._baseline = _RunningMean(), _RunningMean(), _RunningMean()
+        self._places = Places()
+        self._place: Rising | None = None  # that rises
+        self._first_ns = 0
+        self._last_ns = 0
+        self._rising = False
+        self._hot_since_ns = 0
+        self._hot_frames = 0
+        self._suspicious_since_ns = 0
+        self._level: Level = CLEAR
+
+    def observe(
+        self, celsius: NDArray[np.floating[Any]], extreme: Extreme, now_ns: int, limits: _Limits
+    ) -> HeatAssessment:
+        pixel, hottest, visible = extreme
+        seen = visible >= VISIBLE_SHARE * self._pixels
+        blind = "" if seen else f"only {visible} of {self._pixels} pixels are measured"
+        if not visible:
+            return HeatAssessment(UNKNOWN, 0.0, (), None, blind=blind)
+        rate = self._rate(hottest, now_ns)
+        over = hottest - self._baseline.value
+        allowance = limits.allowance
+        # What rose quickly stays suspect while it is still well above normal, although it rises no further.
+        self._rising = rate >= limits.rise or (self._rising and (rate >= limits.rise / 2 or over >= allowance / 2))
+        lowered = allowance if self._rising else 0.0
+        decisive = hottest
+        place = self._beside(celsius, hottest, now_ns, limits)
+        if place:
+            pixel, rate, over = place
+            decisive, lowered = float(celsius.flat[pixel]), allowance
+        pre_alarm, alarm, critical = limits.pre_alarm - lowered, limits.alarm - lowered, limits.critical
+        self._level = level = self._next_level(decisive, now_ns, pre_alarm, alarm, critical)
+        self._learn(hottest, now_ns, suspicious=level >= PRE_ALARM)
+        held = critical if level == CRITICAL else alarm if level == ALARM else pre_alarm
+        measured: tuple[Measured, ...] = (("temperature.max", hottest, limits.alarm if place else held, "°C"),)
+        if place:
+            measured = (("temperature.rising", decisive, held, "°C"), *measured)
+        if now_ns - self._first_ns >= WARM_UP_NS:
+            measured = (
+                *measured,
+                ("temperature.rise", rate, limits.rise, "°C/min"),
+                ("temperature.over_normal", over, allowance, "°C"),
+            )
+        note = ""
+        if level == PRE_ALARM and decisive >= alarm:
+            note = "hot enough for an alarm, not confirmed yet"
+        elif lowered and level > CLEAR:
+            note = f"thresholds lowered by {lowered:g} °C because of the rise"
+        score = _score(decisive, pre_alarm, alarm, critical)
+        return HeatAssessment(level, score, measured, divmod(pixel, self._columns), note=note, blind=blind)
+
+    def _beside(
+        self, celsius: NDArray[np.floating[Any]], hottest: float, now_ns: int, limits: _Limits
+    ) -> Rising | None:
+        """The place that rises, if it is nearer to its lowered thresholds than the hottest pixel is to the usual."""
+        if self._places.due(now_ns):
+            self._place = self._places.observe_frame(celsius, now_ns, limits.rise, limits.allowance)
+        place = self._place
+        if place is None or self._rising or hottest >= limits.critical - HYSTERESIS_C:
+            return None
+        return place if float(celsius.flat[place.pixel]) + limits.allowance > hottest else None
+
+    def _rate(self, hottest: float, now_ns: int) -> float:
+        """°C/min; also moves the running means on."""
+        if not self._first_ns:
+            self._first_ns = self._last_ns = now_ns
+            self._baseline.add(hottest, 0, BASELINE_S)
+        elapsed = max(now_ns - self._last_ns, 0)
+        # Frames of one batch come at one moment: only the first moves the means.
+        self._quick.add(hottest, elapsed, QUICK_S)
+        self._slow.add(hottest, elapsed, SLOW_S)
+        if now_ns - self._first_ns < WARM_UP_NS:
+            return 0.0
+        return (self._quick.value - self._slow.value) / (SLOW_S - QUICK_S) * 60
+
+    def _next_level(self, hottest: float, now_ns: int, pre_alarm: float, alarm: float, critical: float) -> Level:
+        held = self._level
+        if hottest >= alarm:
+            self._hot_frames += 1
+            self._hot_since_ns = self._hot_since_ns or now_ns
+        elif hottest < alarm - HYSTERESIS_C:
+            self._hot_frames = self._hot_since_ns = 0
+        if hottest >= critical - (HYSTERESIS_C if held >= CRITICAL else 0.0):
+            return CRITICAL
+        if hottest >= alarm - (HYSTERESIS_C if held >= ALARM else 0.0) and (
+            held >= ALARM
+            or self._hot_frames >= CONFIRM_FRAMES
+            or (self._hot_frames >= 2 and now_ns - self._hot_since_ns >= CONFIRM_NS)
+        ):
+            return ALARM
+        return PRE_ALARM if hottest >= pre_alarm - (HYSTERESIS_C if held >= PRE_ALARM else 0.0) else CLEAR
+
+    def _learn(self, hottest: float, now_ns: int, *, suspicious: bool) -> None:
+        elapsed = max(now_ns - self._last_ns, 0)
+        self._last_ns = max(now_ns, self._last_ns)
+        if not suspicious:
+            self._suspicious_since_ns = 0
+            self._baseline.add(hottest, elapsed, BASELINE_S)
+            return
+        self._suspicious_since_ns = self._suspicious_since_ns or now_ns
+        if now_ns - self._suspicious_since_ns > FREEZE_NS:
+            self._baseline.add(hottest, elapsed, SUSPICIOUS_BASELINE_S)
+
+
+def _score(hottest: float, pre_alarm: float, alarm: float, critical: float) -> float:
+    """0 from 20 °C under the pre-alarm on, 0.4 at pre-alarm, 0.7 at alarm, 1 at critical."""
+    low, low_score = pre_alarm - 20, 0.0
+    if hottest <= low:
+        return 0.0
+    for high, high_score in ((pre_alarm, 0.4), (max(alarm, pre_alarm), 0.7), (max(alarm, pre_alarm, critical), 1.0)):
+        if hottest < high:
+            return low_score + (high_score - low_score) * (hottest - low) / (high - low)
+        low, low_score = high, high_score
+    return 1.0
+
+
+class _Relative:
+    def __init__(self) -> None:
+        self._normal: NDArray[np.float32] | None = None
+        self._last_ns = 0
+        self._suspicious_since_ns = 0
+        self._suspicious = False
+
+    def observe(self, pixels: NDArray[np.uint16], now_ns: int, deviating: Collection[int]) -> HeatAssessment:
+        words = pixels.ravel()[:PIXELS].astype(np.uint16)
+        counts = words.view(np.int16).astype(np.float32)
+        counts[list(deviating)] = np.nan
+        if (words == NOT_MEASURED).any():
+            counts[unmeasured(words)] = np.nan
+        visible = int(np.count_nonzero(np.isfinite(counts)))
+        blind = "" if visible >= VISIBLE_SHARE * len(counts) else f"only {visible} of {len(counts)} pixels are measured"
+        if not visible:
+            return HeatAssessment(UNKNOWN, 0.0, (), None, relative=True, blind=blind)
+        if self._normal is None:
+            self._normal, self._last_ns = counts.copy(), now_ns
+        unknown = np.isnan(self._normal)
+        self._normal[unknown] = counts[unknown]
+        rises = counts - self._normal
+        rises[~np.isfinite(rises)] = -np.inf
+        pixel = int(np.argmax(rises))
+        rise = float(rises[pixel])
+        start = RELATIVE_RISE_COUNTS * (0.8 if self._suspicious else 1.0)
+        self._suspicious = rise >= start
+        self._learn(counts, now_ns)
+        term = ("counts.rise", rise, RELATIVE_RISE_COUNTS, "1")
+        return HeatAssessment(
+            PRE_ALARM if self._suspicious else CLEAR,
+            min(max(rise / RELATIVE_RISE_COUNTS, 0.0), 1.0) * 0.4,
+            (term,),
+            divmod(pixel, COLUMNS),
+            relative=True,
+            note="no calibration: a rise of raw counts, not a temperature" if self._suspicious else "",
+            blind=blind,
+        )
+
+    def _learn(self, counts: NDArray[np.float32], now_ns: int) -> None:
+        elapsed = max(now_ns - self._last_ns, 0)
+        self._last_ns = max(now_ns, self._last_ns)
+        time_constant = BASELINE_S
+        if self._suspicious:
+            self._suspicious_since_ns = self._suspicious_since_ns or now_ns
+            if now_ns - self._suspicious_since_ns <= FREEZE_NS:
+                return
+            time_constant = SUSPICIOUS_BASELINE_S
+        else:
+            self._suspicious_since_ns = 0
+        assert self._normal is not None
+        step = (counts - self._normal) * np.float32(-math.expm1(-elapsed / SECOND / time_constant))
+        self._normal += np.where(np.isfinite(step), step, 0)

@@ -1,0 +1,133 @@
+"""Heat in the pictures of a radiometric camera, at the camera's own resolution: words to °C, °C to evidence."""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from embereye.detect.thermal.heat import CLEAR, Extreme, HeatAssessment, HeatWatch
+from embereye.units import SECOND, Box
+from embereye.v1.shard_pb2 import HeatThresholds
+from embereye.v1.types_pb2 import Radiometry
+
+CENTIKELVIN = Radiometry(scale=0.01, offset=-273.15)  # what most cameras send
+NOT_MEASURED = (0, 65_535)  # words that stand for no temperature
+FROZEN_NS = 5 * SECOND  # a shutter closes for less than a second; noise changes some word in every frame
+UNIFORM_K = 0.05  # standard deviation of a lens cap or a closed shutter; a wall of one temperature has more
+UNIFORM_NS = 5 * SECOND  # longer than any shutter stays closed
+SWAPPED = "the bytes of its 16-bit words are swapped: raw words are little-endian, TIFF says its own order"
+SWAPPED_RATIO = 8  # by so much smoother is a picture whose bytes come in the right order: measured 480
+_ORDER_ROWS = 16  # of a picture that are looked at for that
+_NEIGHBOURS = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], np.uint8)
+
+Celsius = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """What one frame says. `fault`: why the camera cannot see; empty: it can."""
+
+    assessment: HeatAssessment
+    celsius: Celsius  # (height, width), NaN where nothing was measured
+    box: Box | None  # of the hot spot; None: nothing is hot
+    fault: str
+
+
+def to_celsius(words: NDArray[np.uint16], radiometry: Radiometry) -> Celsius:
+    """°C of (height, width) words; a word without a meaning becomes NaN, a lone hot pixel its hottest neighbour.
+
+    A pixel that is far hotter than all around it is a defect: a lens spreads even a point over its neighbours.
+    """
+    celsius = words.astype(np.float32) * np.float32(radiometry.scale) + np.float32(radiometry.offset)
+    unknown = (words == NOT_MEASURED[0]) | (words == NOT_MEASURED[1])
+    if unknown.any():
+        celsius[unknown] = -np.inf if radiometry.scale > 0 else np.inf
+    around = cv2.dilate(celsius, _NEIGHBOURS)
+    mended: Celsius = np.minimum(celsius, around)
+    mended[unknown] = np.nan
+    return mended
+
+
+def looks_swapped(words: NDArray[np.uint16]) -> bool:
+    """Whether (height, width) words make a picture only with the two bytes of each exchanged.
+
+    Neighbouring pixels have almost the same temperature; read in the wrong order, their low bytes make them jump.
+    """
+    rows = words[:: max(1, len(words) // _ORDER_ROWS)]
+    if not np.ptp(rows >> 8) or not np.ptp(rows & 0xFF):
+        return False  # one byte alone says nothing: a camera may fill 8 of 16 bits
+
+    def roughness(of: NDArray[np.uint16]) -> float:
+        return float(np.abs(np.diff(of.astype(np.int32), axis=1)).mean())
+
+    return words.shape[1] > 1 and roughness(rows) > SWAPPED_RATIO * roughness(rows.byteswap())
+
+
+class RadiometricWatch:
+    """Follows one camera. Times are nanoseconds since the Unix epoch."""
+
+    def __init__(self, thresholds: HeatThresholds, radiometry: Radiometry | None = None) -> None:
+        self._thresholds = thresholds
+        self._radiometry = radiometry if radiometry and radiometry.scale else CENTIKELVIN
+        self._shape: tuple[int, ...] = ()
+        self._before: NDArray[np.uint16] | None = None
+        self._heat: HeatWatch
+        self._last: Heat
+        self._changed_ns = 0
+        self._structured_ns = 0
+
+    def observe(self, words: NDArray[np.uint16], now_ns: int) -> Heat:
+        """What (height, width) `words` add."""
+        if words.shape != self._shape:
+            self._shape = words.shape
+            self._heat = HeatWatch(self._thresholds, pixels=words.size, columns=words.shape[1])
+            self._before, self._structured_ns = None, now_ns
+        if self._before is not None and np.array_equal(self._before, words):
+            # A frame that a shutter's correction repeats confirms nothing.
+            last = self._last
+            self._last = Heat(last.assessment, last.celsius, last.box, self._frozen(now_ns) or last.fault)
+            return self._last
+        self._before, self._changed_ns = words, now_ns
+        swapped = SWAPPED if looks_swapped(words) else ""
+        # A scene at room temperature would be full of fire and of ice.
+        celsius = to_celsius(np.zeros_like(words) if swapped else words, self._radiometry)
+        found = self._heat.observe_extreme(celsius, _extreme(celsius), now_ns)
+        box = None
+        if found.level > CLEAR and found.hottest:
+            box, terms = _spot(celsius, found.hottest)
+            found = found._replace(measured=(*found.measured, *terms))
+        self._last = Heat(found, celsius, box, swapped or found.blind or self._uniform(celsius, now_ns))
+        return self._last
+
+    def _frozen(self, now_ns: int) -> str:
+        still = now_ns - self._changed_ns
+        return f"picture frozen: exactly the same for {still / SECOND:.0f} s" if still > FROZEN_NS else ""
+
+    def _uniform(self, celsius: Celsius, now_ns: int) -> str:
+        if float(np.nanstd(celsius)) >= UNIFORM_K:
+            self._structured_ns = now_ns
+        if now_ns - self._structured_ns > UNIFORM_NS:
+            return "lens covered: every pixel has the same temperature"
+        return ""
+
+
+def _extreme(celsius: Celsius) -> Extreme:
+    known = ~np.isnan(celsius)
+    visible = int(np.count_nonzero(known))
+    if not visible:
+        return Extreme(-1, float("nan"), 0)
+    pixel = int(np.nanargmax(celsius))
+    return Extreme(pixel, float(celsius.flat[pixel]), visible)
+
+
+def _spot(celsius: Celsius, hottest: tuple[int, int]) -> tuple[Box, tuple[tuple[str, float, float, str], ...]]:
+    """The box around the pixels that hang together with the hottest one and are nearer to it than to the median."""
+    height, width = celsius.shape
+    limit = (float(np.nanmedian(celsius)) + float(celsius[hottest])) / 2
+    _, labels, stats, centres = cv2.connectedComponentsWithStats((celsius >= limit).astype(np.uint8), connectivity=8)
+    label = int(labels[hottest])
+    x, y, w, h, pixels = (int(value) for value in stats[label])
+    column, row = (float(value) for value in centres[label])
+    terms = (("spot.row", row, 0.0, "1"), ("spot.column", column, 0.0, "1"), ("spot.pixels", float(pixels), 0.0, "1"))
+    return (x / width, y / height, w / width, h / height), terms

@@ -1,0 +1,65 @@
+"""The hot spot in a thermal frame: where it is, how large it is, and how quickly it grows."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embereye.units import SECOND
+
+GROWTH_NS = 5 * SECOND  # over which growth is measured
+KEPT = 64  # sizes
+
+
+class Spot(NamedTuple):
+    """The pixels around the hottest one that are nearer to its temperature than to the rest of the picture."""
+
+    row: float  # of its centre, weighted by how far each pixel is above the rest
+    column: float
+    pixels: int
+
+
+def hot_spot(celsius: NDArray[np.floating[Any]]) -> Spot | None:
+    """The hot spot of a frame (24, 32) °C, NaN where nothing was measured; None where nothing stands out."""
+    if not np.isfinite(celsius).any():
+        return None
+    usual, hottest = float(np.nanmedian(celsius)), float(np.nanmax(celsius))
+    if hottest <= usual:
+        return None
+    hot = np.nan_to_num(celsius, nan=-np.inf) >= (usual + hottest) / 2
+    reached = np.zeros(np.add(hot.shape, 2), np.bool_)
+    inner = reached[1:-1, 1:-1]
+    inner[np.unravel_index(np.nanargmax(celsius), celsius.shape)] = True
+    size = 1
+    while True:  # each round reaches one pixel further: at most as many as the spot is long
+        wider = reached[1:-1, 1:-1].copy()
+        for rows in (slice(None, -2), slice(1, -1), slice(2, None)):
+            for columns in (slice(None, -2), slice(1, -1), slice(2, None)):
+                wider |= reached[rows, columns]
+        inner[:] = wider & hot
+        grown = int(inner.sum())
+        if grown == size:
+            break
+        size = grown
+    rows_of, columns_of = np.nonzero(inner)
+    weights = celsius[inner] - usual
+    return Spot(float(np.average(rows_of, weights=weights)), float(np.average(columns_of, weights=weights)), size)
+
+
+class SpotWatch:
+    """Follows the size of one device's hot spot."""
+
+    def __init__(self) -> None:
+        self._sizes: list[tuple[int, int]] = []  # when, pixels
+
+    def forget(self) -> None:
+        """The spot is gone."""
+        self._sizes.clear()
+
+    def growth(self, spot: Spot, now_ns: int) -> float:
+        """Pixels per minute over the last seconds; 0 in a spot's first second."""
+        self._sizes = [entry for entry in self._sizes if now_ns - entry[0] <= GROWTH_NS][-KEPT + 1 :]
+        self._sizes.append((now_ns, spot.pixels))
+        since, pixels = self._sizes[0]
+        elapsed = now_ns - since
+        return (spot.pixels - pixels) / elapsed * 60 * SECOND if elapsed >= SECOND else 0.0

@@ -1,0 +1,101 @@
+"""Everything that is seen in one camera's pictures, in one object."""
+
+import math
+from collections.abc import Iterable
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from embereye.detect.vision.flame import Flame, FlameDetector
+from embereye.detect.vision.motion import MotionGate
+from embereye.detect.vision.observation import Finding, Observation
+from embereye.detect.vision.pixels import Planes
+from embereye.detect.vision.smoke import Smoke, SmokeDetector
+from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
+from embereye.detect.vision.working import to_working_size
+from embereye.levels import Kind, Level
+from embereye.units import Box
+from embereye.v1.types_pb2 import Mask
+
+FLAME = FlameThresholds()
+SMOKE = SmokeThresholds()
+CLEAR, FLAME_KIND, SMOKE_KIND = Level.CLEAR, Kind.FLAME, Kind.SMOKE
+
+
+class Detector:
+    """The detectors of one camera and all they remember. Not safe for two threads at once.
+
+    A kind whose thresholds are None is not looked for.
+    """
+
+    def __init__(
+        self,
+        flame: FlameThresholds | None = FLAME,
+        smoke: SmokeThresholds | None = SMOKE,
+        masks: Iterable[Mask] = (),
+    ) -> None:
+        self._flame = FlameDetector(flame) if flame else None
+        self._smoke = SmokeDetector(smoke) if smoke else None
+        self._motion = MotionGate()
+        self._masks = tuple(masks)
+        self._ignored: npt.NDArray[np.bool_] | None = None
+        self._shape: tuple[int, int] = (0, 0)
+
+    def detect(self, frame: npt.NDArray[np.uint8], time_ns: int, lost: Iterable[Box] = ()) -> Observation:
+        """What `frame` (BGR, reduced by `working_scale`) taken at `time_ns` shows, given all frames before it.
+
+        Inside the boxes `lost` the picture did not arrive: nothing is concluded from what stands there.
+        """
+        frame = to_working_size(frame)
+        height, width = frame.shape[:2]
+        if (height, width) != self._shape:
+            self._shape = (height, width)
+            self._ignored = rasterize(self._masks, width, height)
+        ignored = without(self._ignored, lost, width, height)
+        picture = Planes.of(frame)
+        burning = self._flame.suspect_mask if self._flame else None
+        motion = self._motion.observe(picture.green, time_ns, frozen=burning)
+        findings = []
+        if self._flame:
+            flame = self._flame.observe(picture, time_ns, ignored)
+            findings.append(self._finding(FLAME_KIND, flame, self._flame.limits))
+        if self._smoke:
+            smoke = self._smoke.observe(frame, time_ns, ignored, burning)
+            findings.append(self._finding(SMOKE_KIND, smoke, self._smoke.limits))
+        return Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
+
+    def _finding(self, kind: Kind, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds) -> Finding:
+        level: Level = CLEAR
+        if seen.held_ns >= (seen.needed_ns if isinstance(seen, Flame) else limits.alarm_ns):
+            level = Level.ALARM
+        elif seen.held_ns >= limits.pre_alarm_ns:
+            level = Level.PRE_ALARM
+        box = None
+        if seen.box:
+            (x, y, w, h), (height, width) = seen.box, self._shape
+            box = (x / width, y / height, w / width, h / height)
+        return Finding(kind, level, seen.score, box, seen.terms, seen.held_ns)
+
+
+def without(
+    ignored: npt.NDArray[np.bool_] | None, lost: Iterable[Box], width: int, height: int
+) -> npt.NDArray[np.bool_] | None:
+    """`ignored` and the pixels that any box of `lost` touches; None where there are none."""
+    together = None
+    for x, y, w, h in lost:
+        if together is None:
+            together = np.zeros((height, width), bool) if ignored is None else ignored.copy()
+        rows = slice(int(y * height), math.ceil((y + h) * height))
+        together[rows, int(x * width) : math.ceil((x + w) * width)] = True
+    return ignored if together is None else together
+
+
+def rasterize(masks: Iterable[Mask], width: int, height: int) -> npt.NDArray[np.bool_] | None:
+    """The pixels inside any of `masks`; None where there are none."""
+    canvas = np.zeros((height, width), np.uint8)
+    for mask in masks:
+        corners = [(x * width, y * height) for x, y in zip(mask.x, mask.y, strict=False)]
+        if len(corners) >= 3:
+            cv2.fillPoly(canvas, [np.array(corners).round().astype(np.int32)], 1)
+    return canvas.astype(bool) if canvas.any() else None

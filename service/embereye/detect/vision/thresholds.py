@@ -1,0 +1,230 @@
+"""Every limit of the detectors and of a picture's health, with its unit and its reason. None is fitted to one scene."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from embereye.v1.types_pb2 import Term
+
+
+@dataclass(frozen=True)
+class Weight:
+    """What one measured quantity says for or against fire, in natural log odds: 0 at its limit."""
+
+    limit: float
+    slope: float  # log odds per unit above the limit, or per factor e where `relative`; below 0: more is less fire
+    least: float  # log odds: no single quantity decides more than this against …
+    most: float  # … or for fire
+    relative: bool = False
+    unit: str = "1"
+    scale: float = 1.0  # of the quantity as people are told it
+
+    @property
+    def neutral(self) -> float:
+        """The value that says nothing; 0 where the quantity can only speak against fire."""
+        return self.limit if self.most > 0 else 0.0
+
+    def of(self, value: float) -> float:
+        """The log odds of `value`."""
+        relation = max(value, 1e-3 * self.limit) / self.limit
+        distance = math.log(relation) if self.relative else value - self.limit
+        return min(self.most, max(self.least, self.slope * distance))
+
+    def term(self, kind: str, name: str, value: float) -> Term:
+        """`value` beside its limit, for people."""
+        below = ".below" if self.slope < 0 else ""
+        return Term(
+            name=f"{kind}.{name}{below}", value=self.scale * value, threshold=self.scale * self.limit, unit=self.unit
+        )
+
+
+def _flame_weights() -> dict[str, Weight]:
+    return {
+        # Share of the time that the site's pixels swing: 0.33 to 0.6 in flames; things that pass reach 0.25 to 0.33.
+        "flicker": Weight(0.33, 4.0, -2.0, 1.6, relative=True, unit="%", scale=100),
+        # Share of the coloured time that is hot core. Painted or dyed orange keeps its one hue; a lamp is all core.
+        "core": Weight(0.025, 0.25, -0.8, 0.4, relative=True, unit="%", scale=100),
+        # A flame is the light, what it lights is darker: red of its brighter pixels above the surroundings, counts.
+        "contrast": Weight(50.0, 0.5, -1.5, 0.5, relative=True),
+        "area": Weight(16 / 19200, 0.1, -0.3, 0.3, relative=True, unit="%", scale=100),
+        # What moves as a whole is found again a few pixels further on: 0.0 to 0.2 of a flame, half and more of things.
+        "travel": Weight(0.20, -6.0, -4.0, 1.2),
+        # What passes before a wall lets it return to what it was: 0.3 to 0.45 of the time is noise, and flames.
+        "rest": Weight(0.52, -20.0, -4.0, 1.8),
+        # A lamp, a screen and the exposure change everywhere at once: flames 0.2 to 0.6.
+        "unity": Weight(0.55, -1.5, -1.5, 0.5),
+        # A flame never returns to a picture it had; a beacon, a fan, a needle and a wave of the hand do.
+        "repetition": Weight(0.40, -10.0, -4.0, 0.0),
+    }
+
+
+@dataclass(frozen=True)
+class FlameThresholds:
+    """Limits of the flame detector. Colours are 8-bit counts; times are nanoseconds."""
+
+    # Colour. Chen et al. (2004): R >= G >= B and R above a level; Celik & Demirel (2009): Cr clearly above Cb (40).
+    red_min: int = 130  # a flame emits: what is darker is not one, or is outshone and shows no colour
+    chroma_min: int = 40  # Cr - Cb
+    red_over_blue_min: int = 50  # skin, wood and sunlit walls have less
+    # The hot core. Soot at 1,300 K and more saturates red and lifts green into yellow; painted or dyed orange
+    # keeps its one hue, and pale skin in hard light has nearly as much blue as green.
+    core_red_min: int = 230
+    core_green_min: int = 150
+    core_green_over_blue_min: int = 40
+    # A camera that never gets brighter than this share of 255 is judged as one that does: the limits above shrink.
+    white_least: float = 0.65
+    white_memory_ns: int = 60_000_000_000  # in which a level that is not seen again is forgotten entirely
+
+    # Flicker. A second difference over equal steps of time cancels slow change and steady motion of a gradient;
+    # 60 to 80 ms a step looks at 3 to 8 Hz, where flames have most of their energy.
+    step_ns: int = 60_000_000
+    step_max_ns: int = 700_000_000  # longer gaps say nothing about flicker
+    swing_min: float = 20.0  # counts of green (red saturates); sensor and coding noise stay under 12
+    swing_over_noise: float = 9.0  # times the median of half the second difference: 3 standard deviations of noise
+    swing_most: float = 40.0  # counts; flames swing by more in the worst of noise
+    flicker_min: float = 0.25  # share of the time that a pixel swings; an edge that passes swings for a few frames
+    occupancy_min: float = 0.20  # share of the time that a pixel has a flame's colour
+    memory_ns: int = 1_000_000_000  # time constant of both shares
+    frame_max_ns: int = 300_000_000  # one frame never counts for more time than this
+    area_min: float = 16.0  # pixels of the working picture: less cannot be told from noise
+    forget_ns: int = 6_000_000_000  # without any flame colour: six time constants, nothing is left to remember
+    # A whole picture that swings is a camera that moves, or a cut: nothing is learnt from such a frame.
+    disturbed_share: float = 0.30  # of the pixels that do not look like flame
+
+    # Weighing. Sites are looked at this often; a shift is looked for over this time.
+    judge_ns: int = 150_000_000
+    glance_ns: int = 300_000_000  # … while none of them has any evidence
+    travel_ns: int = 100_000_000  # or more, at low frame rates
+    judge_memory_ns: int = 700_000_000
+    weights: Mapping[str, Weight] = field(default_factory=_flame_weights)
+    prior: float = -1.9  # log odds: most of what is coloured like a flame is none
+    repeat_shortest_ns: int = 250_000_000
+    repeat_longest_ns: int = 1_600_000_000
+
+    # Persistence: the same pixels, not the same picture. What walks or drives by holds no pixel this long.
+    pre_alarm_ns: int = 800_000_000
+    alarm_ns: int = 2_700_000_000
+    # A large site is many flickering pixels that do not know of each other: where they speak clearly, that is as much
+    # evidence in less time, too little to have seen slow repetition, which no large lookalike needed to be told by.
+    large_share: float = 0.02  # of the picture
+    large_score: float = 0.8
+    alarm_large_ns: int = 2_000_000_000
+    held_max_ns: int = 6_000_000_000  # so that an end is noticed after a few seconds
+    decay: float = 0.5  # of the held time lost per time without evidence: flames dip
+    decay_most: float = 1.5  # … and where there is evidence against a flame
+    score_min: float = 0.5  # even odds
+
+
+def _smoke_weights() -> dict[str, Weight]:
+    return {
+        # Share of the background's contrast that is lost: less is a change of light as well.
+        "loss": Weight(0.25, 4.0, -1.5, 1.0, unit="%", scale=100),
+        # A cloud of less than 8 of 300 blocks is steam from a cup, or a person whose clothes resemble the wall.
+        "size": Weight(10 / 300, 0.7, -1.0, 1.0, relative=True, unit="%", scale=100),
+        # Structure comes through smoke weakened, not changed.
+        "structure": Weight(0.75, 4.0, -1.0, 0.8),
+        # The veil adds one grey of its own everywhere; things that differ from their background differ in many.
+        "spread": Weight(40.0, -0.06, -2.5, 1.0),
+        # A lens out of focus "adds" to each block what the block had: correlation of the two.
+        "echo": Weight(0.55, -15.0, -5.0, 0.0),
+        # Smoke is grey, or a little blue or brown: largest difference of its own colour's channels, counts.
+        "hue": Weight(60.0, -0.04, -2.0, 0.6),
+    }
+
+
+@dataclass(frozen=True)
+class SmokeThresholds:
+    """Limits of the smoke detector."""
+
+    look_ns: int = 240_000_000  # smoke is slow
+    gap_max_ns: int = 500_000_000  # one look never counts for more time than this
+    # The background: followed slowly enough that a room which fills within a minute or two is noticed.
+    memory_ns: int = 60_000_000_000
+    begin_ns: int = 1_500_000_000  # learnt everywhere for this long at first
+    # What a block has to be to say anything, and what it has to say.
+    texture_min: float = 6.0  # counts, standard deviation: a flat wall shows no veil
+    through_max: float = 0.82  # of the background that still comes through; exposure drifts by a tenth
+    through_min: float = 0.08  # less than this cannot be told from a thing that stands in front
+    structure_min: float = 0.70  # correlation with the background
+    airlight_min: float = 60.0  # counts; a shadow adds nothing of its own, it is a veil of 0 to 40
+    airlight_max: float = 245.0
+    shift_min: float = 4.0  # counts by which the block has to become brighter or darker: defocus does neither
+    # A block has to be veiled most of the time: cars and waves veil it for a look or two.
+    lasting_rate: float = 0.15  # of a look in that share: six looks, 1.5 s
+    lasting_min: float = 0.5
+    blocks_min: int = 8
+    weights: Mapping[str, Weight] = field(default_factory=_smoke_weights)
+    prior: float = -0.5
+    # More of the textured blocks than step_to at once, where it was less than step_from a second ago: new exposure.
+    step_to: float = 0.60
+    step_from: float = 0.20
+    step_held_s: float = 1.0
+    # Persistence. Dust, breath and steam thin out within 4 to 10 s; a source goes on.
+    pre_alarm_ns: int = 12_000_000_000
+    alarm_ns: int = 16_000_000_000
+    held_max_ns: int = 30_000_000_000
+    decay: float = 1.0  # of the held time lost per time without evidence: traffic and waves are veils now and then
+    score_min: float = 0.5  # even odds
+
+
+@dataclass(frozen=True)
+class MotionThresholds:
+    """Limits of the background model."""
+
+    memory_ns: int = 10_000_000_000  # time constant of the background
+    learn_ns: int = 200_000_000  # between two steps of learning
+    difference_min: float = 18.0  # counts; three times the noise of a cheap camera at night
+
+
+@dataclass(frozen=True)
+class HealthThresholds:
+    """Limits of what a picture must show to be one. Levels are 8-bit counts; times are nanoseconds."""
+
+    period_ns: int = 600_000_000  # between two looks: black for three of them is told within a deadline of 2 s
+    compare_ns: int = 1_100_000_000  # between two comparisons with what is known; what they find lasts for seconds
+
+    # Black, white, blank: a cut, a flash or a shutter is over within a second.
+    blind_ns: int = 1_000_000_000
+    black_level: int = 24  # noise and black level stay below it
+    white_level: int = 235  # video white; a scene has something darker
+    lit_share: float = 0.005  # of the pixels above black that make a picture: a lamp at night is one. So for white
+    blank_deviation: float = 1.0  # a grey "no signal" picture
+
+    # Frozen. A still scene has noise, which no encoder hides for this long in every block.
+    frozen_ns: int = 5_000_000_000
+    # A clock or a logo laid over a dead picture changes a few blocks. Encoders that skip what stands still renew all of
+    # it with every key frame, which come at least every 10 s: three of them.
+    overlay_ns: int = 30_000_000_000
+    overlay_share: float = 0.12  # of the blocks: two lines of text
+
+    # Exposure. Sky, snow and lamps clip a third of a good picture; in clipped white neither smoke nor flame shows.
+    # Too dark is no fault until the picture is black: a flame is its own light.
+    clipped_level: int = 250
+    clipped_share: float = 0.6
+    exposure_ns: int = 5_000_000_000  # an automatic exposure has found its value by then
+
+    # Against the view learnt. Measured over the development clips: the same scene agrees by 0.84 and more, in other
+    # light (a tenth to twice as bright, fog, infrared noise) by 0.5 and more, another scene by less than 0.4.
+    impression_ns: int = 2_500_000_000  # time constant of the present picture that is compared
+    view_memory_ns: int = 300_000_000_000  # time constant of a view: the sun moves, shadows with it
+    learn_ns: int = 2_000_000_000  # between two steps of learning
+    settled_ns: int = 15_000_000_000  # that a view is learnt before anything is held against it
+    place_min: float = 0.4  # agreement of edges under which the scene is another one; a shift by a tenth is
+    steady_min: float = 0.6  # agreement with itself that a new scene keeps while it is learnt
+    moved_ns: int = 15_000_000_000  # a lorry that stops before the lens is gone by then, as a rule
+    sharpness_min: float = 0.4  # of the usual detail; a blur of 1.5 pixels of the working picture leaves a third
+    blurred_place_min: float = 0.2  # a blur hides edges too: above this it is the same scene, out of focus
+    focus_ns: int = 10_000_000_000  # autofocus has found its distance by then
+    lost_ratio: float = 0.3  # of a block's usual gradient, less than which is none
+    lost_share: float = 0.6  # of the structured blocks without structure: paint, cloth, a hand, thick smoke
+    structure_min: float = 0.7  # counts per pixel; averaged noise has less
+    bare_share: float = 0.02  # of the blocks with any structure at all: less has no scene, only a covered lens
+    covered_ns: int = 8_000_000_000  # a person who passes close by is gone by then
+    # Where a lit scene went dark there is nothing to compare: no fault comes of it.
+    dark_level: float = 30.0
+    dark_ratio: float = 0.5  # of the view's level
+    recovered_ns: int = 1_500_000_000  # that a cause must be away for its fault to end
+
+    # A scene that has stayed for this long after a move is a view like the first. Covered and out of focus never are.
+    accepted_ns: int = 600_000_000_000
+    views: int = 6  # kept: day, night, a few presets of a camera that turns

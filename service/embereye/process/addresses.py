@@ -1,0 +1,41 @@
+"""Addresses on a command line, and ports that are free to listen on."""
+
+import contextlib
+import socket
+from collections.abc import Collection
+
+from embereye.process.lifecycle import UserError
+from embereye.units import split_address
+
+LOOPBACK = "127.0.0.1"
+
+
+def address_option(option: str, text: str, *, any_port: bool = False) -> tuple[str, int]:
+    """Host and port of the HOST:PORT that a person gave with `option`; UserError where it is none."""
+    try:
+        return split_address(text, any_port=any_port)
+    except ValueError as error:
+        raise UserError(f"{option} {error}") from error
+
+
+def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, taken: Collection[int] = ()) -> list[int]:
+    """`count` different ports on loopback that nothing listens on now and that are not among those `taken`.
+
+    They are not reserved: pass as `taken` what was given out before and may not be listened on yet. OSError where the
+    system has no more.
+    """
+    with contextlib.ExitStack() as stack:
+        found: list[int] = []
+        while len(found) < count:
+            # Held until all are found: the system gives a port that was let go to the next who asks.
+            probe = stack.enter_context(socket.socket(type=kind))
+            probe.bind((LOOPBACK, 0))
+            port = int(probe.getsockname()[1])
+            if port not in taken:
+                found.append(port)
+        return found
+
+
+def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+    """One of `free_ports`."""
+    return free_ports(1, kind=kind)[0]

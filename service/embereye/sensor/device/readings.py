@@ -1,0 +1,151 @@
+"""What is analysed of one sensor's readings: smoke, gas and flame against their thresholds."""
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embereye.detect.sensing.bands import NOWHERE, Band, BandTable, Limits
+from embereye.detect.sensing.calibration import active_low, full_scale_of
+from embereye.detect.sensing.compaction import Summary, summarize
+from embereye.detect.sensing.thresholds import assess_flame, assess_gas, assess_smoke
+from embereye.sensor.device.arrivals import Row
+from embereye.sensor.device.levels import CLEAR, FLAME, GAS, SMOKE, Levels
+from embereye.shard.episodes import Sign
+from embereye.v1.shard_pb2 import SensorSettings
+from embereye.v1.types_pb2 import Term
+from embereye.wire.device.quiet import quiet_reading
+from embereye.wire.device.reader import Quiet
+
+# Changes of level that are analysed one by one in a batch of one device. What goes up and down more often within a
+# tick is no fire but a fault, or an attack, and must not take the time of the other devices.
+TRANSITIONS = 32
+SUMMARY_ROWS = 3  # a summary has as many rows: fewer readings than that are not worth one
+CHANNELS = {SMOKE: (0, "smoke"), FLAME: (1, "flame"), GAS: (2, "gas")}  # kind → its column in a row, its name
+DIGITAL_OFF, DIGITAL_ON = (-0.5, 0.5), (0.5, math.inf)  # bands of an output that is 0 or 1
+
+
+def _never(text: bytes, start: int = 0, /) -> re.Match[bytes] | None:
+    return None
+
+
+class ReadingAnalysis:
+    """Levels of smoke, gas and flame, and the bands within which readings change none of them."""
+
+    def __init__(self, settings: SensorSettings, table: BandTable, levels: Levels) -> None:
+        self.slot = table.allocate()  # its row in the table
+        self.quiet_line: Quiet = _never  # matches a line that changes nothing
+        self.attentive = False  # a sign is open: batches must tell how it goes on
+        self._table = table
+        self._levels = levels
+        self._digital = False  # the digital output says flame
+        self._bands: tuple[Band, Band, Band, Band] = (NOWHERE, NOWHERE, NOWHERE, NOWHERE)
+        self.configure(settings)
+
+    def configure(self, settings: SensorSettings) -> None:
+        """Hold what comes next against other settings, the device's own."""
+        self.settings = settings
+        self.full_scale = full_scale_of(settings)
+        self.active_low = active_low(settings)
+        self._limits = Limits(settings)
+        self._set_bands()
+
+    def release(self) -> None:
+        """Give the row in the table back."""
+        self._table.release(self.slot)
+
+    def may_change(self, row: Row) -> bool:
+        """Whether a value that the reading gives may change a level."""
+        return any(value < low or value >= high for value, (low, high) in zip(row, self._bands, strict=True))
+
+    def analyse(self, rows: NDArray[np.float64], now_ns: int) -> tuple[list[Sign], int]:
+        """The signs of readings (n, 4), in order, and how many of them were compacted.
+
+        Levels are those that one reading after the other would have led to, as long as they change no more often than
+        TRANSITIONS; the remaining readings are then compacted.
+        """
+        signs: list[Sign] = []
+        start, analysed = 0, -1
+        compacted = 0
+        for _ in range(TRANSITIONS):
+            start = self._next_outside(rows, start)
+            if start >= len(rows):
+                break
+            signs += self._assess_row(rows[start].tolist(), now_ns)
+            analysed = start
+            start += 1
+        else:
+            rest = rows[start:]
+            if len(rest) > SUMMARY_ROWS:
+                compacted = len(rest)
+                signs += self.analyse_summary(rest, now_ns)
+            else:
+                signs += [sign for row in rest.tolist() for sign in self._assess_row(row, now_ns)]
+            analysed = len(rows) - 1
+        if self.attentive and analysed != len(rows) - 1:
+            signs += self._assess_row(rows[-1].tolist(), now_ns)
+        return signs, compacted
+
+    def analyse_summary(self, rows: NDArray[np.float64], now_ns: int) -> list[Sign]:
+        """The signs of what stands for readings (n, 4) that are given up."""
+        summary = summarize(rows, self.full_scale)
+        signs = [sign for row in summary.rows.tolist() for sign in self._assess_row(row, now_ns)]
+        return [_explained(sign, summary) for sign in signs]
+
+    def _next_outside(self, rows: NDArray[np.float64], start: int) -> int:
+        """The first row from `start` on that may change a level; len(rows): none."""
+        low, high = self._table.low[self.slot], self._table.high[self.slot]
+        part = rows[start:]
+        outside = part < low
+        outside |= part >= high
+        if self._digital or self._levels.held(FLAME) > CLEAR:
+            outside[:, 1] |= np.isnan(part[:, 1])  # the two flame outputs are understood together
+            outside[:, 3] |= np.isnan(part[:, 3])
+        if not np.count_nonzero(outside):  # any() costs three times as much
+            return len(rows)
+        return start + int(outside.argmax() // outside.shape[1])
+
+    def _assess_row(self, row: Row, now_ns: int) -> list[Sign]:
+        settings, levels, full_scale, signs = self.settings, self._levels, self.full_scale, []
+        smoke, flame, gas, digital = row
+        if not math.isnan(smoke):
+            found = assess_smoke(smoke, settings.smoke, levels.held(SMOKE), full_scale)
+            signs += levels.assess(SMOKE, found, now_ns)
+        if not math.isnan(gas):
+            found = assess_gas(gas, settings.gas, levels.held(GAS), full_scale)
+            signs += levels.assess(GAS, found, now_ns)
+        analog = None if math.isnan(flame) else flame
+        detected = None if math.isnan(digital) else (digital != 0) != self.active_low
+        if analog is not None or detected is not None:
+            found = assess_flame(analog, detected, settings.flame, levels.held(FLAME), full_scale)
+            signs += levels.assess(FLAME, found, now_ns)
+            self._digital = bool(detected)
+        self._set_bands()
+        return signs
+
+    def _set_bands(self) -> None:
+        limits, levels, blind = self._limits, self._levels, self._levels.blind
+        self._bands = (
+            NOWHERE if SMOKE in blind else limits.smoke(levels.held(SMOKE)),
+            NOWHERE if FLAME in blind else limits.flame(levels.held(FLAME), digital=self._digital),
+            NOWHERE if GAS in blind else limits.gas(levels.held(GAS)),
+            DIGITAL_ON if self._digital != self.active_low else DIGITAL_OFF,
+        )
+        self._table.set(self.slot, self._bands)
+        self.attentive = levels.open_besides_heat()
+        self.quiet_line = _never if self.attentive else quiet_reading(self._bands).fullmatch
+
+
+def _explained(sign: Sign, summary: Summary) -> Sign:
+    """`sign` with what it was made from: one summary that stands for many readings."""
+    column, name = CHANNELS[sign.kind]
+    terms = [
+        Term(name=f"{name}.{what}", value=values[column], unit="counts")
+        for what, values in (("lowest", summary.lowest), ("highest", summary.highest), ("last", summary.last))
+    ]
+    terms.append(Term(name=f"{name}.slope", value=summary.slope[column], unit="counts/reading"))
+    terms = [term for term in terms if not math.isnan(term.value)]
+    note = f"{summary.readings} readings came faster than they could be analysed one by one: compacted"
+    return replace(sign, why=(*sign.why, *terms), note="; ".join(filter(None, (sign.note, note))))

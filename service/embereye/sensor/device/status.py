@@ -1,0 +1,87 @@
+"""What the hub, the operator and the metrics are told of one sensor."""
+
+import math
+
+import numpy as np
+
+from embereye.detect.sensing.thresholds import percent, ppm, sensor_kohm
+from embereye.levels import Kind
+from embereye.sensor.device.frames import Picture
+from embereye.sensor.device.levels import FLAME, GAS, SMOKE
+from embereye.sensor.device.sensor import FRAMES, SensorDevice
+from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
+from embereye.v1.types_pb2 import Term
+
+Measurement = tuple[str, float, str]  # name, value, unit
+KINDS = {"smoke": SMOKE, "flame": FLAME, "gas": GAS}
+
+
+def device_status(device: SensorDevice, now_ns: int, deadline_ns: int) -> DeviceStatus:
+    """Coverage, ledger, latest measurements and picture at `now_ns`, nanoseconds since the Unix epoch."""
+    reason = device.reason(now_ns, deadline_ns)
+    watch = device.arrivals.watch
+    status = DeviceStatus(
+        id=device.spec.id,
+        zone=device.spec.zone,
+        covered=not reason,
+        reason=reason,
+        heard_ns=watch.heard_ns,
+        analysed_ns=watch.analysed_ns,
+        ledger=device.arrivals.ledger.message(),
+        latest=[Term(name=name, value=value, unit=unit) for name, value, unit in measurements(device)],
+        state=_state(device, now_ns, deadline_ns),
+    )
+    if (picture := device.frames.picture) is not None:
+        status.thermal.CopyFrom(_thermal(picture))
+    return status
+
+
+def measurements(device: SensorDevice) -> list[Measurement]:
+    """The latest measurements of all that can be trusted."""
+    silent = {*device.levels.blind, *(KINDS[name] for name in device.faults if name in KINDS)}
+    return [*_of_readings(device, silent), *_of_frames(device)]
+
+
+def _of_readings(device: SensorDevice, silent: set[Kind]) -> list[Measurement]:
+    smoke, flame, gas, digital = device.arrivals.row
+    full_scale, limits = device.readings.full_scale, device.readings.settings.gas
+    found: list[Measurement] = []
+    if not math.isnan(smoke) and SMOKE not in silent:
+        found.append(("smoke", float(percent(smoke, full_scale)), "%"))
+    if not math.isnan(flame) and FLAME not in silent:
+        found.append(("flame", float(percent(flame, full_scale)), "%"))
+    if not math.isnan(digital):
+        found.append(("flame.digital", float((digital != 0) != device.readings.active_low), "1"))
+    if not math.isnan(gas) and GAS not in silent:
+        found.append(("gas", float(ppm(gas, limits, full_scale)), "ppm"))
+        found.append(("gas.resistance", float(sensor_kohm(gas, limits, full_scale)), "kOhm"))
+    return found
+
+
+def _of_frames(device: SensorDevice) -> list[Measurement]:
+    frames = device.frames
+    found: list[Measurement] = []
+    if frames.replaced:
+        found.append(("pixels.replaced", float(len(frames.replaced)), "1"))
+    if frames.found is not None and FRAMES not in device.faults:
+        found += [(name, value, unit) for name, value, _, unit in frames.found.measured]
+        if frames.picture is not None and not frames.picture.relative:
+            found.append(("temperature.mean", float(np.nanmean(frames.picture.pixels)), "°C"))
+    return found
+
+
+def _thermal(picture: Picture) -> ThermalPicture:
+    """As it travels: °C, or counts above their median."""
+    pixels = picture.pixels - np.median(picture.pixels) if picture.relative else picture.pixels
+    return ThermalPicture(celsius=pixels.ravel().tolist(), relative=picture.relative)
+
+
+def _state(device: SensorDevice, now_ns: int, deadline_ns: int) -> str:
+    heard_ns = device.arrivals.watch.heard_ns
+    if not heard_ns:
+        return "waiting"
+    if now_ns - heard_ns > deadline_ns:
+        return "silent"
+    if device.frames.picture is None:
+        return "streaming"
+    return "streaming, calibrated" if device.frames.calibration else "streaming, uncalibrated"

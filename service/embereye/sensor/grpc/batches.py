@@ -1,0 +1,151 @@
+"""A device's gRPC batch into its ledger and its detectors: what is new, once; the rest as duplicate or rejected."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.tick import TickBatcher
+from embereye.wire.batches import Blocks, columns_blocks, readings_block
+from embereye.wire.device.messages import PIXEL_WORDS, RAM_WORDS
+
+MOST = 1 << 62  # of a sequence
+FRAME_BYTES = (PIXEL_WORDS * 2, RAM_WORDS * 2)
+NO_COLUMNS = Blocks([], [], np.empty((0, 4)))
+
+
+def analyse_batches(device: SensorDevice, batches: Iterable[Any], batcher: TickBatcher, now_ns: int) -> None:
+    """Analyse what is new in `batches` of `wire.batches.Request`, in order, and move the device's watermark on.
+
+    Sequences up to the watermark are duplicates, and so is one that comes twice in a batch. A gap is accepted: what is
+    in it was acknowledged by the shard that owned the device before.
+    """
+    bulk: list[Sequence[bytes]] = []  # nearly all that comes in bulk is columns and nothing else
+    for batch in batches:
+        if (
+            batch.columns
+            and batch.epoch == device.arrivals.epoch
+            and not (batch.readings or batch.frames or batch.calibration)
+        ):
+            bulk.append(batch.columns)
+            continue
+        _analyse_bulk(device, bulk, batcher, now_ns)
+        bulk = []
+        _analyse_batch(device, batch, batcher, now_ns)
+    _analyse_bulk(device, bulk, batcher, now_ns)
+
+
+def _analyse_bulk(device: SensorDevice, bulk: list[Sequence[bytes]], batcher: TickBatcher, now_ns: int) -> None:
+    if not bulk:
+        return
+    try:
+        blocks = columns_blocks(bulk)
+    except DecodeError:
+        if len(bulk) == 1:
+            device.arrivals.refuse("bad batch")
+            return
+        for columns in bulk:
+            _analyse_bulk(device, [columns], batcher, now_ns)
+        return
+    _analyse_columns(device, blocks, batcher, now_ns)
+
+
+def _analyse_batch(device: SensorDevice, batch: Any, batcher: TickBatcher, now_ns: int) -> None:
+    arrivals = device.arrivals
+    others = len(batch.readings) + len(batch.frames)
+    try:
+        columns = columns_blocks([batch.columns]) if batch.columns else NO_COLUMNS
+    except DecodeError:
+        arrivals.refuse("bad batch", others + 1)
+        return
+    count = others + len(columns.rows)
+    if batch.epoch < arrivals.epoch:
+        if count := count + bool(batch.calibration):
+            arrivals.refuse("older epoch", count)
+        return
+    if batch.epoch > arrivals.epoch:
+        arrivals.epoch, arrivals.sequence = batch.epoch, 0
+    if batch.calibration:
+        batcher.calibrate(device, batch.calibration, now_ns)
+    if others:
+        _analyse_mixed(device, batch, columns, batcher, now_ns)
+    elif count:
+        _analyse_columns(device, columns, batcher, now_ns)
+
+
+def _analyse_columns(device: SensorDevice, blocks: Blocks, batcher: TickBatcher, now_ns: int) -> None:
+    """Analyse readings whose sequences are known without looking at each."""
+    arrivals = device.arrivals
+    fresh: list[slice] = []
+    start = new = 0
+    for first, count in zip(blocks.firsts, blocks.counts, strict=True):
+        known = min(max(arrivals.sequence - first + 1, 0), count)
+        if first + count > MOST:
+            arrivals.refuse("bad batch", count)
+        else:
+            arrivals.count_duplicates(known)
+            if known < count:
+                arrivals.sequence = first + count - 1
+                fresh.append(slice(start + known, start + count))
+                new += count - known
+        start += count
+    rows = blocks.rows if new == start else np.concatenate([blocks.rows[part] for part in fresh or [slice(0)]])
+    if new:
+        batcher.analyse_rows(device, rows, now_ns)
+
+
+def _analyse_mixed(device: SensorDevice, batch: Any, columns: Blocks, batcher: TickBatcher, now_ns: int) -> None:
+    arrivals, frames = device.arrivals, batch.frames
+    count = len(batch.readings) + len(frames) + len(columns.rows)
+    try:
+        sequences, rows = _rows(batch.readings, columns)
+        if frames:
+            numbers = np.array([frame.sequence for frame in frames], np.int64)
+            sequences = np.concatenate([sequences, numbers])
+    except (DecodeError, OverflowError):
+        arrivals.refuse("bad batch", count)
+        return
+    fresh = _fresh(sequences, arrivals.sequence)
+    duplicates = count - int(fresh.sum())
+    arrivals.count_duplicates(duplicates)
+    arrivals.sequence = max(arrivals.sequence, int(sequences.max()))
+    chosen = fresh[: len(rows)]
+    if not chosen.all():
+        rows = rows[chosen]
+    if len(rows):
+        batcher.analyse_rows(device, rows, now_ns)
+    for frame, new in zip(frames, fresh[len(fresh) - len(frames) :].tolist(), strict=True):
+        if not new:
+            continue
+        if len(frame.words) in FRAME_BYTES:
+            batcher.add_frame(device, frame.words, now_ns)
+        else:
+            arrivals.refuse("bad frame")
+    if frames:
+        batcher.settle(now_ns)
+
+
+def _rows(readings: Sequence[bytes], columns: Blocks) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """All readings in order of their sequences."""
+    sequences, rows = readings_block(readings)
+    if len(columns.rows):
+        (first,), (count,) = columns.firsts, columns.counts
+        more = np.arange(first, first + count, dtype=np.int64)
+        sequences, rows = np.concatenate([sequences, more]), np.concatenate([rows, columns.rows])
+    if len(sequences) > 1 and not (sequences[1:] > sequences[:-1]).all():
+        order = np.argsort(sequences, kind="stable")
+        sequences, rows = sequences[order], rows[order]
+    return sequences, rows
+
+
+def _fresh(sequences: NDArray[np.int64], watermark: int) -> NDArray[np.bool_]:
+    """Which of `sequences` are above the watermark and the first of their kind."""
+    fresh = sequences > watermark
+    if len(sequences) > 1 and not (sequences[1:] > sequences[:-1]).all():
+        first = np.zeros(len(sequences), np.bool_)
+        first[np.unique(sequences, return_index=True)[1]] = True
+        fresh &= first
+    return fresh

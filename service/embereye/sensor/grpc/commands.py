@@ -1,0 +1,73 @@
+"""Commands to text devices on demand: send a frame now, send the calibration again."""
+
+from typing import Protocol
+
+import grpc
+
+from embereye.process.grpc_server import Service, channel
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.v1.ingest_pb2 import AskRequest, AskResponse
+from embereye.v1.ingest_pb2_grpc import SensorsServicer, SensorsStub, add_SensorsServicer_to_server
+from embereye.v1.shard_pb2 import Commands, Peer
+
+FORWARD_SECONDS = 2.0  # for the device's owner to answer
+
+
+class Owner(Protocol):
+    """What the servicer needs of the shard."""
+
+    commands: Commands
+
+    def owned(self, device: str) -> SensorDevice | None:
+        """The device's state where this shard owns it."""
+        ...
+
+    def peer_of(self, device: str) -> Peer | None:
+        """The shard that owns the device where it is another one."""
+        ...
+
+
+class CommandService(SensorsServicer):
+    """Serves `Sensors.Ask` for one shard."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def service(self) -> Service:
+        """How a server takes it."""
+        return Service(add_SensorsServicer_to_server, self, "embereye.v1.Sensors")
+
+    async def Ask(self, request: AskRequest, context: object) -> AskResponse:
+        """Send a command to a device, through the shard that owns it."""
+        commands = self._owner.commands
+        word = {
+            AskRequest.WORD_FRAME: commands.request,
+            AskRequest.WORD_CALIBRATION: commands.calibration,
+            AskRequest.WORD_START: commands.start,
+        }.get(request.word, "")
+        device = self._owner.owned(request.device)
+        if device is None:
+            peer = self._owner.peer_of(request.device)
+            if peer is None:
+                return AskResponse(reason=f"{request.device} is not declared in this fleet: add it to spec.sensors")
+            if request.forwarded:
+                return AskResponse(reason=f"{request.device} is changing its owner: ask again")
+            return await _forwarded(request, peer)
+        if not word:
+            return AskResponse(reason="no such word, or the fleet's spec.commands leaves it empty")
+        if device.arrivals.speaker is None:
+            return AskResponse(reason=f"{request.device} has no text connection now")
+        device.arrivals.speaker.command(word)
+        return AskResponse(asked=True)
+
+
+async def _forwarded(request: AskRequest, peer: Peer) -> AskResponse:
+    """What the device's owner answers."""
+    once = AskRequest(device=request.device, word=request.word, forwarded=True)
+    async with channel(peer.grpc) as link:
+        try:
+            return await SensorsStub(link).Ask(once, timeout=FORWARD_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            return AskResponse(
+                reason=f"{request.device} is owned by {peer.shard}, which does not answer: {error.details()}"
+            )

@@ -1,0 +1,341 @@
+"""gRPC Ingest: batches in, cumulative acknowledgements out, senders sent on to the shard that owns their device."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import grpc
+
+from embereye.process.grpc_server import Service
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.handoff import Handoffs
+from embereye.v1.ingest_pb2 import (
+    Ack,
+    Drain,
+    IngestResponse,
+    Rejected,
+    TakeOverRequest,
+    TakeOverResponse,
+    Watermark,
+)
+from embereye.v1.shard_pb2 import Peer
+from embereye.wire.batches import Request
+
+logger = logging.getLogger(__name__)
+SERVICE = "embereye.v1.Ingest"
+# In a flood what arrives in this time, in seconds, is analysed and acknowledged together: code that runs over many
+# batches at once costs a third of what it costs after each of them, and a message written as much as one read.
+WINDOW = 0.002
+WINDOW_BYTES = 512 * 1024  # that are analysed without waiting any longer
+MOST_RESPONSES = 16  # that may wait on a stream
+
+
+class Owner(Protocol):
+    """What the servicer needs of the shard."""
+
+    fleet: str
+    epoch: int  # of the assignment in force
+
+    def owned(self, device: str) -> SensorDevice | None:
+        """The device's state where this shard owns it."""
+        ...
+
+    def since(self, device: str) -> int:
+        """The epoch from which on this shard owns it."""
+        ...
+
+    def peer_of(self, device: str) -> Peer | None:
+        """The shard that owns the device where it is another one."""
+        ...
+
+    def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
+        """Analyse batches; the device then tells up to where everything is accounted for."""
+        ...
+
+    def peers(self) -> Iterable[Peer]:
+        """The fleet's other shards."""
+        ...
+
+
+class _Stream:
+    """One open stream: who speaks on it, and its only writer at a time."""
+
+    def __init__(self, context: Any) -> None:
+        self.devices: set[str] = set()
+        self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
+        self.drained = False
+        self._context = context
+        self._writing = asyncio.Lock()
+        self._responses: deque[IngestResponse] = deque()
+
+    @property
+    def behind(self) -> bool:
+        """Whether its sender reads so little that it has to wait before it is read any further."""
+        return len(self._responses) > MOST_RESPONSES
+
+    def add(self, responses: Iterable[IngestResponse]) -> None:
+        """Have `responses` sent with the next `flush`."""
+        self._responses.extend(responses)
+
+    async def flush(self) -> None:
+        """Send what was added; the sender may have gone meanwhile."""
+        with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            async with self._writing:
+                while self._responses:
+                    await self._context.write(self._responses.popleft())
+
+
+class Ingest:
+    """Serves `Ingest.Stream` for one shard."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._streams: set[_Stream] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = False
+        self._patience = 0.0  # seconds that another shard's answer is worth while draining
+        self._over = False
+        self._sending: set[asyncio.Task[None]] = set()
+        self._waiting: list[tuple[_Stream, Any]] = []  # requests that are not analysed yet
+        self._waiting_bytes = 0
+        self._analysed_at = 0.0  # event loop time
+        self._timer: asyncio.TimerHandle | None = None
+        self._left: dict[str, Watermark] = {}  # of devices that are another shard's now
+        self._handoffs = Handoffs(self._request, self._send_on)
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def service(self) -> Service:
+        """How a server takes it."""
+        return Service(_add_to_server, self, SERVICE)
+
+    async def Stream(self, requests: object, context: Any) -> None:
+        """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
+        handoffs = self._handoffs
+        stream = _Stream(context)
+        self._streams.add(stream)
+        self._idle.clear()
+        try:
+            if self._draining:
+                await self._send_drain(stream)
+            while (read := await context.read()) is not grpc.aio.EOF:
+                request, size = read
+                if self._over:
+                    break  # its sender goes elsewhere with what is not acknowledged
+                if len(handoffs):
+                    await handoffs.wait_until_answered([batch.device for batch in request.devices])
+                self._waiting.append((stream, request))
+                self._waiting_bytes += size
+                self._analyse_soon()
+                if stream.behind:
+                    await stream.flush()
+            self._analyse()
+            await stream.flush()
+        finally:
+            self._streams.discard(stream)
+            if not self._streams:
+                self._idle.set()
+
+    async def TakeOver(self, request: TakeOverRequest, context: Any) -> TakeOverResponse:
+        """Go on where another shard of the same fleet stopped."""
+        if request.fleet != self._owner.fleet:
+            reason = f'a shard of "{request.fleet}" hands devices over to one of "{self._owner.fleet}"'
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
+        taken = []
+        for mark in request.watermarks:
+            device = self._owner.owned(mark.device)
+            if device is not None and request.epoch >= self._owner.since(mark.device):
+                device.arrivals.resume(mark.epoch, mark.sequence)
+                taken.append(mark.device)
+        return TakeOverResponse(devices=taken)
+
+    async def drain(self, timeout: float) -> None:
+        """Tell every sender to go elsewhere, and wait until they went, at most `timeout` seconds.
+
+        A sender of devices whose new owner does not know yet where to go on is told once it does, or half of the time
+        is over, and is served until then; it holds up no other.
+        """
+        self._draining = True
+        self._patience = timeout / 2
+        self._analyse()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(
+                    *(self._send_drain(stream) for stream in list(self._streams)), return_exceptions=True
+                )
+                await self._idle.wait()
+        self._analyse()
+        self._over = True
+        await self.close()
+
+    async def close(self) -> None:
+        """Tell no other shard anything any more."""
+        await self._handoffs.stop()
+
+    def moved(self, leaving: Collection[str], left: Mapping[str, Watermark]) -> None:
+        """The assignment changed: let go of what belongs to another shard.
+
+        `leaving` are devices that are ours until that one covers them; `left` is up to where the readings of those
+        that are not ours any more were taken.
+        """
+        self._analyse()
+        self._left = {name: mark for name, mark in {**self._left, **left}.items() if self._owner.owned(name) is None}
+        targets = {
+            name: peer.grpc
+            for name in {*leaving, *self._left}
+            if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.grpc
+        }
+        self._handoffs.update(targets, leaving)
+        strangers = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
+        self._send_on(strangers - targets.keys())
+
+    def _request(self, devices: Collection[str]) -> TakeOverRequest:
+        self._analyse()  # nothing may be on its way to them while another shard is told how far they are
+        marks = [mark for name in devices if (mark := self._mark(name))]
+        return TakeOverRequest(watermarks=marks, fleet=self._owner.fleet, epoch=self._owner.epoch)
+
+    def _mark(self, name: str) -> Watermark | None:
+        device = self._owner.owned(name)
+        if device is None:
+            return self._left.get(name)
+        return device.watermark() if device.arrivals.epoch else None
+
+    def _send_on(self, devices: Collection[str]) -> None:
+        """Tell the senders of `devices`, which have gone, where to go."""
+        for stream in self._streams:
+            if drains := self._elsewhere(stream, stream.devices.intersection(devices), "owned by another shard"):
+                stream.add(drains)
+                self._send(stream)
+
+    def _send(self, stream: _Stream) -> None:
+        task = asyncio.get_running_loop().create_task(stream.flush(), name="ingest-send")
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send_drain(self, stream: _Stream) -> None:
+        if stream.drained:
+            return
+        stream.drained = True
+        await self._handoffs.wait_until_gone(stream.devices, self._patience)
+        reason = "this shard is going away"
+        self._handoffs.let_go({name for name in stream.devices if self._owner.peer_of(name)})
+        drains = self._elsewhere(stream, stream.devices, reason)
+        peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
+        stream.add([*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
+        await stream.flush()
+
+    def _elsewhere(self, stream: _Stream, devices: Collection[str], reason: str) -> list[IngestResponse]:
+        targets: dict[str, list[str]] = {}
+        for device in sorted(devices):
+            if peer := self._owner.peer_of(device):
+                targets.setdefault(peer.grpc, []).append(device)
+                stream.devices.discard(device)
+                stream.refused.add(device)
+        return [
+            IngestResponse(drain=Drain(target=target, devices=names, reason=reason))
+            for target, names in targets.items()
+        ]
+
+    def _analyse_soon(self) -> None:
+        """Analyse now, or together with what arrives until the window is over."""
+        loop = asyncio.get_running_loop()
+        if self._waiting_bytes >= WINDOW_BYTES or loop.time() - self._analysed_at >= WINDOW:
+            self._analyse()
+        elif self._timer is None:
+            self._timer = loop.call_later(WINDOW, self._analyse)
+
+    def _analyse(self) -> None:
+        """Analyse what is waiting, device by device, and answer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._waiting:
+            return
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        batches: dict[SensorDevice, list[Any]] = {}
+        senders: dict[_Stream, set[SensorDevice]] = {}
+        strangers: dict[_Stream, list[str]] = {}
+        for stream, request in waiting:
+            own = senders.setdefault(stream, set())
+            for batch in request.devices:
+                name = batch.device
+                if name in stream.refused:
+                    if not batch.restart:
+                        continue
+                    stream.refused.discard(name)
+                device = self._owner.owned(name)
+                if device is not None and not self._handoffs.gone(name):
+                    stream.devices.add(name)
+                    batches.setdefault(device, []).append(batch)
+                    own.add(device)
+                else:
+                    stream.refused.add(name)
+                    strangers.setdefault(stream, []).append(name)
+        accounted = self._analyse_devices(batches)
+        for stream, own in senders.items():
+            if acknowledged := own & accounted:
+                marks = [one.watermark() for one in acknowledged]
+                stream.add([IngestResponse(ack=Ack(watermarks=marks))])
+            if names := strangers.get(stream):
+                stream.add(self._strangers(names))
+            self._send(stream)
+        self._analysed_at = asyncio.get_running_loop().time()
+
+    def _analyse_devices(self, batches: Mapping[SensorDevice, Sequence[Any]]) -> set[SensorDevice]:
+        """The devices of which everything is accounted for."""
+        now = time.time_ns()
+        accounted = set()
+        for device, own in batches.items():
+            try:
+                self._owner.analyse_batches(device, own, now)
+                accounted.add(device)
+            except Exception:
+                logger.exception("device %s: what it sent could not be analysed", device.spec.id)
+        return accounted
+
+    def _strangers(self, names: Iterable[str]) -> list[IngestResponse]:
+        """What is to be said of devices that are not analysed here."""
+        elsewhere: dict[str, list[str]] = {}
+        unknown: list[str] = []
+        for name in names:
+            if peer := self._owner.peer_of(name):
+                elsewhere.setdefault(peer.grpc, []).append(name)
+            else:
+                unknown.append(name)
+        responses = [
+            IngestResponse(drain=Drain(target=target, devices=devices, reason="owned by another shard"))
+            for target, devices in elsewhere.items()
+        ]
+        if unknown:
+            reason = "not declared in this fleet: add the device to spec.sensors"
+            responses.append(IngestResponse(rejected=Rejected(devices=unknown, reason=reason)))
+        return responses
+
+
+def _parse_sized(text: bytes) -> tuple[Any, int]:
+    """A request and how many bytes it has."""
+    return Request.FromString(text), len(text)
+
+
+def _add_to_server(servicer: Ingest, server: Any) -> None:
+    # As the generated function, but for requests whose readings stay bytes.
+    handlers: dict[str, Any] = {
+        "Stream": grpc.stream_stream_rpc_method_handler(
+            servicer.Stream,
+            request_deserializer=_parse_sized,
+            response_serializer=IngestResponse.SerializeToString,
+        ),
+        "TakeOver": grpc.unary_unary_rpc_method_handler(
+            servicer.TakeOver,
+            request_deserializer=TakeOverRequest.FromString,
+            response_serializer=TakeOverResponse.SerializeToString,
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_registered_method_handlers(SERVICE, handlers)

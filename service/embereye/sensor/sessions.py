@@ -1,0 +1,398 @@
+"""Text devices: one TCP connection each, lines in, bare command words out.
+
+A read that holds one usual, unsuspicious line is done with at once. Everything else waits, as bytes, for the intake's
+tick; what crosses a threshold makes the tick come at once.
+"""
+
+import asyncio
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol, cast
+
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.relay import Relay
+from embereye.sensor.tick import TickBatcher
+from embereye.units import SECOND
+from embereye.v1.shard_pb2 import Commands, Peer
+from embereye.wire.device.commands import CommandParser
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import (
+    RAM_WORDS,
+    Eeprom,
+    FrameWords,
+    Garbage,
+    LocationId,
+    Message,
+    PassedOn,
+    SensorReading,
+    SerialNumber,
+)
+from embereye.wire.device.reader import LineReader, Rows
+from embereye.wire.device.rows import Shape
+
+logger = logging.getLogger(__name__)
+MAX_CONNECTIONS = 20_000  # a process has 1,048,576 file descriptors at best; a building has fewer devices
+OUTGOING_LIMIT = 4096  # bytes a device may leave unread before it is sent no more words
+CALIBRATION_RETRY_NS = 5 * SECOND  # between two requests for the calibration
+AHEAD_BYTES = 16 * 1024  # waiting bytes up to which lines are parsed ahead of the tick: one of them may not wait for it
+AHEAD_LINES = 64  # in one read, likewise
+HURRY_SECONDS = 0.02  # between two early ticks for the same session
+# What may wait in one session. The kernel keeps as much again: more would only make the device's data older.
+WAITING_LIMIT = 64 * 1024
+RECEIVE_BUFFER = 64 * 1024
+# What may wait in all sessions before each is kept to CROWDED_LIMIT.
+TOTAL_LIMIT = 32 * 1024 * 1024
+CROWDED_LIMIT = 2048
+SUPERSEDED = "a newer connection speaks for it"
+NAN = float("nan")
+
+Measured = SensorReading | Rows | FrameWords | Eeprom
+
+
+class Owner(Protocol):
+    """What a session needs of its shard."""
+
+    commands: Commands
+    garbage: Counter[str]  # lines that were no message, by reason
+    relayed: int  # messages passed on to the shard that owns their device
+    relay_dropped: int
+    batcher: TickBatcher
+
+    def owned(self, device: str) -> SensorDevice | None:
+        """The device's state where this shard owns it."""
+        ...
+
+    def undeclared(self, device: str, now_ns: int) -> SensorDevice | None:
+        """State of a device that no fleet declares, to be shown but not watched; None where there are too many."""
+        ...
+
+    def peer_of(self, device: str) -> Peer | None:
+        """The shard that owns the device where it is another one."""
+        ...
+
+
+class Sessions:
+    """The open sessions of one shard's text listeners."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._open: set[TextSession] = set()
+        self._last = 0
+        self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def protocol(self) -> asyncio.Protocol:
+        """A protocol for one more connection: a factory for `create_server`."""
+        self._last = max(self._last + 1, time.time_ns())
+        return TextSession(self._owner, self, self._last)
+
+    def opened(self, session: "TextSession") -> bool:
+        """Count `session` in; False where there is no room."""
+        if len(self._open) >= MAX_CONNECTIONS:
+            self.refused += 1
+            return False
+        self._open.add(session)
+        return True
+
+    def closed(self, session: "TextSession") -> None:
+        """Count `session` out."""
+        self._open.discard(session)
+
+    def forget(self) -> None:
+        """Look anew for whose lines come on which connection: the assignment has changed."""
+        for session in self._open:
+            session.forget()
+
+    def close(self) -> None:
+        """Close every connection: its device dials again and finds the shard that serves it now."""
+        for session in list(self._open):
+            session.close()
+
+
+class TextSession(asyncio.Protocol):
+    """One device's connection. Garbage is counted and skipped; only the device itself can end its session."""
+
+    __slots__ = (
+        "_asked_ns",
+        "_device",
+        "_hurried_at",
+        "_identity",
+        "_owner",
+        "_passed_on",
+        "_paused",
+        "_relays",
+        "_sessions",
+        "_shape",
+        "_spoken_for",
+        "_transport",
+        "number",
+        "queued",
+        "reader",
+    )  # fmt: skip
+
+    def __init__(self, owner: Owner, sessions: Sessions, number: int) -> None:
+        self.number = number  # when the device connected, nanoseconds since the Unix epoch: one connection, one number
+        self.queued = False
+        self.reader = LineReader()
+        self._owner = owner
+        self._sessions = sessions
+        self._transport: asyncio.Transport | None = None
+        self._identity = ""
+        self._passed_on: PassedOn | None = None  # the other end is a shard
+        self._relays: dict[tuple[str, bool], Relay] | None = None  # by address, and whether we analyse the lines, too
+        self._asked_ns = 0  # when the calibration was last asked for
+        self._paused = False
+        self._hurried_at = 0.0  # event loop time
+        self._spoken_for: set[SensorDevice] | None = None
+        self._shape: Shape | None = None  # of its regular lines, once they are known to be those of `_device`
+        self._device: SensorDevice | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet the device with the command that makes it stream."""
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._sessions.opened(self):
+            self._transport.abort()
+            return
+        peer = transport.get_extra_info("peername")
+        self._identity = str(peer[0]) if peer else "unknown"
+        if (connection := transport.get_extra_info("socket")) is not None:
+            _keep_alive(connection)
+        self.command(self._owner.commands.start)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Analyse what was still waiting, then forget the session."""
+        if self.queued:
+            self._owner.batcher.hurry(self)
+            self._owner.batcher.flush()
+        self._sessions.closed(self)
+        for device in self._spoken_for or ():
+            if device.arrivals.speaker is self:
+                device.arrivals.speaker = None
+        for relay in (self._relays or {}).values():
+            relay.close()
+        self._relays = None
+
+    def data_received(self, data: bytes) -> None:
+        """Count a quiet line at once, keep everything else for the tick; nothing a device sends may end the shard."""
+        device = self._device
+        if device is None:
+            self.reader.receive(data)
+        elif (line := self.reader.receive(data, device.readings.quiet_line)) is not None:
+            device.arrivals.count_quiet_line(line, time.time_ns())
+            return
+        waiting, batcher = self.reader.waiting, self._owner.batcher
+        batcher.add(self, len(data))
+        if waiting > WAITING_LIMIT or (batcher.waiting > TOTAL_LIMIT and waiting > CROWDED_LIMIT):
+            self._pause()
+        elif waiting <= AHEAD_BYTES and b"!" in data and self._urgent(data.count(b"!")):
+            batcher.hurry(self)
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again where it was paused: what waited is being analysed."""
+        if self._paused and self._transport is not None:
+            self._paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _urgent(self, lines: int) -> bool:
+        """Whether a line that has ended, `lines` of them with the latest read, may change a level."""
+        now = asyncio.get_running_loop().time()
+        if lines > AHEAD_LINES or now - self._hurried_at < HURRY_SECONDS:
+            return False
+        for message in self.reader.parse_ahead():
+            if isinstance(message, SensorReading | FrameWords):
+                device = self._owner.owned(message.location or self._identity)
+                if device is not None and _may_change(device, message):
+                    self._hurried_at = now
+                    return True
+        return False
+
+    def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
+        """Hand what was read of its bytes, in order, to the devices that it speaks for."""
+        for item in items:
+            try:
+                self._handle(item, now_ns)
+            except Exception:
+                logger.exception("device %s: a message could not be handled", self._identity)
+        if self._shape is not self.reader.shape:
+            self._recognise(self.reader.shape)
+
+    def _recognise(self, shape: Shape | None) -> None:
+        """Remember whose regular lines come here, so that quiet ones need no tick."""
+        self.forget()
+        if shape is None:
+            return
+        name = shape.location or self._identity
+        device = self._owner.owned(name)
+        if device is None or device.arrivals.speaker is not self or self._owner.peer_of(name):
+            return  # what another shard has to hear as well goes line by line
+        if self._passed_on is not None and self._passed_on.also:
+            return  # as does what the relaying shard counts as well
+        self._shape = shape
+        if self._owner.batcher.archive is None:  # what is archived has to come with a tick
+            self._device = device
+            self.reader.expect(shape.prefix)
+
+    def forget(self) -> None:
+        """Forget whose lines come here: it may have changed."""
+        self._shape = self._device = None
+
+    def command(self, word: str) -> None:
+        """Send a bare command, unless the device reads none."""
+        transport = self._transport
+        if not word or transport is None or transport.is_closing():
+            return
+        if transport.get_write_buffer_size() < OUTGOING_LIMIT:
+            transport.write(word.encode())
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _handle(self, item: Message | Rows, now_ns: int) -> None:
+        match item:
+            case SerialNumber(device) | LocationId(device):
+                self._identity = device
+                self.forget()
+            case PassedOn():
+                self._passed_on = item
+                self.number = item.since_ns or self.number
+                self.forget()
+            case Garbage(reason=reason):
+                self._owner.garbage[reason] += 1
+                if (sender := self._owner.owned(self._identity)) is not None:
+                    sender.arrivals.refuse(reason)
+            case Eeprom(name):
+                self._route(name or self._identity, item, now_ns)
+            case SensorReading(location) | FrameWords(location) | Rows(location):
+                self._route(location or self._identity, item, now_ns)
+
+    def _route(self, name: str, item: Measured, now_ns: int) -> None:
+        device = self._owner.owned(name)
+        if peer := self._owner.peer_of(name):
+            # Another shard's; or ours until that one covers it, for which it has to hear the device.
+            self._relay(peer, name, item, also=device is not None)
+            if device is None:
+                return
+        if device is None:
+            device = self._owner.undeclared(name, now_ns)
+            if device is None:
+                return
+        arrivals, count = device.arrivals, len(item.values) if isinstance(item, Rows) else 1
+        if self._passed_on is not None and self._passed_on.also:
+            arrivals.ledger.shared += count
+        if arrivals.speaker is not self and not self._speak_for(device, count):
+            return
+        self._batch(device, item, now_ns)
+        if device.frames.wants_calibration and now_ns - self._asked_ns > CALIBRATION_RETRY_NS:
+            self._asked_ns = now_ns
+            self.command(self._owner.commands.calibration)
+
+    def _batch(self, device: SensorDevice, item: Measured, now_ns: int) -> None:
+        """Have `item` analysed with the other ones of the tick."""
+        batcher = self._owner.batcher
+        match item:
+            case Rows(values=values):
+                batcher.add_rows(device, values)
+            case SensorReading():
+                batcher.add_reading(device, _row(item))
+            case FrameWords(words=words):
+                batcher.add_frame(device, words, now_ns)
+                if device.frames.calibration is None and len(words) == RAM_WORDS * 2:
+                    device.frames.wants_calibration = True
+            case Eeprom(words=words):
+                batcher.settle(now_ns)  # the frames before it were measured under the calibration before it
+                batcher.calibrate(device, words, now_ns)
+
+    def _speak_for(self, device: SensorDevice, count: int) -> bool:
+        """Become the one who speaks for `device`; False, and `count` messages refused, where a newer one does."""
+        arrivals = device.arrivals
+        other = arrivals.speaker
+        if isinstance(other, TextSession) and other.number > self.number:
+            arrivals.refuse(SUPERSEDED, count)
+            return False
+        if isinstance(other, TextSession):
+            other.forget()
+            if self.number != other.number:  # else the same connection of the device, passed on in another way
+                arrivals.ledger.takeovers += 1
+                logger.warning("device %s: a newer connection speaks for it now", device.spec.id)
+        arrivals.speaker = self
+        self._spoken_for = self._spoken_for or set()
+        self._spoken_for.add(device)
+        return True
+
+    def _relay(self, peer: Peer, name: str, item: Measured, *, also: bool) -> None:
+        messages = item.readings() if isinstance(item, Rows) else [item]
+        if self._passed_on is not None:
+            # Two shards whose assignments differ for a moment would send it to and fro.
+            self._owner.relay_dropped += len(messages)
+            return
+        relays = self._relays = self._relays or {}
+        relay = relays.get((peer.tcp, also))
+        if relay is None or relay.closed:
+            if other := relays.pop((peer.tcp, not also), None):
+                other.close()
+            relay = relays[peer.tcp, also] = Relay(peer.tcp, encode(PassedOn(also, self.number)), self._pass_back())
+        for message in messages:
+            if relay.send(encode(_named(name, message))):
+                self._owner.relayed += 1
+            else:
+                self._owner.relay_dropped += 1
+
+    def _pass_back(self) -> Callable[[bytes], None]:
+        """Passes the words of another shard on to the device."""
+        commands = self._owner.commands
+        # That one greets the relay as if it were the device, which is streaming already.
+        words = {commands.calibration, commands.request} - {"", commands.start}
+        parser = CommandParser({commands.start, *words} - {""})
+
+        def take(data: bytes) -> None:
+            for word in parser.feed(data):
+                if word in words:
+                    self.command(word)
+
+        return take
+
+
+def _row(reading: SensorReading) -> tuple[float, float, float, float]:
+    smoke, flame, gas, digital = reading.smoke_adc, reading.flame_adc, reading.gas_adc, reading.flame_detected
+    return (
+        NAN if smoke is None else smoke,
+        NAN if flame is None else flame,
+        NAN if gas is None else gas,
+        NAN if digital is None else float(digital),
+    )
+
+
+def _may_change(device: SensorDevice, message: SensorReading | FrameWords) -> bool:
+    """Whether what `message` says may change a level."""
+    if isinstance(message, SensorReading):
+        return device.readings.may_change(_row(message))
+    return device.frames.startles(message.words)
+
+
+def _named(name: str, message: SensorReading | FrameWords | Eeprom) -> SensorReading | FrameWords | Eeprom:
+    """`message` as the device would send it if it named itself in every line."""
+    return replace(message, id=name) if isinstance(message, Eeprom) else replace(message, location=name)
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """Notice a peer that vanished without a word within about 30 s."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)

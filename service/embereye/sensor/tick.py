@@ -1,0 +1,332 @@
+"""The tick: what text devices sent since the last one, parsed and analysed together, in bounded time and memory.
+
+Bytes wait in their session, at most a few reads of them; a session is queued once, so that a device that floods gets
+one turn where every other device gets one too. A tick works for at most `BUDGET` seconds before it lets the event loop
+look at everything else.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embereye.detect.sensing.bands import BandTable
+from embereye.detect.thermal.batch import temperatures
+from embereye.detect.thermal.heat import Extreme, extremes
+from embereye.detect.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
+from embereye.sensor.archive import Archive
+from embereye.sensor.device.arrivals import Row
+from embereye.sensor.device.sensor import COMPACTED, SensorDevice
+from embereye.shard.episodes import Sign
+from embereye.v1.shard_pb2 import SensorSettings
+from embereye.wire.device.messages import Message
+from embereye.wire.device.reader import LineReader, Rows, read_together
+
+logger = logging.getLogger(__name__)
+WINDOW = 0.05  # seconds, where the fleet leaves it at 0
+MAX_ITEMS = 2000  # packets, where the fleet leaves it at 0
+CAPACITY = 10_000  # packets of one device in one tick, where the fleet leaves it at 0
+PACKET_BYTES = 48  # of a usual line: what is waiting is counted in bytes, not parsed to be counted
+BATCH_BYTES = 512 * 1024  # parsed at a time
+SOON_BYTES = 256 * 1024  # waiting bytes that make a tick early: as many frames as are best analysed together
+BUDGET = 0.02  # seconds of work before the event loop has its turn
+FRAMES_BUDGET = 0.04  # seconds of work on frames in a batch; frames beyond it are shed
+FRAME_COST = 40e-6  # seconds, before it has been measured
+OVERFLOW = "overflow"
+ALL_FOUR = 0x01010101  # four booleans that are all true
+FRAME_BYTES = 2 * FRAME_WORDS
+
+
+class Source(Protocol):
+    """A session with waiting bytes."""
+
+    queued: bool
+    reader: LineReader
+
+    def resume_reading(self) -> None:
+        """Its bytes are being analysed: there is room for more."""
+        ...
+
+    def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
+        """Hand what was read of its bytes to the devices that it speaks for."""
+        ...
+
+
+@dataclass(slots=True)
+class _Frame:
+    device: SensorDevice
+    words: bytes
+    at_ns: int
+
+
+class TickBatcher:
+    """Queues sessions, ticks, and hands signs to `observe`."""
+
+    def __init__(self, bands: BandTable, observe: Callable[[list[Sign], int], None]) -> None:
+        self.archive: Archive | None = None
+        self._bands = bands
+        self._observe = observe
+        self._queue: deque[Source] = deque()
+        self._handle: asyncio.Handle | None = None
+        self._soon = False
+        self._since = 0.0  # when the first of the queue was queued, monotonic seconds
+        self._rows: dict[SensorDevice, list[Row]] = {}  # readings that came one by one, not in `_blocks` yet
+        self._blocks: dict[SensorDevice, list[NDArray[np.float64]]] = {}  # (n, 4) each
+        self._frames: list[_Frame] = []
+        self._frame_cost = FRAME_COST
+        self.waiting = 0  # bytes
+        self.analysed = 0  # packets
+        self.offered = 0  # packets
+        self.ticks = 0
+        self.configure(SensorSettings())
+
+    def configure(self, settings: SensorSettings) -> None:
+        """Take a fleet's batching and queue."""
+        self._window = settings.window_ns / 1e9 or WINDOW
+        self._capacity = settings.queue_capacity or CAPACITY
+        self._compact = settings.overflow != SensorSettings.OVERFLOW_DROP_OLDEST
+        self._soon_bytes = min(SOON_BYTES, (settings.max_items or MAX_ITEMS) * PACKET_BYTES * 2)
+
+    @property
+    def depth(self) -> int:
+        """Packets waiting, estimated from their bytes."""
+        return -(-self.waiting // PACKET_BYTES)
+
+    def oldest_age_ns(self) -> int:
+        """How long the longest waiting packet has been waiting."""
+        return int((time.monotonic() - self._since) * 1e9) if self._queue else 0
+
+    def add(self, source: Source, size: int) -> None:
+        """`size` more bytes wait in `source`."""
+        self.waiting += size
+        if not source.queued:
+            source.queued = True
+            if not self._queue:
+                self._since = time.monotonic()
+            self._queue.append(source)
+        if self.waiting >= self._soon_bytes:
+            self._tick_soon()
+        elif self._handle is None:
+            self._handle = asyncio.get_running_loop().call_later(self._window, self._tick)
+
+    def remove(self, source: Source) -> None:
+        """`source` is gone, with what waited in it."""
+        if source.queued:
+            source.queued = False
+            self.waiting -= source.reader.waiting
+            self._queue.remove(source)
+
+    def hurry(self, source: Source) -> None:
+        """Analyse what waits in `source` before everything else, and now."""
+        if source.queued and self._queue[0] is not source:
+            self._queue.remove(source)
+            self._queue.appendleft(source)
+        self._tick_soon()
+
+    def _tick_soon(self) -> None:
+        if self._soon:
+            return
+        self._soon = True
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = asyncio.get_running_loop().call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._handle, self._soon = None, False
+        self.flush(time.monotonic() + BUDGET)
+        if self._queue:
+            self._tick_soon()
+
+    def flush(self, until: float = float("inf")) -> None:
+        """Analyse what is waiting; stop after the batch in which `until` (monotonic seconds) passed."""
+        self.ticks += 1
+        while self._queue:
+            batch: list[Source] = []
+            size = 0
+            while self._queue and size < BATCH_BYTES:
+                source = self._queue.popleft()
+                source.queued = False
+                size += source.reader.waiting
+                batch.append(source)
+            self.waiting -= size
+            self._process(batch)
+            self._since = time.monotonic()
+            if self._since >= until:
+                return
+
+    def _process(self, batch: Sequence[Source]) -> None:
+        now = time.time_ns()
+        for source in batch:
+            source.resume_reading()
+        for source, items in zip(batch, read_together([source.reader for source in batch]), strict=True):
+            try:
+                source.handle_lines(items, now)
+            except Exception:
+                logger.exception("what a device sent could not be handled")
+        self.settle(now)
+
+    def add_reading(self, device: SensorDevice, row: Row) -> None:
+        """Analyse a reading with the other ones of this tick."""
+        self._rows.setdefault(device, []).append(row)
+
+    def add_rows(self, device: SensorDevice, rows: NDArray[np.float64]) -> None:
+        """Analyse readings (n, 4) with the other ones of this tick."""
+        blocks = self._blocks.setdefault(device, [])
+        if earlier := self._rows.pop(device, None):
+            blocks.append(np.array(earlier, np.float64))
+        blocks.append(rows)
+
+    def analyse_rows(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> None:
+        """Analyse readings (n, 4) that came as a batch, at once."""
+        self.offered += len(rows)
+        self.analysed += len(rows)
+        if self.archive is not None:
+            self.archive.add(device.spec.id, rows, now_ns)
+        self._observe(device.analyse_readings(rows, now_ns), now_ns)
+
+    def add_frame(self, device: SensorDevice, words: bytes, at_ns: int) -> None:
+        """Analyse a frame with the other ones of this tick."""
+        self._frames.append(_Frame(device, words, at_ns))
+
+    def calibrate(self, device: SensorDevice, words: bytes, now_ns: int) -> None:
+        """Use a device's EEPROM from now on; `settle` first: the frames before it belong to the one before."""
+        self.offered += 1
+        self.analysed += device.calibrate(words, now_ns)
+
+    def settle(self, now_ns: int) -> None:
+        """Analyse the readings and frames that were added."""
+        for device, rows in self._rows.items():
+            self._blocks.setdefault(device, []).append(np.array(rows, np.float64))
+        self._rows.clear()
+        if self._blocks:
+            blocks, self._blocks = self._blocks, {}
+            joined = [own[0] if len(own) == 1 else np.concatenate(own) for own in blocks.values()]
+            self._analyse(list(blocks), joined, now_ns)
+        if self._frames:
+            frames, self._frames = self._frames, []
+            self._analyse_frames(frames)
+
+    def _analyse(self, devices: list[SensorDevice], blocks: list[NDArray[np.float64]], now_ns: int) -> None:
+        """Analyse blocks (n, 4) of readings, one for each device."""
+        counts = np.array([len(block) for block in blocks])
+        values = np.concatenate(blocks)
+        slots = np.repeat(np.array([device.readings.slot for device in devices]), counts)
+        within = (values >= self._bands.low[slots]) & (values < self._bands.high[slots])
+        inside = within.view(np.uint32)[:, 0] == ALL_FOUR
+        ends = np.cumsum(counts)
+        quiet = np.logical_and.reduceat(inside, ends - counts).tolist()
+        lasts = values[ends - 1].tolist()
+        self.offered += len(values)
+        self.analysed += len(values)
+        if self.archive is not None:
+            for device, block in zip(devices, blocks, strict=True):
+                self.archive.add(device.spec.id, block, now_ns)
+        for device, block, unchanged, last in zip(devices, blocks, quiet, lasts, strict=True):
+            if unchanged and not device.readings.attentive:
+                device.count_quiet_rows(len(block), last, now_ns)
+                continue
+            try:
+                rows = self._bounded(device, block, now_ns)
+                self._observe(device.analyse_readings(rows, now_ns), now_ns)
+            except Exception:
+                logger.exception("device %s: readings could not be analysed", device.spec.id)
+
+    def _bounded(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> NDArray[np.float64]:
+        """At most a queue's capacity of rows, the newest; what came before them is given up."""
+        surplus = len(rows) - self._capacity
+        if surplus <= 0:
+            return rows
+        if self._compact:
+            self._observe(device.compact_readings(rows[:surplus], now_ns), now_ns)
+        else:
+            device.arrivals.shed(OVERFLOW, surplus)
+        return rows[surplus:]
+
+    def _analyse_frames(self, frames: list[_Frame]) -> None:
+        started = time.perf_counter()
+        self.offered += len(frames)
+        by_device: dict[SensorDevice, list[_Frame]] = {}
+        for frame in frames:
+            by_device.setdefault(frame.device, []).append(frame)
+        self._shed_frames(by_device, len(frames))
+        runs = [
+            (device.frames.calibration, _words_of(own), device.emissivity)
+            for device, own in by_device.items()
+            if device.frames.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
+        ]
+        pictures = temperatures(runs)
+        found = iter(zip(pictures, extremes(pictures), strict=True))
+        for device, own in by_device.items():
+            calibrated = device.frames.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
+            for frame in own:
+                picture, extreme = next(found) if calibrated else self._alone(frame)
+                try:
+                    if self.archive is not None:
+                        self.archive.add_frame(device.spec.id, frame.words, picture, frame.at_ns)
+                    if signs := device.analyse_frame(frame.words, picture, extreme, frame.at_ns):
+                        self._observe(signs, frame.at_ns)
+                except Exception:
+                    logger.exception("device %s: a frame could not be analysed", device.spec.id)
+        done = sum(len(own) for own in by_device.values())
+        self.analysed += done
+        self._frame_cost += 0.1 * ((time.perf_counter() - started) / done - self._frame_cost)
+
+    @staticmethod
+    def _alone(frame: _Frame) -> tuple[NDArray[np.float32] | None, Extreme | None]:
+        device = frame.device
+        if device.frames.calibration is None or len(frame.words) != FRAME_BYTES:
+            return None, None
+        celsius = device.frames.calibration.temperatures(_words_of([frame]), device.emissivity)
+        return celsius[0], extremes(celsius)[0]
+
+    def _shed_frames(self, by_device: dict[SensorDevice, list[_Frame]], total: int) -> None:
+        """Leave each device its fair share of what can be analysed in time."""
+        affordable = max(len(by_device), int(FRAMES_BUDGET / self._frame_cost))
+        share = self._capacity
+        if total > affordable:
+            share = min(share, _fair_share([len(own) for own in by_device.values()], affordable))
+        for device, own in by_device.items():
+            surplus = len(own) - share
+            if surplus <= 0:
+                continue
+            if self._compact:
+                own[surplus] = _hottest(own[: surplus + 1])
+                device.arrivals.shed(COMPACTED, surplus)
+            else:
+                device.arrivals.shed(OVERFLOW, surplus)
+            del own[:surplus]
+
+
+def _fair_share(counts: list[int], affordable: int) -> int:
+    """The most that each may have so that together they have no more than is affordable; at least one."""
+    left = affordable
+    for position, count in enumerate(sorted(counts)):
+        share = left // (len(counts) - position)
+        if count > share:
+            return max(share, 1)
+        left -= count
+    return max(counts)
+
+
+def _hottest(frames: list[_Frame]) -> _Frame:
+    """One frame for many of the same length as the last: the highest value of each pixel, all else of the last."""
+    last = frames[-1]
+    words = words_of(last.words)
+    highest = words[:PIXELS].view(np.int16)
+    for frame in frames[:-1]:
+        pixels = words_of(frame.words)[:PIXELS]
+        if (pixels == NOT_MEASURED).any():  # rows that hold nothing yet must not pass for the hottest
+            pixels = np.where(unmeasured(pixels), highest.view(np.uint16), pixels)
+        np.maximum(highest, pixels.view(np.int16), out=highest)
+    return _Frame(last.device, words.astype(">u2").tobytes(), last.at_ns)
+
+
+def _words_of(frames: list[_Frame]) -> NDArray[np.uint16]:
+    """The words (n, 834) of frames of the long form."""
+    return words_of(b"".join([frame.words for frame in frames])).reshape(len(frames), FRAME_WORDS)

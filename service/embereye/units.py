@@ -1,0 +1,30 @@
+"""Units that everything shares: spans of time in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT."""
+
+MICROSECOND = 1_000  # nanoseconds, as are all of these: times are whole nanoseconds since the Unix epoch
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+KIB = 1 << 10  # bytes
+MIB = 1 << 20
+
+Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
+PixelBox = tuple[int, int, int, int]  # x, y, width, height in pixels
+
+LAST_PORT = 65_535
+
+
+def split_address(text: str, *, any_port: bool = False) -> tuple[str, int]:
+    """Host and port of "HOST:PORT", where an IPv6 host stands in brackets, as in "[::1]:9001".
+
+    With `any_port` port 0 is allowed too, which asks the system to choose one. ValueError says what is wrong.
+    """
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    valid = port.isascii() and port.isdecimal() and (0 if any_port else 1) <= int(port) <= LAST_PORT
+    if not host or not valid:
+        raise ValueError(f"{text} is not HOST:PORT, such as 127.0.0.1:9001")
+    return host, int(port)

@@ -1,0 +1,67 @@
+"""Messages to the lines that a device sends: what simulators and relays write."""
+
+import math
+from binascii import hexlify
+
+from embereye.wire.device.lines import parse_name
+from embereye.wire.device.messages import (
+    EEPROM_WORDS,
+    PIXEL_WORDS,
+    RAM_WORDS,
+    Eeprom,
+    FrameWords,
+    Garbage,
+    LocationId,
+    Message,
+    PassedOn,
+    SensorReading,
+    SerialNumber,
+)
+
+
+def encode(message: Message, *, spaced: bool = False) -> bytes:
+    """The line a device sends for `message`; `spaced` puts blanks between the words of a frame.
+
+    ValueError for what no line can say: a name with a line's own signs in it, a frame of another length, `Garbage`.
+    """
+    match message:
+        case SerialNumber(name):
+            text = b"#serialno:" + _checked_name(name)
+        case LocationId(name):
+            text = b"#locid:" + _checked_name(name)
+        case SensorReading(location):
+            fields = [(b"ADC1", message.smoke_adc), (b"ADC2", message.flame_adc), (b"ADC3", message.gas_adc)]
+            said = [key + b"=" + _number(value) for key, value in fields if value is not None]
+            if message.flame_detected is not None:
+                said.append(b"DIO=%d" % message.flame_detected)
+            if not said:
+                raise ValueError("a reading needs at least one value")
+            text = b"#Sensor" + _checked_name(location) + b":" + b",".join(said)
+        case FrameWords(location, words):
+            if len(words) not in {PIXEL_WORDS * 2, RAM_WORDS * 2}:
+                raise ValueError(f"a frame of {len(words)} bytes is not one of {PIXEL_WORDS} or {RAM_WORDS} words")
+            digits = hexlify(words, " ", 2) if spaced else hexlify(words)
+            text = b"#frame" + _checked_name(location) + b":" + digits.upper()
+        case Eeprom(name, words):
+            if len(words) != EEPROM_WORDS * 2:
+                raise ValueError(f"an EEPROM of {len(words)} bytes is not one of {EEPROM_WORDS} words")
+            text = b"#EEPROM" + _checked_name(name) + b":" + hexlify(words).upper()
+        case PassedOn(also, since_ns):
+            text = b"#passedon:" + (b"also" if also else b"only") + (b":%d" % since_ns if since_ns else b"")
+        case Garbage(reason):
+            raise ValueError(f"garbage ({reason}) is received, never sent")
+    return text + b"!\r\n"
+
+
+def _checked_name(name: str | None) -> bytes:
+    if name is None:
+        return b""
+    if not name or parse_name(name.encode()) != name or "=" in name:
+        raise ValueError(f"{name!r} cannot be a name in a device's line")
+    return name.encode()
+
+
+def _number(value: float) -> bytes:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} cannot be sent as a reading")
+    return str(int(value) if value == int(value) else value).encode()

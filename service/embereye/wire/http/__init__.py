@@ -1,0 +1,1 @@
+"""What cameras send over HTTP: streams of pictures, demands for credentials, SOAP."""

@@ -1,0 +1,217 @@
+"""RTP and RTCP (RFC 3550): headers, which packets came and which did not, reports about it, a sender's clock."""
+
+import struct
+from dataclasses import dataclass
+from enum import Enum, auto
+
+FIXED = struct.Struct(">HHII")  # version to payload type, sequence number, timestamp, SSRC
+MARKER = 0x0080  # in FIXED's first word
+MAX_DROPOUT = 3_000  # packets ahead that count as lost rather than as a sender that has started over (RFC 3550, A.1)
+MAX_MISORDER = 512  # packets behind that count as late; a frame of 4K has that many
+VIDEO_HZ = 90_000  # ticks of a video's timestamp in a second
+_MASK = 0xFFFF_FFFF
+_RTCP_TYPES = range(192, 224)  # an RTP packet of payload type 64 to 95 with its marker would look the same (RFC 5761)
+SENDER_REPORT, RECEIVER_REPORT, DESCRIPTION, BYE = 200, 201, 202, 203
+
+
+class RtpError(ValueError):
+    """These bytes are no RTP packet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One RTP packet, its payload left where it is."""
+
+    payload_type: int
+    marker: bool
+    sequence: int
+    timestamp: int
+    ssrc: int
+    payload: memoryview
+    extension: int = -1  # the profile's 16 bits; -1: no extension
+    extension_data: bytes = b""
+
+
+def parse_packet(data: memoryview) -> Packet:
+    """Parse one packet; RtpError where it is none."""
+    size = len(data)
+    if size < FIXED.size:
+        raise RtpError(f"{size} bytes, an RTP header has {FIXED.size}")
+    lead, sequence, timestamp, ssrc = FIXED.unpack_from(data)
+    if lead >> 14 != 2:
+        raise RtpError(f"RTP version {lead >> 14}, not 2")
+    start = FIXED.size + 4 * (lead >> 8 & 0x0F)
+    extension, extension_data = -1, b""
+    if lead & 0x1000:
+        if start + 4 > size:
+            raise RtpError("its header extension is cut short")
+        extension = data[start] << 8 | data[start + 1]
+        end = start + 4 + 4 * (data[start + 2] << 8 | data[start + 3])
+        extension_data = bytes(data[start + 4 : end])
+        start = end
+    if lead & 0x2000:
+        padding = data[size - 1]
+        if not padding:
+            raise RtpError("0 bytes of padding, at least 1")
+        size -= padding
+    if start > size:
+        raise RtpError("its header and padding are longer than itself")
+    return Packet(
+        lead & 0x7F, bool(lead & MARKER), sequence, timestamp, ssrc, data[start:size], extension, extension_data
+    )
+
+
+def is_rtcp(data: memoryview) -> bool:
+    """Whether `data` is a report that shares its port with RTP (RFC 5761)."""
+    return len(data) >= 8 and data[0] >> 6 == 2 and data[1] in _RTCP_TYPES
+
+
+class Arrival(Enum):
+    """What a sequence number says of its packet."""
+
+    NEXT = auto()  # in order, or ahead of a gap
+    LATE = auto()  # behind the newest: reordered or a duplicate
+    STRAY = auto()  # far from everything: dropped, unless the next packet agrees with it
+    RESTART = auto()  # the sender has started over
+
+
+class PacketReception:
+    """Which packets of one sender came, as RFC 3550 A.1 and A.3 count them.
+
+    `extended` is the highest sequence number with its wraps; a hot path may count a packet that is exactly the next
+    one by itself: `extended += 1; received += 1`.
+    """
+
+    def __init__(self) -> None:
+        self.extended = -1
+        self.received = 0
+        self.jitter = 0.0  # ticks, RFC 3550 A.8, measured at the first packet of each frame
+        self._base = 0
+        self._stray = -1
+        self._told = (0, 0)  # expected and received at the last report
+        self._transit = 0
+
+    def count_packet(self, sequence: int) -> Arrival:
+        """Count the packet with this sequence number, unless it is stray."""
+        if self.extended < 0:
+            self._start(sequence)
+            return Arrival.NEXT
+        ahead = (sequence - self.extended - 1) & 0xFFFF
+        if ahead < MAX_DROPOUT:
+            self.extended += ahead + 1
+            self.received += 1
+            return Arrival.NEXT
+        if ahead >= 0x10000 - MAX_MISORDER:
+            self.received += 1
+            return Arrival.LATE
+        if sequence != self._stray:
+            self._stray = (sequence + 1) & 0xFFFF
+            return Arrival.STRAY
+        self._start(sequence)
+        return Arrival.RESTART
+
+    def _start(self, sequence: int) -> None:
+        self.extended = self._base = sequence
+        self.received = 1
+        self._stray = -1
+        self._told = (0, 0)
+
+    @property
+    def expected(self) -> int:
+        """Packets sent since the first one seen."""
+        return self.extended - self._base + 1 if self.extended >= 0 else 0
+
+    @property
+    def lost(self) -> int:
+        """Packets that did not come; duplicates count against it, as in RFC 3550."""
+        return self.expected - self.received
+
+    def arrived(self, timestamp: int, now_ns: int) -> None:
+        """Add the arrival of a frame's first packet to the jitter."""
+        transit = (now_ns * VIDEO_HZ // 1_000_000_000 - timestamp) & _MASK
+        change = (transit - self._transit) & _MASK
+        self._transit = transit
+        if change < 10 * VIDEO_HZ or change > _MASK - 10 * VIDEO_HZ:
+            self.jitter += (min(change, _MASK + 1 - change) - self.jitter) / 16
+
+    def block(self, ssrc: int, last_report: int, delay: int) -> bytes:
+        """The report block about sender `ssrc` (RFC 3550, 6.4.1); the share of losses is that since the last one.
+
+        `last_report` are the middle 32 bits of its last sender report's NTP time, `delay` 1/65536 s since it came.
+        """
+        expected, received = self.expected - self._told[0], self.received - self._told[1]
+        self._told = (self.expected, self.received)
+        missing = max(0, expected - received)
+        share = min(255, missing * 256 // expected) if expected > 0 else 0
+        total = max(-0x800000, min(0x7FFFFF, self.lost)) & 0xFFFFFF
+        return struct.pack(
+            ">IIIIII", ssrc, share << 24 | total, self.extended & _MASK, int(self.jitter) & _MASK, last_report, delay
+        )
+
+
+def receiver_report(own: int, block: bytes, name: str) -> bytes:
+    """A compound RTCP packet: what was received (`block` as of PacketReception.block, or b""), and who says so."""
+    report = struct.pack(">BBHI", 0x80 | bool(block), RECEIVER_REPORT, 1 + len(block) // 4, own) + block
+    text = name.encode()[:255]
+    item = struct.pack(">IBB", own, 1, len(text)) + text
+    item += b"\0" * (4 - len(item) % 4)
+    return report + struct.pack(">BBH", 0x81, DESCRIPTION, len(item) // 4) + item
+
+
+@dataclass(frozen=True, slots=True)
+class SenderReport:
+    """What a sender says of its clock."""
+
+    ssrc: int
+    ntp: int  # 64 bits: seconds since 1900, and their fraction
+    timestamp: int  # the RTP timestamp of the same moment
+
+    @property
+    def middle(self) -> int:
+        """The 32 bits that a receiver report names it by."""
+        return self.ntp >> 16 & _MASK
+
+
+def parse_rtcp(data: bytes | memoryview) -> tuple[SenderReport | None, bool]:
+    """The sender report in a compound packet, if any, and whether the sender says good-bye. Raises on no input."""
+    report, bye, start = None, False, 0
+    while start + 8 <= len(data) and data[start] >> 6 == 2:
+        kind = data[start + 1]
+        end = start + 4 + 4 * (data[start + 2] << 8 | data[start + 3])
+        if kind == SENDER_REPORT and end - start >= 28 and end <= len(data):
+            ssrc, high, low, timestamp = struct.unpack_from(">IIII", data, start + 4)
+            report = SenderReport(ssrc, high << 32 | low, timestamp)
+        bye = bye or kind == BYE
+        start = end
+    return report, bye
+
+
+class CaptureClock:
+    """Turns a sender's timestamps into our time: even steps, as the camera took them, however jittered they arrive.
+
+    The packet that was on its way for the shortest time tells the distance between the two clocks; the distance may
+    grow by DRIFT, which is more than two crystals differ. A jump of more than JUMP_NS is a new clock.
+    """
+
+    DRIFT = 0.0005
+    JUMP_NS = 1_000_000_000
+
+    def __init__(self) -> None:
+        self._timestamp = 0
+        self._ticks = 0  # since the first frame
+        self._distance = 0  # nanoseconds
+        self._now = 0
+
+    def capture_ns(self, timestamp: int, now_ns: int) -> int:
+        """When the frame of `timestamp` was taken, that has arrived at `now_ns` (Unix epoch)."""
+        step = (timestamp - self._timestamp) & _MASK
+        self._ticks += step - (_MASK + 1 if step > _MASK // 2 else 0)
+        self._timestamp = timestamp
+        media = self._ticks * 1_000_000_000 // VIDEO_HZ
+        distance = now_ns - media
+        allowed = self._distance + int((now_ns - self._now) * self.DRIFT)
+        if not self._now or abs(distance - self._distance) > self.JUMP_NS:
+            allowed = distance
+        self._now = now_ns
+        self._distance = min(distance, allowed)
+        return media + self._distance

@@ -1,0 +1,166 @@
+"""Pictures become packets: the sending side of RTP/JPEG (RFC 2435), and of the reports that go with it."""
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+
+from embereye.wire.jpeg.header import EOI, SOI, JpegError
+from embereye.wire.jpeg.tables import EXTRA_FIELD, HUFFMAN, quantization
+from embereye.wire.rtp.depacketize import FIRST, LAST, MAIN, PAYLOAD_TYPE, RESTART, TABLES, WHOLE_FRAME
+from embereye.wire.rtp.packet import SENDER_REPORT
+
+MAX_PAYLOAD = 1400  # bytes of RTP payload; with all headers under the 1,500 of an Ethernet frame, tunnels included
+IN_BAND = 255  # the Q of tables that come with every picture
+_SAMPLING = {0x21: 0, 0x22: 1}
+_HUFFMAN = {table[2:] for table in HUFFMAN.split(b"\xff\xc4")[1:]}
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What RTP/JPEG says of a picture, and the data it carries."""
+
+    type: int  # with EXTRA_FIELD where there are restart intervals
+    width: int  # pixels
+    height: int  # pixels
+    interval: int  # restart interval in MCUs, 0: none
+    tables: bytes  # luma and chroma, 64 bytes each, or 128 with 16 bits per value
+    precision: int  # bit n: table n has 16 bits per value
+    quality: int  # Q whose tables these are, 1 to 99; IN_BAND where there is none
+    data: bytes
+
+
+def read_scan(jpeg: bytes) -> Scan:
+    """Parse a JPEG; JpegError where RTP/JPEG cannot carry it."""
+    if jpeg[:2] != SOI:
+        raise JpegError("not a JPEG", f"starts with {jpeg[:2].hex() or 'nothing'}, not ffd8")
+    start, interval = 2, 0
+    tables: dict[int, bytes] = {}
+    frame = b""
+    while True:
+        marker, body, start = _segment(jpeg, start)
+        if marker == 0xDB:
+            _add_tables(tables, body)
+        elif marker == 0xC0:
+            frame = body
+        elif marker == 0xC4:
+            _check_huffman(body)
+        elif marker == 0xDD:
+            interval = int.from_bytes(body[:2])
+        elif 0xC1 <= marker <= 0xCF:
+            raise JpegError("unsupported JPEG", "RTP carries baseline JPEG only")
+        elif marker == 0xDA:
+            break
+    kind, width, height, used = _frame(frame)
+    try:
+        chosen = [tables[number] for number in used]
+    except KeyError as error:
+        raise JpegError("not a JPEG", f"quantization table {error} is missing") from error
+    precision = sum((len(table) > 64) << number for number, table in enumerate(chosen))
+    whole = b"".join(chosen)
+    end = jpeg.rfind(EOI, start)
+    return Scan(
+        kind | (EXTRA_FIELD if interval else 0), width, height, interval, whole, precision,
+        _quality(whole) if not precision else IN_BAND, jpeg[start : end if end >= 0 else len(jpeg)],
+    )  # fmt: skip
+
+
+def _segment(jpeg: bytes, start: int) -> tuple[int, bytes, int]:
+    """The segment at `start`: its marker, its body, where the next one starts."""
+    while jpeg[start : start + 2] == b"\xff\xff":
+        start += 1
+    if len(jpeg) < start + 4 or jpeg[start] != 0xFF:
+        raise JpegError("not a JPEG", f"no segment at byte {start}")
+    end = start + 2 + int.from_bytes(jpeg[start + 2 : start + 4])
+    return jpeg[start + 1], jpeg[start + 4 : end], end
+
+
+def _add_tables(tables: dict[int, bytes], body: bytes) -> None:
+    start = 0
+    while start < len(body):
+        size = 128 if body[start] >> 4 else 64
+        tables[body[start] & 0x0F] = body[start + 1 : start + 1 + size]
+        start += 1 + size
+
+
+def _check_huffman(body: bytes) -> None:
+    start = 0
+    while start + 17 <= len(body):
+        end = start + 17 + sum(body[start + 1 : start + 17])
+        if body[start:end] not in _HUFFMAN:
+            raise JpegError("unsupported JPEG", "RTP carries the standard Huffman tables only")
+        start = end
+
+
+def _frame(body: bytes) -> tuple[int, int, int, tuple[int, int]]:
+    """Type, width, height and the quantization tables of luma and chroma of a frame header."""
+    if len(body) < 15 or body[5] != 3 or body[10] != 0x11 or body[13] != 0x11 or body[7] not in _SAMPLING:
+        raise JpegError("unsupported JPEG", "RTP carries colour with 4:2:2 or 4:2:0 subsampling only")
+    if body[11] != body[14]:
+        raise JpegError("unsupported JPEG", "RTP carries one quantization table for both chroma components")
+    height, width = struct.unpack_from(">HH", body, 1)
+    return _SAMPLING[body[7]], width, height, (body[8], body[11])
+
+
+def _quality(tables: bytes) -> int:
+    return _qualities().get(tables, IN_BAND)
+
+
+@lru_cache(maxsize=1)
+def _qualities() -> dict[bytes, int]:
+    """Q by the tables that are computed of it."""
+    segments = {quality: quantization(quality) for quality in range(99, 0, -1)}
+    return {segment[5:69] + segment[74:138]: quality for quality, segment in segments.items()}
+
+
+class Packetizer:
+    """Numbers the packets of one sender. `sequence` is the first one's."""
+
+    def __init__(
+        self, ssrc: int, sequence: int = 0, *, payload_type: int = PAYLOAD_TYPE, max_payload: int = MAX_PAYLOAD
+    ) -> None:
+        self.ssrc = ssrc
+        self.sequence = sequence & 0xFFFF  # of the next packet
+        self.packets = 0
+        self.payload_bytes = 0
+        self._payload_type = payload_type
+        self._max_payload = max_payload
+
+    def packets_of(self, scan: Scan, timestamp: int, *, quality: int = 0, with_tables: bool = True) -> list[bytes]:
+        """The packets of one picture, 90 kHz `timestamp`.
+
+        `quality` 128 to 255 is the Q to call its tables by, 0: that of the tables, or IN_BAND; without `with_tables`
+        they were sent before.
+        """
+        quality = quality or scan.quality
+        width, height = (-(-side // 8) if side <= 2040 else 0 for side in (scan.width, scan.height))
+        key = scan.type << 24 | quality << 16 | width << 8 | height
+        restart = RESTART.pack(scan.interval, FIRST | LAST | WHOLE_FRAME) if scan.type & EXTRA_FIELD else b""
+        tables = b""
+        if quality >= 128:
+            carried = scan.tables if with_tables else b""
+            tables = TABLES.pack(0, scan.precision, len(carried)) + carried
+        packets: list[bytes] = []
+        offset = 0
+        while offset < len(scan.data) or not packets:
+            head = MAIN.pack(offset, key) + restart + (tables if offset == 0 else b"")
+            part = scan.data[offset : offset + self._max_payload - len(head)]
+            offset += len(part)
+            marker = offset >= len(scan.data)
+            packets.append(self._header(timestamp, marker=marker) + head + part)
+            self.payload_bytes += len(head) + len(part)
+        return packets
+
+    def _header(self, timestamp: int, *, marker: bool) -> bytes:
+        packed = struct.pack(
+            ">BBHII", 0x80, marker << 7 | self._payload_type, self.sequence, timestamp & 0xFFFF_FFFF, self.ssrc
+        )
+        self.sequence = (self.sequence + 1) & 0xFFFF
+        self.packets += 1
+        return packed
+
+    def report(self, ntp: int, timestamp: int) -> bytes:
+        """A sender report: `timestamp` was at `ntp`, 64 bits of seconds since 1900 and their fraction."""
+        return struct.pack(
+            ">BBHIIIIII", 0x80, SENDER_REPORT, 6, self.ssrc, ntp >> 32 & 0xFFFF_FFFF, ntp & 0xFFFF_FFFF,
+            timestamp & 0xFFFF_FFFF, self.packets & 0xFFFF_FFFF, self.payload_bytes & 0xFFFF_FFFF,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""RTSP (RFC 2326) as a client of cameras speaks it."""

@@ -1,0 +1,252 @@
+"""RTSP (RFC 2326) as a client of cameras needs it: messages, interleaved packets, transports, SDP (RFC 8866)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+MAX_HEADERS = 16 * 1024  # bytes of one message's headers
+MAX_BODY = 64 * 1024  # bytes; an SDP has one or two thousand
+MAX_GARBAGE = 64 * 1024  # bytes skipped in search of the next message
+DEFAULT_TIMEOUT = 60.0  # seconds that a session lives without a sign of life (RFC 2326, 12.37)
+_STATUS = re.compile(r"RTSP/\d\.\d (\d{3})(?: (.*))?$")
+_REQUEST = re.compile(r"([A-Z_]{3,20}) (\S+) RTSP/\d\.\d$")
+_DIMENSIONS = re.compile(r"(\d{1,5})[,x-](\d{1,5})$")
+
+
+class RtspError(ValueError):
+    """What the other side sends is no RTSP; the text is for people."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One response, or a request of the server's (`status` 0)."""
+
+    status: int
+    reason: str  # of a request: its method
+    headers: Mapping[str, Sequence[str]]  # by lower-case name
+    body: bytes = b""
+    url: str = ""  # of a request
+
+    def header(self, name: str) -> str:
+        """The first header of this (lower-case) name, or ''."""
+        return next(iter(self.headers.get(name, ())), "")
+
+    @property
+    def sequence(self) -> int:
+        """CSeq, -1 where it has none."""
+        text = self.header("cseq").strip()
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """One RTP or RTCP packet that came over the connection."""
+
+    channel: int
+    data: bytes
+
+
+def request(method: str, url: str, sequence: int, headers: Mapping[str, str]) -> bytes:
+    """The bytes of one request without a body."""
+    lines = [f"{method} {url} RTSP/1.0", f"CSeq: {sequence}", *(f"{name}: {value}" for name, value in headers.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def interleaved(channel: int, data: bytes) -> bytes:
+    """The bytes of `data` on `channel`."""
+    return b"$" + bytes([channel]) + len(data).to_bytes(2) + data
+
+
+class RtspParser:
+    """Accepts bytes as they come, returns messages and packets; RtspError where they make no sense."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._searched = 0  # bytes in which headers are known not to end
+        self._garbage = 0
+        self._head: Message | None = None  # whose body is still on its way
+        self._body = 0  # bytes of it
+
+    def feed(self, data: bytes) -> list[Message | Interleaved]:
+        """What `data` completes."""
+        buffer = self._buffer
+        buffer += data
+        found: list[Message | Interleaved] = []
+        start, size = 0, len(buffer)
+        while start < size:
+            if self._head is None and buffer[start] == 0x24:
+                end = start + 4 + (int.from_bytes(buffer[start + 2 : start + 4]) if start + 4 <= size else size)
+                if end > size:
+                    break
+                found.append(Interleaved(buffer[start + 1], bytes(buffer[start + 4 : end])))
+                self._garbage = 0
+            else:
+                end = self._message(start, found)
+                if end < 0:
+                    break
+            start = end
+        del buffer[:start]
+        return found
+
+    def _message(self, start: int, found: list[Message | Interleaved]) -> int:
+        """Where what begins at `start` ends, -1: not yet."""
+        if self._head is not None:
+            end = start + self._body
+            if end > len(self._buffer):
+                return -1
+            head, self._head = self._head, None
+            found.append(replace(head, body=bytes(self._buffer[start:end])))
+            return end
+        buffer = self._buffer
+        if buffer[start] in b"\r\n":
+            return self._skip(start, 1)
+        if not (0x41 <= buffer[start] <= 0x5A):  # no upper-case letter: some servers send junk between packets
+            return self._skip(start, 1)
+        end = buffer.find(b"\r\n\r\n", start + max(0, self._searched - 3), start + MAX_HEADERS)
+        if end < 0:
+            if len(buffer) - start >= MAX_HEADERS:
+                raise RtspError(f"its headers do not end within {MAX_HEADERS} bytes")
+            self._searched = len(buffer) - start
+            return -1
+        self._searched = 0
+        self._garbage = 0
+        head = _head(bytes(buffer[start:end]).decode("utf-8", "replace"))
+        self._body = _length(head)
+        if self._body:
+            self._head = head
+        else:
+            found.append(head)
+        return end + 4
+
+    def _skip(self, start: int, count: int) -> int:
+        self._garbage += count
+        if self._garbage > MAX_GARBAGE:
+            raise RtspError(f"no RTSP in {MAX_GARBAGE} bytes")
+        return start + count
+
+
+def _head(text: str) -> Message:
+    first, *lines = text.split("\r\n")
+    headers: dict[str, list[str]] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers.setdefault(name.strip().lower(), []).append(value.strip())
+    if found := _STATUS.match(first):
+        return Message(int(found[1]), (found[2] or "").strip(), headers)
+    if found := _REQUEST.match(first):
+        return Message(0, found[1], headers, url=found[2])
+    raise RtspError(f'it answers "{printable(first)}", which is no RTSP')
+
+
+def _length(head: Message) -> int:
+    text = head.header("content-length") or "0"
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) > MAX_BODY:
+        raise RtspError(f'its Content-Length "{printable(text)}" is not between 0 and {MAX_BODY}')
+    return int(text)
+
+
+def printable(text: str, limit: int = 60) -> str:
+    """`text` for people: short, without control characters."""
+    return "".join(character if character.isprintable() else "." for character in text[:limit])
+
+
+@dataclass(frozen=True)
+class Transport:
+    """What a server answers to SETUP."""
+
+    channels: tuple[int, int] | None = None  # RTP and RTCP, over the connection
+    server_ports: tuple[int, int] | None = None
+    source: str = ""  # address that packets come from, where it is another one
+
+
+def read_transport(text: str) -> Transport:
+    """Read a Transport header."""
+    values: dict[str, str] = {}
+    for part in text.split(","):
+        for item in part.split(";"):
+            name, _, value = item.strip().partition("=")
+            values.setdefault(name.strip().lower(), value.strip())
+    return Transport(_pair(values.get("interleaved"), 255), _pair(values.get("server_port"), 65_535),
+                     values.get("source", ""))  # fmt: skip
+
+
+def _pair(text: str | None, most: int) -> tuple[int, int] | None:
+    first, _, second = (text or "").partition("-")
+    if not re.fullmatch(r"\d{1,5}", first) or not re.fullmatch(r"\d{0,5}", second):
+        return None
+    pair = int(first), int(second) if second else int(first) + 1
+    return pair if max(pair) <= most else None
+
+
+def read_session(text: str) -> tuple[str, float]:
+    """A Session header's id, and the seconds that the session lives without a sign of life."""
+    name, _, rest = text.partition(";")
+    found = re.search(r"timeout\s*=\s*(\d{1,6})", rest, re.IGNORECASE)
+    return name.strip(), float(found[1]) if found and int(found[1]) else DEFAULT_TIMEOUT
+
+
+@dataclass(frozen=True)
+class Track:
+    """One medium of a session description."""
+
+    media: str  # "video", "audio", …
+    payload_type: int
+    encoding: str  # upper case: "JPEG", "H264", …
+    control: str  # absolute URL
+    size: tuple[int, int] = (0, 0)  # pixels; 0: not said
+
+
+@dataclass
+class _Section:
+    media: str
+    formats: list[int]
+    attributes: dict[str, list[str]] = field(default_factory=dict)
+
+    def values(self, name: str) -> list[str]:
+        return self.attributes.get(name, [])
+
+
+def read_description(body: bytes, base: str) -> tuple[list[Track], str]:
+    """The tracks of an SDP and the URL that controls all of them; `base` is what relative URLs begin with."""
+    whole = _Section("", [])
+    sections: list[_Section] = []
+    for line in body.decode("utf-8", "replace").splitlines():
+        kind, _, value = line.strip().partition("=")
+        if kind == "m":
+            media, *words = value.split()[:20] or [""]
+            sections.append(_Section(media.lower(), [int(w) for w in words[2:] if w.isdigit() and int(w) < 128]))
+        elif kind == "a":
+            name, _, text = value.partition(":")
+            (sections[-1] if sections else whole).attributes.setdefault(name.lower(), []).append(text.strip())
+    session = resolve(base, next(iter(whole.values("control")), "*"))
+    tracks = [track for section in sections for track in _tracks(section, session, whole)]
+    return tracks, session
+
+
+def _tracks(section: _Section, base: str, whole: _Section) -> list[Track]:
+    names = {26: "JPEG"}
+    for text in section.values("rtpmap"):
+        number, _, encoding = text.partition(" ")
+        if number.isdigit():
+            names[int(number)] = encoding.partition("/")[0].strip().upper()
+    control = resolve(base, next(iter(section.values("control")), "*"))
+    size = _size(section) or _size(whole) or (0, 0)
+    return [Track(section.media, number, names.get(number, ""), control, size) for number in section.formats]
+
+
+def _size(section: _Section) -> tuple[int, int] | None:
+    texts = [*section.values("x-dimensions"), *(text.rpartition(" ")[2] for text in section.values("framesize"))]
+    for text in texts:
+        if found := _DIMENSIONS.match(text.replace(" ", "")):
+            return int(found[1]), int(found[2])
+    return None
+
+
+def resolve(base: str, control: str) -> str:
+    """The URL of a control attribute: appended to `base` as all servers mean it, not resolved as RFC 3986 has it."""
+    if control in {"", "*"}:
+        return base
+    if re.match(r"rtsps?://", control, re.IGNORECASE):
+        return control
+    return f"{base}{'' if base.endswith('/') else '/'}{control}"

@@ -1,0 +1,161 @@
+import asyncio
+import errno
+
+import cv2
+import numpy as np
+import pytest
+
+from embereye.camera.clips.recorder import Recorder
+from embereye.camera.clips.spool import ClipSpool, Recording
+from embereye.camera.clips.stills import annotate_still, caption
+from embereye.levels import Level
+from embereye.v1.clips_pb2 import Clip
+from embereye.v1.types_pb2 import Term
+from embereye.wire.matroska import frames
+
+from ..conftest import SECOND
+from .pictures import PICTURES, START, about, frame, report
+
+
+@pytest.fixture
+async def recorder(tmp_path):
+    finished = []
+    made = Recorder(tmp_path / "clips", lambda: finished.append(1))
+    await made.start()
+    yield made
+    made.close()
+
+
+def sign(recorder, item, upto, now_ns, after=SECOND):
+    before = [frame(number) for number in range(max(0, upto - 20), upto + 1)]
+    recorder.record_report(item, before, box=(0.1, 0.1, 0.3, 0.4), now_ns=now_ns, about=about(), after_ns=after)
+
+
+async def waiting(recorder):
+    await recorder.flush()
+    found = await recorder.run(ClipSpool.waiting)
+    stills = [clip for clip in found if clip.media == Clip.MEDIA_STILL]
+    return [clip for clip in found if clip.media == Clip.MEDIA_CLIP], stills
+
+
+async def test_a_clip_goes_from_before_a_sign_to_some_time_after_it(recorder):
+    sign(recorder, report(), 30, frame(30).time_ns)
+    for number in range(30, 60):
+        recorder.record_frame("gate", frame(number), frame(number).time_ns)
+    (clip,), (still,) = await waiting(recorder)
+    assert (clip.from_ns, clip.until_ns) == (frame(10).time_ns, frame(40).time_ns)
+    assert clip.frames == 31
+    assert (clip.episode, clip.device, clip.zone, clip.fleet) == ("e1", "gate", "yard", "default/cameras/yard")
+    assert (still.from_ns, still.episode) == (frame(30).time_ns, "e1")
+
+
+async def test_a_sign_that_grows_prolongs_its_clip_and_gets_another_still(recorder):
+    sign(recorder, report(Level.PRE_ALARM), 0, START)
+    for number in range(1, 40):
+        if number == 8:
+            sign(recorder, report(Level.ALARM), 8, frame(8).time_ns)
+        if number == 9:
+            sign(recorder, report(Level.ALARM), 9, frame(9).time_ns)
+        recorder.record_frame("gate", frame(number), frame(number).time_ns)
+    clips, stills = await waiting(recorder)
+    assert len(clips) == 1
+    assert clips[0].until_ns == frame(18).time_ns
+    assert len(stills) == 2
+
+
+async def test_an_episode_is_recorded_once_for_each_level(recorder):
+    for number in range(0, 100, 10):
+        sign(recorder, report(Level.ALARM), number, frame(number).time_ns)
+        recorder.end_overdue(frame(number).time_ns + 2 * SECOND)
+    sign(recorder, report(Level.CLEAR, "e2"), 100, frame(100).time_ns)
+    clips, stills = await waiting(recorder)
+    assert (len(clips), len(stills)) == (1, 1)
+
+
+async def test_a_camera_that_falls_silent_still_gets_its_clip(recorder):
+    sign(recorder, report(), 30, frame(30).time_ns)
+    recorder.end_overdue(frame(30).time_ns + 2 * SECOND)
+    (clip,), _ = await waiting(recorder)
+    assert clip.frames == 21
+
+
+async def test_a_full_disk_is_said_once_and_the_next_clip_is_made_when_there_is_room(recorder, monkeypatch, caplog):
+    append, full = Recording.append, True
+
+    def no_room(recording, frame):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return append(recording, frame)
+
+    monkeypatch.setattr(Recording, "append", no_room)
+    for number in range(3):
+        sign(recorder, report(episode=f"e{number}", device=f"gate-{number}"), 5, START)
+    await recorder.flush()
+    await asyncio.sleep(0)
+    assert recorder.failing == "No space left on device"
+    assert caplog.text.count("clips cannot be written") == 1
+    full = False
+    sign(recorder, report(episode="later"), 5, START)
+    clips, _ = await waiting(recorder)
+    assert [clip.episode for clip in clips] == ["later"]
+    assert recorder.failing == ""
+
+
+async def test_what_the_disk_is_too_slow_for_is_left_out(recorder, monkeypatch):
+    monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", 0)
+    sign(recorder, report(), 0, START, after=60 * SECOND)
+    for number in range(1, 50):
+        recorder.record_frame("gate", frame(number), frame(number).time_ns)
+    (clip,), _ = await waiting(recorder)
+    assert recorder.left_out > 0
+    assert clip.frames + recorder.left_out == 50
+
+
+async def test_a_recorder_that_is_killed_leaves_what_it_had(tmp_path):
+    killed = Recorder(tmp_path, lambda: None)
+    await killed.start()
+    sign(killed, report(), 30, frame(30).time_ns, after=60 * SECOND)
+    for number in range(31, 40):
+        killed.record_frame("gate", frame(number), frame(number).time_ns)
+    await killed.run(lambda _: None)
+    successor = Recorder(tmp_path, lambda: None)
+    await successor.start()
+    (clip,), (_,) = await waiting(successor)
+    data = await successor.run(lambda spool: spool.path(clip).read_bytes())
+    assert len(list(frames(data))) == 30
+    killed.close()
+    successor.close()
+
+
+def test_a_still_shows_where_what_when_and_why():
+    plain = cv2.imdecode(np.frombuffer(PICTURES[0], np.uint8), cv2.IMREAD_COLOR)
+    data, width, height = annotate_still(PICTURES[0], report(), (0.25, 0.25, 0.5, 0.5), START)
+    still = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    assert still.shape[:2] == (height, width)
+    assert width == plain.shape[1]
+    assert height > plain.shape[0]
+    reddish = still[..., 2].astype(int) - still[..., 1]
+    assert reddish[24, 40:90].mean() > 60
+    assert still[plain.shape[0] :].max() > 150
+
+
+def test_a_caption_is_plain_text():
+    item = report()
+    item.why.append(Term(name="temperature.max", value=81.2, threshold=57, unit="°C"))
+    assert caption(item, START + 123_000_000) == [
+        "gate, yard   flame ALARM",
+        "2026-11-18 11:06:40.123 UTC   score 0.61",
+        "flame.flicker 0.41  (limit 0.25)",
+        "temperature.max 81.2 C  (limit 57 C)",
+    ]
+
+
+async def test_clips_leave_the_disk_the_room_that_alarms_need(recorder, monkeypatch):
+    monkeypatch.setattr("embereye.camera.clips.spool.FREE_BYTES", 2**60)
+    sign(recorder, report(), 5, START)
+    clips, stills = await waiting(recorder)
+    await asyncio.sleep(0)
+    assert not clips
+    assert not stills
+    assert recorder.failing.endswith("MB are free")
+    assert not list(recorder.spool.path(Clip(media=Clip.MEDIA_CLIP)).parent.iterdir())

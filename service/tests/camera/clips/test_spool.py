@@ -1,0 +1,132 @@
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from embereye.camera.clips import spool as clip_spool
+from embereye.camera.clips.ring import KeptFrame
+from embereye.camera.clips.spool import CUT, FULL, ClipSpool
+from embereye.v1.clips_pb2 import Clip
+from embereye.wire.matroska import frames
+
+from .pictures import PICTURES, START, about, frame, make_clip
+
+
+def test_a_finished_clip_is_named_by_its_content_and_holds_every_frame(tmp_path):
+    spool = ClipSpool(tmp_path)
+    clip = make_clip(spool)
+    data = spool.path(clip).read_bytes()
+    assert clip.sha256 == hashlib.sha256(data).hexdigest()
+    assert (clip.bytes, clip.frames, clip.width, clip.height) == (len(data), 20, 128, 96)
+    assert [still.time_ns for still in frames(data)] == [frame(number).time_ns for number in range(20)]
+    assert (clip.from_ns, clip.until_ns) == (START, frame(19).time_ns)
+    assert spool.waiting() == [clip]
+    spool.forget(clip)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_waits_is_known_after_a_restart(tmp_path):
+    clip = make_clip(ClipSpool(tmp_path))
+    assert ClipSpool(tmp_path).waiting() == [clip]
+
+
+@pytest.mark.parametrize("cut", [0, 100, 5000])
+def test_a_clip_that_a_crash_cut_off_is_recovered(tmp_path, cut):
+    spool = ClipSpool(tmp_path)
+    recording = spool.begin(about(), frame(0))
+    for number in range(1, 12):
+        recording.append(frame(number))
+    recording.path.write_bytes(recording.path.read_bytes()[: -cut or None])
+    again = ClipSpool(tmp_path)
+    (clip,) = again.waiting()
+    assert clip.note == CUT
+    assert clip.frames == len(list(frames(again.path(clip).read_bytes())))
+    assert 10 <= clip.frames <= 12
+    assert (clip.episode, clip.zone) == ("e1", "yard")
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_clip_that_a_full_disk_keeps_from_being_recovered_waits_for_the_next_start(tmp_path, monkeypatch, caplog):
+    recording = ClipSpool(tmp_path).begin(about(), frame(0))
+    recording.append(frame(1))
+    left = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(clip_spool, "FREE_BYTES", 2**60)
+    assert ClipSpool(tmp_path).waiting() == []
+    assert "waits for the next start: less than" in caplog.text
+    assert sorted(tmp_path.iterdir()) == left
+    monkeypatch.undo()
+    (clip,) = ClipSpool(tmp_path).waiting()
+    assert (clip.frames, clip.note) == (2, CUT)
+
+
+def test_a_folder_that_cannot_be_made_fails_every_clip_but_not_the_shard(tmp_path, caplog):
+    (tmp_path / "clips").write_text("a file")
+    spool = ClipSpool(tmp_path / "clips")
+    assert "cannot be read: File exists" in caplog.text
+    assert spool.waiting() == []
+    with pytest.raises(OSError, match="Not a directory"):
+        make_clip(spool)
+
+
+def test_a_file_system_that_ends_in_the_middle_of_a_frame_costs_that_clip_alone(tmp_path):
+    tests = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("fill_disk.py"), tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert (done.returncode, done.stdout) == (7, "File too large\n"), done.stderr
+    found = {clip.device: clip.frames for clip in ClipSpool(tmp_path).waiting()}
+    assert found == {"gate": 5, "full": 2}
+
+
+def test_what_cannot_be_recovered_is_removed(tmp_path):
+    spool = ClipSpool(tmp_path)
+    for content in (b"", b"\x1a\x45", b"no clip at all"):
+        spool.begin(about(), frame(0)).path.write_bytes(content)
+    make_clip(spool)
+    (tmp_path / ("a" * 64 + ".mkv")).write_bytes(b"nobody knows it")
+    (tmp_path / ("b" * 64 + ".json")).write_text("{")
+    (tmp_path / "x.still").write_bytes(b"half")
+    (tmp_path / "x.json.tmp").write_bytes(b"half")
+    again = ClipSpool(tmp_path)
+    assert len(again.waiting()) == 1
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_oldest_go_where_the_hub_stays_away_for_too_long(tmp_path):
+    spool = ClipSpool(tmp_path, capacity=3 * 20 * len(PICTURES[0]))
+    clips = [make_clip(spool, start=100 * number) for number in range(6)]
+    waiting = spool.waiting()
+    assert waiting == clips[-len(waiting) :]
+    assert spool.dropped == 6 - len(waiting) > 0
+
+
+def test_a_clip_that_grows_too_large_ends_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(clip_spool, "CLIP_BYTES", 5 * len(PICTURES[0]))
+    spool = ClipSpool(tmp_path)
+    recording = spool.begin(about(), frame(0))
+    taken = [recording.append(frame(number)) for number in range(1, 10)]
+    assert not all(taken)
+    assert spool.finish(recording).note == FULL
+
+
+def test_a_picture_of_another_size_is_left_out(tmp_path):
+    spool = ClipSpool(tmp_path)
+    recording = spool.begin(about(), frame(0))
+    assert recording.append(KeptFrame(frame(1).time_ns, PICTURES[1], 64, 48))
+    assert spool.finish(recording).frames == 1
+
+
+def test_a_still_is_kept_as_it_is(tmp_path):
+    spool = ClipSpool(tmp_path)
+    still = spool.add_still(about(), PICTURES[0])
+    assert spool.path(still).read_bytes() == PICTURES[0]
+    assert still.media == Clip.MEDIA_STILL
+    assert spool.waiting() == [still]

@@ -1,0 +1,13 @@
+"""A decoder that hangs on its first frame."""
+
+import socket
+import time
+
+from embereye.camera.decode import process
+from embereye.camera.decode.exchange import SHARE_BYTES
+
+process.HANG_SECONDS = 0.05
+process._answer = lambda *_: time.sleep(60)
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+ours.send(b"order")
+process.serve(theirs, memoryview(bytearray(SHARE_BYTES)))

@@ -1,0 +1,287 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from embereye.camera.decode import image as image_module
+from embereye.camera.decode import pool as module
+from embereye.camera.decode.image import _REDUCED, Decoded, DecodeOrder, UndecodableError, decode, decode_frame
+from embereye.camera.decode.pool import DecoderPool
+from embereye.camera.scheduling.mailbox import Mailbox
+
+from ..conftest import eventually, noisy_jpeg
+
+JPEG = noisy_jpeg(size=(240, 320))
+HALF = DecodeOrder(2)
+UNDECODABLE = JPEG.replace(b"\xff\xdb", b"\xff\xe9")  # without its quantization tables
+
+
+class Camera:
+    pause, urgent = 60.0, False
+
+    def __init__(self, pool, order=HALF):
+        self.box, self.results, self.pool, self.how = Mailbox(), [], pool, order
+
+    def offer(self, number, jpeg=JPEG):
+        self.box.offer_frame(jpeg, number, number)
+        self.pool.submit(self)
+
+    def next_frame(self):
+        return self.box.take_frame()
+
+    def decode_order(self, frame):
+        return self.how
+
+    def analyse_on_thread(self, frame):
+        return frame.time_ns
+
+    def finish_turn(self, turn):
+        result = turn.result
+        if isinstance(result, Decoded):
+            result = Decoded(result.image.copy(), result.still, result.cpu_seconds)
+        self.results.append(result)
+
+
+@pytest.fixture
+async def pool():
+    decoders = DecoderPool(2)
+    await decoders.start()
+    yield decoders
+    decoders.stop()
+
+
+def children(pid):
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+async def processes(pool):
+    await eventually(lambda: len(children(pool._forker.pid)) == pool.count)
+    return children(pool._forker.pid)
+
+
+def coded(picture, *options):
+    return cv2.imencode(".jpg", picture, options)[1].tobytes()
+
+
+def turned(jpeg):
+    """`jpeg` with a note that its camera was held sideways."""
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    return jpeg[:2] + b"\xff\xe1" + (2 + len(exif)).to_bytes(2) + exif + jpeg[2:]
+
+
+COLOURFUL = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 255, (243, 325, 3), np.uint8), (9, 9), 0)
+SAMPLING = {"4:4:4": 0x111111, "4:2:2": 0x211111, "4:4:0": 0x121111, "4:1:1": 0x411111}
+
+
+@pytest.mark.parametrize("scale", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    "jpeg",
+    [
+        *(coded(COLOURFUL, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factor) for factor in SAMPLING.values()),
+        coded(COLOURFUL, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+        coded(COLOURFUL, cv2.IMWRITE_JPEG_RST_INTERVAL, 5),
+        coded(COLOURFUL[..., 0]),
+        coded(COLOURFUL)[:3000] + b"\xff\xd9",
+        coded(COLOURFUL) + b"\0\0",
+        turned(coded(COLOURFUL)),
+    ],
+    ids=[*SAMPLING, "progressive", "restart", "grey", "cut short", "padded", "turned"],
+)
+def test_pictures_are_those_that_opencv_makes(jpeg, scale):
+    expected = cv2.imdecode(np.frombuffer(jpeg, np.uint8), _REDUCED[scale])
+    assert np.array_equal(decode(memoryview(jpeg), scale, (325, 243)), expected)
+    for room in (300_000, 100):
+        assert np.array_equal(decode(memoryview(jpeg), scale, (325, 243), memoryview(bytearray(room))), expected)
+
+
+def test_a_picture_without_an_end_is_refused():
+    with pytest.raises(UndecodableError):
+        decode(coded(COLOURFUL)[:3000], 2, (325, 243))
+
+
+async def test_a_frame_is_decoded_as_it_would_be_here(pool):
+    camera = Camera(pool)
+    camera.offer(1)
+    await eventually(lambda: camera.results)
+    assert np.array_equal(camera.results[0].image, decode_frame(DecodeOrder(2), JPEG, 320, 240).image)
+    assert not camera.results[0].still
+    assert pool.cpu_seconds == camera.results[0].cpu_seconds > 0
+    assert not pool.busy
+
+
+async def test_a_still_marks_what_it_is_asked_to(pool):
+    camera = Camera(pool, DecodeOrder(2, [(0.25, 0.25, 0.5, 0.5)]))
+    camera.offer(1, noisy_jpeg(size=(480, 640)))
+    await eventually(lambda: camera.results)
+    still = cv2.imdecode(np.frombuffer(camera.results[0].still, np.uint8), cv2.IMREAD_COLOR)
+    assert still.shape == (240, 320, 3)
+    blue, _, red = still[60, 80:240].astype(int).mean(axis=0)
+    assert red > blue + 60
+
+
+@pytest.mark.parametrize(
+    ("size", "scale", "still", "decoded"),
+    [
+        ((1920, 1080), 8, (240, 135), 1),
+        ((3840, 2160), 8, (320, 180), 1),
+        ((1080, 1920), 8, (135, 240), 1),
+        ((1280, 720), 8, (320, 180), 2),
+        ((640, 480), 4, (320, 240), 2),
+        ((200, 150), 1, (200, 150), 1),
+    ],
+)
+def test_a_still_takes_no_second_decoding_of_a_large_picture(monkeypatch, size, scale, still, decoded):
+    calls = []
+    monkeypatch.setattr(image_module, "decode", lambda *given: calls.append(given) or decode(*given))
+    jpeg = noisy_jpeg(size=size[::-1])
+    room = memoryview(bytearray(300_000))
+    found = decode_frame(DecodeOrder(scale, [(0.25, 0.25, 0.5, 0.5)]), jpeg, *size, room)
+    assert len(calls) == decoded
+    picture = cv2.imdecode(np.frombuffer(found.still, np.uint8), cv2.IMREAD_COLOR)
+    assert picture.shape == (*still[::-1], 3)
+    # What is drawn into the still is not drawn into what is looked at.
+    assert np.array_equal(found.image, decode_frame(DecodeOrder(scale), jpeg, *size).image)
+
+
+async def test_the_latest_frame_of_each_of_many_cameras_is_decoded(pool):
+    cameras = [Camera(pool) for _ in range(20)]
+    for number in range(1, 4):
+        for camera in cameras:
+            camera.offer(number)
+    await eventually(lambda: not pool.busy)
+    for camera in cameras:
+        assert len(camera.results) + camera.box.ledger.shed["superseded"] == 3
+
+
+async def test_what_needs_no_decoding_is_worked_on_aside(pool):
+    aside, other = Camera(pool, None), Camera(pool)
+    gate = threading.Event()
+    aside.analyse_on_thread = lambda frame: gate.wait(10)
+    aside.offer(1)
+    other.offer(2)
+    await eventually(lambda: other.results)
+    assert not aside.results
+    gate.set()
+    await eventually(lambda: aside.results == [True])
+
+
+async def test_a_frame_that_cannot_be_decoded_is_no_matter_of_others(pool):
+    bad, good = Camera(pool), Camera(pool)
+    for number in range(1, 4):
+        bad.offer(number, UNDECODABLE)
+        good.offer(number)
+        await eventually(lambda number=number: len(bad.results) == len(good.results) == number)
+    assert all(isinstance(result, UndecodableError) for result in bad.results)
+    assert all(isinstance(result, Decoded) for result in good.results)
+    assert pool.died == 0
+
+
+async def test_an_exception_of_a_cameras_own_work_comes_back_to_it(pool):
+    def explode(frame):
+        raise ZeroDivisionError("boom")
+
+    camera = Camera(pool, None)
+    camera.analyse_on_thread = explode
+    camera.offer(1)
+    await eventually(lambda: camera.results)
+    assert isinstance(camera.results[0], ZeroDivisionError)
+
+
+async def test_a_camera_that_is_withdrawn_is_not_called_again(pool):
+    first, gone = [Camera(pool) for _ in range(10)], Camera(pool)
+    for camera in first:
+        camera.offer(1)
+    gone.offer(2)
+    pool.withdraw(gone)
+    await eventually(lambda: all(camera.results for camera in first))
+    assert not gone.results
+    assert not pool.busy
+
+
+async def test_decoders_that_are_killed_are_replaced_and_what_they_had_not_begun_is_not_lost(pool):
+    cameras = [Camera(pool) for _ in range(12)]
+    for pid in await processes(pool):
+        os.kill(pid, signal.SIGSTOP)
+    for camera in cameras:
+        camera.offer(1)
+    await eventually(lambda: all(decoder.dispatched for decoder in pool._decoders))
+    for pid in children(pool._forker.pid):
+        os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: all(camera.results for camera in cameras))
+    assert pool.died == 2
+    assert all(isinstance(camera.results[0], Decoded) for camera in cameras)
+
+
+async def test_a_frame_that_was_decoded_is_not_blamed_for_the_next_ones_crash(pool):
+    for _ in range(20):
+        good, bad, behind = Camera(pool), Camera(pool, DecodeOrder(0)), Camera(pool)  # there is no scale of 0
+        await eventually(lambda: all(decoder.link for decoder in pool._decoders))
+        decoders, pool._decoders = pool._decoders, pool._decoders[:1]
+        for camera in (good, bad, behind):
+            camera.offer(1)
+        pool._cost = 0.001
+        pool._dispatch()
+        pool._decoders = decoders
+        await eventually(lambda: not pool.busy)
+        assert [type(camera.results[0]) for camera in (good, bad, behind)] == [Decoded, UndecodableError, Decoded]
+
+
+async def test_decoders_are_replaced_although_the_process_that_forks_them_is_gone_too(pool):
+    decoders = await processes(pool)
+    for pid in (pool._forker.pid, *decoders):
+        os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: pool.died == 2)
+    camera = Camera(pool)
+    for number in range(1, 100):
+        camera.offer(number)
+        await eventually(lambda number=number: len(camera.results) == number)
+        if isinstance(camera.results[-1], Decoded):
+            break
+    assert isinstance(camera.results[-1], Decoded)
+
+
+async def test_a_shard_that_cannot_decode_does_not_come_up(monkeypatch):
+    monkeypatch.setattr(module, "START_SECONDS", 0.2)
+    monkeypatch.setattr(module.sys, "executable", "/bin/false")
+    decoders = DecoderPool(1)
+    with pytest.raises(RuntimeError, match="no decoder process has come up"):
+        await decoders.start()
+
+
+async def test_nothing_is_left_running_once_it_is_stopped():
+    decoders = DecoderPool(2)
+    await decoders.start()
+    pids = [decoders._forker.pid, *await processes(decoders)]
+    decoders.stop()
+    await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+async def test_decoders_end_with_the_process_they_work_for():
+    script = Path(__file__).with_name("keep_decoders.py")
+    process = await asyncio.create_subprocess_exec(sys.executable, script, stdout=subprocess.PIPE)
+    forking = int(await process.stdout.readline())
+    await eventually(lambda: len(children(forking)) == 2)
+    pids = [forking, *children(forking)]
+    process.kill()
+    await process.wait()
+    await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def test_a_decoder_that_hangs_ends_itself():
+    began = time.monotonic()
+    assert (
+        subprocess.run([sys.executable, Path(__file__).with_name("hang_decoder.py")], check=False).returncode
+        == -signal.SIGALRM
+    )
+    assert time.monotonic() - began < 60

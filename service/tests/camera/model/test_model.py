@@ -1,0 +1,259 @@
+import time
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+
+from embereye.camera.model import host as model_module
+from embereye.camera.model.camera_model import CameraModel
+from embereye.camera.model.host import ModelHost, path_of
+from embereye.camera.scheduling.mailbox import Tally
+from embereye.detect.vision.model import ModelError, Network
+from embereye.detect.vision.observation import Observation
+from embereye.levels import Kind, Level
+from embereye.units import MILLISECOND
+from embereye.v1.shard_pb2 import Model, ModelClass
+
+from ...detect.vision.models import RUNTIMES, constant, redness, settings
+from ..conftest import SECOND, assignment, device, eventually, status_of
+
+FLAME = [ModelClass(index=0, kind=Kind.FLAME, threshold=0.5)]
+
+
+def picture(red, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = rng.normal(60, 3, (64, 64, 3))
+    frame[..., 2] = red + rng.normal(0, 3, (64, 64))
+    return cv2.imencode(".jpg", np.clip(frame, 0, 255).astype(np.uint8))[1].tobytes()
+
+
+def with_model(epoch, path, *devices, **changes):
+    made = assignment(epoch, *(devices or (device("c1"),)))
+    given = {
+        "path": str(path),
+        "classes": FLAME,
+        "every_ns": 20 * MILLISECOND,
+        "idle_ns": 40 * MILLISECOND,
+        "alarm_ns": 300 * MILLISECOND,
+        "budget_ns": 5 * SECOND,
+    }
+    made.camera.model.CopyFrom(settings(Model.DECODER_YOLOV8, **(given | changes)))
+    return made
+
+
+class Player:
+    """Pushes one frame after the other to a camera."""
+
+    def __init__(self, shard, camera="c1"):
+        self.shard, self.camera, self.frames = shard, camera, 0
+
+    async def show(self, red, until, seconds=20.0):
+        """Show pictures so red until `until` is true of the camera's status."""
+
+        def one():
+            self.frames += 1
+            self.shard.admit_pushed_frame(self.camera, picture(red, self.frames), 0, Tally())
+            return until(status_of(self.shard, self.camera))
+
+        async def paced():
+            deadline = time.monotonic() + seconds
+            while not one():
+                assert time.monotonic() < deadline, status_of(self.shard, self.camera)
+                await eventually(lambda: not self.shard._cameras[self.camera].arrivals.mailbox.ledger.waiting)
+                await model_module.asyncio.sleep(0.01)
+
+        await paced()
+        return status_of(self.shard, self.camera)
+
+
+def term(status, name):
+    return next((each.value for each in status.latest if each.name == name), None)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(model_module, "CHECK_SECONDS", 0.02)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_what_a_model_sees_long_enough_becomes_evidence_that_names_it(running, tmp_path, runtime):
+    (tmp_path / "m.onnx").write_bytes(redness())
+    running.shard.apply(with_model(1, tmp_path / "m.onnx", runtime=runtime))
+    player = Player(running.shard)
+    quiet = await player.show(60, lambda status: (term(status, "model.run") or 0) > 0)
+    assert (quiet.covered, quiet.degraded) == (True, "")
+    assert not running.reports
+    await player.show(240, lambda _: any(report.level == Level.ALARM for report in running.reports))
+    alarm = next(report for report in running.reports if report.level == Level.ALARM)
+    assert (alarm.kind, alarm.device) == (Kind.FLAME, "c1")
+    names = {each.name: each.value for each in alarm.why}
+    assert names["model.flame"] == pytest.approx(240 / 255, abs=0.03)
+    assert names["model.held"] >= 0.3
+
+
+async def test_a_model_is_not_run_on_every_frame(running, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(redness())
+    running.shard.apply(with_model(1, tmp_path / "m.onnx", every_ns=SECOND, idle_ns=3600 * SECOND))
+    player = Player(running.shard)
+    camera = running.shard._cameras["c1"]
+    await player.show(60, lambda _: camera.analyser.model.runs)
+    await player.show(60, lambda status: status.ledger.analysed > player.frames * 0.8 and player.frames > 30)
+    assert camera.analyser.model.runs == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (None, "m.onnx cannot be read: No such file or directory; detection.model.path is where the shard sees"),
+        (b"no model", "m.onnx: opencv cannot read it"),
+        (constant([[0.5]]), "its output has the shape (1, 1), not (1, 5 or more, boxes) as decoder yolov8"),
+        (constant(np.full((1, 5, 1), np.nan)), "its output holds values that are no numbers"),
+    ],
+)
+async def test_a_model_that_cannot_be_used_degrades_its_cameras_which_go_on_watching(running, tmp_path, data, sentence):
+    if data is not None:
+        (tmp_path / "m.onnx").write_bytes(data)
+    running.shard.apply(with_model(1, tmp_path / "m.onnx"))
+    status = await Player(running.shard).show(60, lambda status: status.degraded and status.covered)
+    assert status.degraded.startswith("detection.model: ")
+    assert sentence in status.degraded
+    assert status.reason == ""
+    assert [each.name for each in status.latest if each.name == "flame.score"]  # the built-in detector's
+
+
+async def test_a_camera_that_has_nothing_but_a_failing_model_is_dark(running, tmp_path):
+    running.shard.apply(with_model(1, tmp_path / "m.onnx", device("c1", detectors=["model"])))
+    status = await Player(running.shard).show(60, lambda status: status.degraded)
+    assert not status.covered
+    assert status.reason == status.degraded
+
+
+async def test_a_camera_that_is_to_have_a_model_where_none_is_declared_is_dark(running):
+    running.shard.apply(assignment(1, device("c1", detectors=["model"])))
+    status = await Player(running.shard).show(60, lambda status: status.ledger.analysed)
+    assert status.reason == "model is its only detector, and its fleet declares no detection.model"
+
+
+async def test_a_camera_with_detectors_of_its_own_has_the_model_only_if_it_says_so(running, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(redness())
+    devices = device("c1", detectors=["flame"]), device("c2", detectors=["flame", "model"]), device("c3")
+    running.shard.apply(with_model(1, tmp_path / "m.onnx", *devices))
+    assert [bool(running.shard._cameras[name].analyser.model) for name in ("c1", "c2", "c3")] == [False, True, True]
+
+
+async def test_a_model_that_is_put_there_later_or_replaced_is_taken(running, tmp_path):
+    path = tmp_path / "m.onnx"
+    running.shard.apply(with_model(1, path))
+    player = Player(running.shard)
+    await player.show(60, lambda status: "No such file" in status.degraded)
+    path.write_bytes(redness())
+    await player.show(60, lambda status: not status.degraded and term(status, "model.run"))
+    partial = tmp_path / "partial"
+    partial.write_bytes(b"broken")
+    partial.replace(path)
+    assert "cannot read it" in (await player.show(60, lambda status: status.degraded)).degraded
+    path.unlink()
+    path.write_bytes(constant([[[32], [32], [64], [64], [0.9]]]))
+    await player.show(60, lambda _: running.reports)
+    assert not status_of(running.shard, "c1").degraded
+
+
+async def test_a_model_that_fails_on_a_picture_says_nothing_and_that_is_not_clear(running, tmp_path, monkeypatch):
+    (tmp_path / "m.onnx").write_bytes(redness())
+    running.shard.apply(with_model(1, tmp_path / "m.onnx"))
+    player = Player(running.shard)
+    await player.show(60, lambda status: term(status, "model.run"))
+
+    def fail(self, shown):
+        raise ModelError("it ran out of memory")
+
+    monkeypatch.setattr(Network, "look", fail)
+    status = await player.show(60, lambda status: status.degraded)
+    assert status.degraded == "detection.model: it ran out of memory"
+    assert running.shard._cameras["c1"].analyser.model.watch.findings == ()
+    assert status.covered
+    monkeypatch.undo()
+    monkeypatch.setattr(model_module, "CHECK_SECONDS", 0.02)
+    await player.show(60, lambda status: not status.degraded)
+
+
+async def test_a_slow_model_is_named_with_its_time_and_holds_no_frame_up(running, tmp_path, monkeypatch):
+    (tmp_path / "m.onnx").write_bytes(redness())
+    look = Network.look
+    monkeypatch.setattr(Network, "look", lambda self, shown: time.sleep(0.05) or look(self, shown))
+    running.shard.apply(with_model(1, tmp_path / "m.onnx", budget_ns=10 * MILLISECOND))
+    player = Player(running.shard)
+    status = await player.show(60, lambda status: status.degraded)
+    assert "ms, its budget is 10 ms" in status.degraded
+    assert status.covered
+    assert status.ledger.analysed > 2 * running.shard._cameras["c1"].analyser.model.runs
+
+
+async def test_a_model_that_hangs_is_named_and_the_cameras_stay_covered(running, tmp_path, monkeypatch):
+    import threading
+
+    (tmp_path / "m.onnx").write_bytes(redness())
+    running.shard.apply(with_model(1, tmp_path / "m.onnx"))
+    player = Player(running.shard)
+    await player.show(60, lambda status: term(status, "model.run"))
+    release = threading.Event()
+    monkeypatch.setattr("embereye.camera.model.threads.HANG_SECONDS", 0.1)
+    monkeypatch.setattr(Network, "look", lambda self, shown: release.wait(20) and [])
+    status = await player.show(60, lambda status: "has been going on" in status.degraded)
+    assert status.covered
+    release.set()
+    await player.show(60, lambda status: not status.degraded)
+
+
+def test_a_model_that_does_not_keep_up_is_named():
+    now, host = [100 * SECOND], SimpleNamespace(ready=True, reason=lambda _: "", threads=SimpleNamespace())
+    host.threads.submit = lambda camera: None  # nobody has time for it
+    model = CameraModel("c1", host, Model(idle_ns=10 * SECOND), clock=lambda: now[0])
+    frame, seen = SimpleNamespace(lost=()), Observation(0)
+    for second in range(131):
+        now[0] = (100 + second) * SECOND
+        host.ready = second >= 100  # while it is not there it is not late
+        model.offer_frame(frame, seen)
+        assert second == 130 or not model.degraded(now[0])
+    now[0] += SECOND
+    model.offer_frame(frame, seen)
+    assert "it last looked 32 s ago instead of every 10 s" in model.degraded(now[0])
+
+
+async def test_other_settings_of_the_model_leave_the_built_in_detectors_what_they_learnt(running, tmp_path):
+    running.shard.apply(with_model(1, tmp_path / "m.onnx"))
+    camera = running.shard._cameras["c1"]
+    analyst, before = camera.analyser._pictures, camera.analyser.model
+    running.shard.apply(with_model(2, tmp_path / "other.onnx"))
+    assert camera.analyser._pictures is analyst
+    assert camera.analyser.model is not before
+    running.shard.apply(assignment(3, device("c1")))
+    assert camera.analyser.model is None
+    assert status_of(running.shard, "c1").degraded == ""
+
+
+async def test_no_model_costs_no_thread(running):
+    import threading
+
+    def workers():
+        return sum(thread.name == "camera-worker" for thread in threading.enumerate())
+
+    before = workers()
+    running.shard.apply(assignment(1, device("c1")))
+    await Player(running.shard).show(60, lambda status: status.covered)
+    assert workers() == before
+
+
+def test_a_mounted_model_is_in_the_model_folder(monkeypatch):
+    monkeypatch.setenv("EMBEREYE_MODEL", "/models")
+    assert str(path_of(Model(mounted="v1/fire.onnx"))) == "/models/v1/fire.onnx"
+    assert str(path_of(Model(path="fire.onnx"))) == "fire.onnx"
+
+
+def test_a_model_is_given_time_to_load_before_it_is_called_missing():
+    now = [0]
+    host = ModelHost(clock=lambda: now[0])
+    host.configure(Model(path="x"))
+    assert host.reason(5 * SECOND) == ""
+    assert host.reason(11 * SECOND) == "it is still being loaded"

@@ -1,0 +1,124 @@
+import asyncio
+import threading
+import time
+
+import pytest
+
+from embereye.camera.model import threads as module
+from embereye.camera.model.threads import ModelThreads
+from embereye.camera.scheduling.mailbox import Mailbox
+
+from ..conftest import eventually, noisy_jpeg
+
+JPEG = noisy_jpeg()
+
+
+class Camera:
+    pause, urgent = 60.0, False
+
+    def __init__(self, threads, analyse=lambda frame: frame.time_ns):
+        self.box, self.results, self.hanging = Mailbox(), [], 0.0
+        self.threads, self.analyse_on_thread = threads, analyse
+
+    def offer(self, number):
+        self.box.offer_frame(JPEG, number, number)
+        self.threads.submit(self)
+
+    def next_frame(self):
+        return self.box.take_frame()
+
+    def finish_turn(self, turn):
+        self.results.append(turn.result)
+
+    def report_hang(self, seconds):
+        self.hanging = seconds
+
+
+@pytest.fixture
+async def pool():
+    threads = ModelThreads(1)
+    threads.start()
+    yield threads
+    threads.stop()
+
+
+async def test_every_camera_gets_its_turn_however_fast_another_one_is(pool):
+    gate, order = threading.Event(), []
+
+    def work(name):
+        def look(frame):
+            gate.wait(10)
+            order.append(name)
+
+        return look
+
+    fast, slow = Camera(pool, work("fast")), Camera(pool, work("slow"))
+    fast.offer(1)
+    await eventually(lambda: fast in pool._running)
+    fast.offer(2)
+    slow.offer(3)
+    fast.offer(4)
+    gate.set()
+    await eventually(lambda: len(order) == 3)
+    assert order == ["fast", "slow", "fast"]
+    assert fast.box.ledger.shed == {"superseded": 1}
+
+
+async def test_a_camera_with_expensive_frames_has_no_more_of_the_pool_than_the_others(pool):
+    spent = dict.fromkeys(("dear", "cheap"), 0.0)
+
+    def work(name, seconds):
+        def look(frame):
+            time.sleep(seconds)
+            spent[name] += seconds
+
+        return look
+
+    cameras = [Camera(pool, work("dear", 0.02)), *(Camera(pool, work("cheap", 0.002)) for _ in range(3))]
+    while spent["dear"] + spent["cheap"] < 0.5:
+        for number, camera in enumerate(cameras):
+            camera.offer(number)
+        await asyncio.sleep(0.001)
+    assert spent["dear"] < 0.4 * (spent["dear"] + spent["cheap"])
+
+
+async def test_an_exception_comes_back_to_its_own_camera_and_to_no_other(pool):
+    def explode(frame):
+        raise ZeroDivisionError("boom")
+
+    bad, good = Camera(pool, explode), Camera(pool)
+    for number in range(1, 4):
+        bad.offer(number)
+        good.offer(number)
+        await eventually(lambda number=number: len(good.results) == number and len(bad.results) == number)
+    assert all(isinstance(result, ZeroDivisionError) for result in bad.results)
+    assert good.results == [1, 2, 3]
+
+
+async def test_a_thread_that_hangs_is_replaced_and_its_camera_told(pool, monkeypatch):
+    monkeypatch.setattr(module, "HANG_SECONDS", 0.0)
+    gate = threading.Event()
+    stuck, other = Camera(pool, lambda frame: gate.wait(30)), Camera(pool)
+    stuck.offer(1)
+    await eventually(lambda: stuck in pool._running)
+    other.offer(2)
+    pool.check_hangs()
+    await eventually(lambda: other.results == [2])
+    assert stuck.hanging
+    assert pool.hung == 1
+    gate.set()
+    await eventually(lambda: stuck.results)
+    assert pool.hung == 0
+    other.offer(3)
+    await eventually(lambda: other.results == [2, 3])
+
+
+async def test_a_camera_that_is_withdrawn_is_not_called_again(pool):
+    gate = threading.Event()
+    first, gone = Camera(pool, lambda frame: gate.wait(10)), Camera(pool)
+    first.offer(1)
+    gone.offer(2)
+    pool.withdraw(gone)
+    gate.set()
+    await eventually(lambda: first.results)
+    assert not gone.results

@@ -1,0 +1,145 @@
+import random
+
+import pytest
+
+from embereye.camera.scheduling.fair_queue import FairQueue
+from embereye.camera.scheduling.rate_controller import RateController
+from embereye.units import SECOND
+
+
+def serve(queue, cameras, seconds, *, pause=60.0, urgent=()):
+    """Turns of every camera of {name: cost} that always has a frame waiting, on one thread."""
+    now, turns, latest = 0.0, dict.fromkeys(cameras, 0), dict.fromkeys(cameras, 0.0)
+    longest = dict.fromkeys(cameras, 0.0)
+    while now < seconds:
+        for camera in cameras:
+            queue.enter(camera, now, pause=pause, urgent=camera in urgent)
+        camera, _ = queue.pick(now)
+        longest[camera] = max(longest[camera], now - latest[camera])
+        turns[camera], latest[camera] = turns[camera] + 1, now
+        now += cameras[camera]
+        queue.charge(camera, cameras[camera])
+    return turns, longest
+
+
+def test_cameras_share_time_not_turns():
+    turns, _ = serve(FairQueue(), {"vga": 0.001, "4k": 0.020, "hd": 0.005}, 10)
+    assert turns["vga"] * 0.001 == pytest.approx(10 / 3, rel=0.02)
+    assert turns["4k"] * 0.020 == pytest.approx(10 / 3, rel=0.02)
+    assert turns["hd"] * 0.005 == pytest.approx(10 / 3, rel=0.02)
+
+
+def test_whoever_has_an_expensive_frame_now_and_then_pays_for_it_later():
+    queue, dice = FairQueue(), random.Random(4)
+    now, spent = 0.0, {"bursts": 0.0, "even": 0.0}
+    for _ in range(20_000):
+        for camera in spent:
+            queue.enter(camera, now, pause=60, urgent=False)
+        camera, _ = queue.pick(now)
+        seconds = dice.choice((0.001, 0.001, 0.05)) if camera == "bursts" else 0.002
+        queue.charge(camera, seconds)
+        spent[camera] += seconds
+        now += seconds
+    assert spent["bursts"] == pytest.approx(spent["even"], rel=0.02)
+
+
+def test_in_a_short_line_whoever_came_first_is_next_whatever_it_costs():
+    queue, now = FairQueue(), 1000.0
+    for number, camera in enumerate(["a", "b", "suspect", *["expensive"] * 5]):
+        queue.enter(camera, 10.0 * number, pause=2000, urgent=False)
+        queue.pick(10.0 * number)
+        queue.charge(camera, 0.3 if camera == "expensive" else 0.001)
+    for number, camera in enumerate(["a", "expensive", "b", "suspect"]):
+        queue.enter(camera, now + 0.01 * number, pause=2000, urgent=camera == "suspect")
+    queue.forget("a")
+    assert [queue.pick(now + 0.05)[0] for _ in range(3)] == ["suspect", "expensive", "b"]
+    assert queue.pick(now + 0.05) is None
+
+
+def test_in_a_long_line_whoever_cost_less_is_next():
+    queue = FairQueue()
+    for camera in ("expensive", "cheap"):
+        queue.enter(camera, 0.0, pause=60, urgent=False)
+    for _ in range(2):
+        camera, _ = queue.pick(0.1)
+        queue.charge(camera, 0.3 if camera == "expensive" else 0.001)
+        queue.enter(camera, 0.1, pause=60, urgent=False)
+    assert [queue.pick(0.3)[0] for _ in range(2)] == ["cheap", "expensive"]
+
+
+def test_a_line_that_never_ends_takes_no_more_memory():
+    queue = FairQueue()
+    serve(queue, {"vga": 0.001, "4k": 0.020, "hd": 0.005}, 30, pause=0.5)
+    assert max(len(queue._arrived), len(queue._fair), len(queue._due)) < 1000
+
+
+def test_whoever_was_away_saves_nothing_up():
+    queue = FairQueue()
+    serve(queue, {"busy": 0.01}, 100)
+    turns, _ = serve(queue, {"busy": 0.01, "back": 0.01}, 1)
+    assert abs(turns["busy"] - turns["back"]) <= 2
+
+
+def test_no_camera_is_left_alone_for_longer_than_its_pause_while_that_can_be_kept():
+    cameras = {"4k": 0.05} | {f"vga-{number}": 0.001 for number in range(100)}
+    turns, longest = serve(FairQueue(), cameras, 10, pause=0.5)
+    assert max(longest.values()) <= 0.5 + 0.06
+    assert turns["4k"] >= 19
+
+
+def test_suspects_go_before_others_but_nobody_starves_for_them():
+    cameras = {f"suspect-{number}": 0.05 for number in range(5)} | {"calm": 0.01}
+    turns, longest = serve(FairQueue(), cameras, 20, pause=0.5, urgent=cameras.keys() - {"calm"})
+    assert sum(turns.values()) - turns["calm"] > 9 * turns["calm"]
+    assert longest["calm"] <= 0.6
+
+
+def test_a_camera_that_left_is_not_picked():
+    queue = FairQueue()
+    assert queue.enter("gone", 0.0, pause=1, urgent=False)
+    assert not queue.enter("gone", 0.0, pause=1, urgent=False)
+    queue.forget("gone")
+    queue.charge("gone", 1.0)
+    assert len(queue) == 0
+    assert queue.pick(0.0) is None
+    assert queue.enter("gone", 5.0, pause=1, urgent=False)
+    assert queue.pick(6.5) == ("gone", 1.5)
+
+
+def test_a_line_keeps_nothing_of_turns_long_past():
+    queue = FairQueue()
+    serve(queue, {f"camera-{number}": 0.001 for number in range(10)}, 30, pause=0.05)
+    assert len(queue._fair) + len(queue._due) < 200
+
+
+def test_ten_times_too_much_leaves_every_camera_its_least_rate():
+    """100 cameras at 15/s with frames of 1 to 29 ms, on two threads: 22 s of work a second."""
+    cameras = list(range(100))
+    controllers, cost = [RateController() for _ in cameras], [0.001 + 0.028 * camera / 99 for camera in cameras]
+    for controller in controllers:
+        controller.configure(15.0, 1.0)
+    queue, waiting, working = FairQueue(), set(), {}
+    threads, turns, latest, longest = [0.0, 0.0], [0] * 100, [1000.0] * 100, [0.0] * 100
+    steps = 60 * 200  # 5 ms each
+    due = [1000.0 + camera / 1500 for camera in cameras]
+    for step in range(steps):
+        now = 1000.0 + step * 0.005
+        for camera in cameras:
+            if working.get(camera, 0.0) <= now and due[camera] <= now:
+                due[camera] += 1 / 15
+                if not controllers[camera].admit_frame(int(now * SECOND)):
+                    waiting.add(camera)
+                    queue.enter(camera, now, pause=1.0, urgent=False)
+        for thread in (0, 1):
+            while threads[thread] <= now and (picked := queue.pick(now)):
+                camera, waited = picked
+                controllers[camera].record_wait(waited, int(now * SECOND), urgent=False)
+                queue.charge(camera, cost[camera])
+                threads[thread] = max(threads[thread], now - 0.005) + cost[camera]
+                working[camera] = threads[thread]
+                turns[camera] += 1
+                longest[camera] = max(longest[camera], now - latest[camera])
+                latest[camera] = now
+    assert min(turns) >= 60
+    assert max(longest) < 1.1
+    assert turns[0] > 5 * turns[99]  # cheap frames are not shed for expensive ones

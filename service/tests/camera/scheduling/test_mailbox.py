@@ -1,0 +1,100 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embereye.camera.scheduling.mailbox import MAX_BYTES, Mailbox, Tally
+
+from ..conftest import noisy_jpeg
+
+JPEG = noisy_jpeg()
+KINDS = {
+    "whole": JPEG,
+    "cut": JPEG[:-100],
+    "page": b"<html></html>",
+    "bomb": JPEG[: JPEG.index(b"\xff\xc0") + 5] + b"\xff\xff\xff\xff" + JPEG[JPEG.index(b"\xff\xc0") + 9 :],
+}
+
+
+def test_the_latest_frame_wins_and_the_one_before_is_counted_as_superseded():
+    box, tally = Mailbox(), Tally()
+    box.offer_frame(JPEG, 1, 1, tally=tally)
+    box.offer_frame(JPEG, 2, 2, tally=tally)
+    frame = box.take_frame()
+    assert frame.time_ns == 2
+    assert box.take_frame() is None
+    assert box.ledger.shed == {"superseded": 1}
+    box.count_analysed(frame)
+    assert (tally.analysed, tally.shed) == (1, 1)
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("cut", "truncated"), ("page", "not a JPEG"), ("bomb", "too large")])
+def test_an_unusable_frame_is_rejected_with_its_reason_and_leaves_the_waiting_one(kind, reason):
+    box = Mailbox()
+    box.offer_frame(JPEG, 1, 1)
+    assert box.offer_frame(KINDS[kind], 2, 2)
+    assert box.ledger.rejected == {reason: 1}
+    assert box.take_frame().time_ns == 1
+
+
+def test_a_frame_of_too_many_bytes_is_rejected():
+    box = Mailbox()
+    assert "too large" in box.offer_frame(JPEG + bytes(MAX_BYTES), 1, 1)
+
+
+def test_frames_above_the_target_rate_are_shed_unless_fire_is_suspected():
+    box = Mailbox()
+    box.rate_controller.configure(10, 5)
+    for number in range(10):
+        box.offer_frame(JPEG, number, 1_000_000_000 + number * 50_000_000)
+    assert box.ledger.shed["above target rate"] == 5
+    for number in range(10, 20):
+        box.offer_frame(JPEG, number, 1_000_000_000 + number * 50_000_000, boosted=True)
+    assert box.ledger.shed["above target rate"] == 5
+
+
+def offers(box, times):
+    for now in times:
+        box.offer_frame(JPEG, now, now)
+
+
+def test_a_camera_whose_frames_are_superseded_for_long_is_looked_at_less_often():
+    box = Mailbox()
+    box.rate_controller.configure(15, 1)
+    times = [1_000_000_000 + number * 66_666_667 for number in range(15)]
+    offers(box, times[:5])
+    assert not box.waiting.hurried
+    offers(box, times[2:])
+    assert box.rate_controller.rate < 15
+    assert box.waiting.hurried
+
+
+def test_frames_that_were_held_up_and_come_all_at_once_are_no_overload():
+    box = Mailbox()
+    box.rate_controller.configure(15, 1)
+    for number in range(10):
+        box.offer_frame(JPEG, number, 1_000_000_000 + number, boosted=number > 0)
+    assert box.ledger.shed == {"superseded": 9}
+    assert box.rate_controller.rate == 15
+
+
+@given(st.lists(st.sampled_from([*KINDS, "take", "fail", "discard", "refuse"])), st.sampled_from([0.0, 5.0]))
+def test_nothing_offered_is_ever_lost_from_the_ledger(steps, fps_target):
+    box, tally, offered = Mailbox(), Tally(), 0
+    box.rate_controller.configure(fps_target, 1.0)
+    for now, step in enumerate(steps):
+        if step in KINDS:
+            offered += 1
+            box.offer_frame(KINDS[step], now, now * 70_000_000, tally=tally)
+        elif step == "discard":
+            box.discard_waiting("handed over")
+        elif step == "refuse":
+            offered += 1
+            box.refuse_frame(tally)
+        elif frame := box.take_frame():
+            if step == "take":
+                box.count_analysed(frame)
+            else:
+                box.count_failed(frame, "undecodable", "", now)
+        assert box.ledger.offered == offered
+        assert box.ledger.waiting == (box.waiting is not None)
+        assert tally.analysed + tally.shed + box.ledger.waiting == offered

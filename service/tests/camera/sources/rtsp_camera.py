@@ -1,0 +1,123 @@
+"""A camera for tests that speaks RTSP as it is told to, lies included."""
+
+import asyncio
+import contextlib
+import re
+import socket
+from dataclasses import dataclass, field
+
+from embereye.wire.rtp.packetize import Packetizer, read_scan
+from embereye.wire.rtsp.messages import Interleaved, RtspParser, interleaved
+
+from ..conftest import noisy_jpeg
+
+SDP = "v=0\r\nm=video 0 RTP/AVP 26\r\na=control:track1\r\n"
+
+
+@dataclass
+class RtspCamera:
+    """Answers each method with 200 unless `answers` has something else for it: bytes, or a list of them, one a time."""
+
+    sdp: str = SDP
+    answers: dict = field(default_factory=dict)
+    refuse: str = ""  # a transport that is answered with 461: "TCP" or "UDP"
+    pictures: int = 1_000_000  # sent after PLAY
+    mute: str = ""  # a transport whose packets are lost: "TCP" or "UDP"
+    end: bool = False  # close the connection after the last picture
+    tls: object = None
+    timeout: int = 60
+    requests: list = field(default_factory=list)
+    reports: list = field(default_factory=list)  # RTCP from the client
+    transports: list = field(default_factory=list)
+    address: str = ""
+
+    @contextlib.asynccontextmanager
+    async def serving(self):
+        self.tasks, self.writers = set(), []
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self.tls)
+        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.close()
+            for task in self.tasks:
+                task.cancel()
+            await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    async def _connected(self, reader, writer):
+        self.tasks.add(asyncio.current_task())
+        self.writers.append(writer)
+        parser, player = RtspParser(), None
+        try:
+            while data := await reader.read(65536):
+                for item in parser.feed(data):
+                    if isinstance(item, Interleaved):
+                        self.reports.append(item.data)
+                        continue
+                    self.requests.append(item)
+                    writer.write(self._answer(item))
+                    if item.reason == "PLAY" and "PLAY" not in self.answers and player is None:
+                        player = asyncio.ensure_future(self._play(writer))
+                        self.tasks.add(player)
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            if player:
+                player.cancel()
+            with contextlib.suppress(Exception):
+                writer.close()
+
+    def hang_up(self):
+        """Break every connection as a camera does that restarts."""
+        for writer in self.writers:
+            writer.transport.abort()
+
+    def _answer(self, item):
+        given = self.answers.get(item.reason)
+        if isinstance(given, list):
+            given = given.pop(0) if given else None
+        if given is not None:
+            return given.replace(b"{CSEQ}", str(item.sequence).encode())
+        status, extra, body = "200 OK", "", ""
+        if item.reason == "OPTIONS":
+            extra = "Public: OPTIONS, DESCRIBE, SETUP, PLAY, GET_PARAMETER, TEARDOWN\r\n"
+        if item.reason == "DESCRIBE":
+            extra, body = "Content-Type: application/sdp\r\n", self.sdp
+        if item.reason == "SETUP":
+            asked = item.header("transport")
+            way = "TCP" if "TCP" in asked else "UDP"
+            self.transports.append(way)
+            if way == self.refuse:
+                status = "461 Unsupported Transport"
+            else:
+                extra = f"Session: 4711;timeout={self.timeout}\r\nTransport: {self._agree(asked, way)}\r\n"
+        return (
+            f"RTSP/1.0 {status}\r\nCSeq: {item.sequence}\r\n{extra}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+
+    def _agree(self, asked, way):
+        self.way = way
+        if way == "TCP":
+            return asked
+        self.port = int(re.search(r"client_port=(\d+)", asked)[1])
+        self.sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+        for own in self.sockets:
+            own.bind(("127.0.0.1", 0))
+        ports = "-".join(str(own.getsockname()[1]) for own in self.sockets)
+        return f"{asked};server_port={ports}"
+
+    async def _play(self, writer):
+        packetizer = Packetizer(7)
+        for number in range(self.pictures):
+            for packet in packetizer.packets_of(read_scan(noisy_jpeg(number % 5)), 6000 * number):
+                if self.way == self.mute:
+                    continue
+                if self.way == "TCP":
+                    writer.write(interleaved(0, packet))
+                else:
+                    self.sockets[0].sendto(packet, ("127.0.0.1", self.port))
+            if number == 0 and self.way == "TCP":
+                writer.write(interleaved(1, packetizer.report(1 << 40, 0)))
+            await asyncio.sleep(0.01)
+        if self.end:
+            writer.close()

@@ -1,0 +1,55 @@
+import pytest
+
+from embereye.camera.sources.credentials import VARIABLE, credentials_of
+from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.video.source import with_credentials
+
+WHAT = parse_source("rtsp://me:own@cam/1")
+
+
+@pytest.fixture
+def secret(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    (folder / "username").write_text("admin\n")
+    (folder / "password").write_text("s3 cret")
+    return folder
+
+
+def test_a_secret_goes_before_the_sources_own_credentials_and_is_read_anew_every_time(secret):
+    credentials = credentials_of(WHAT, "gate")
+    assert credentials() == ("admin", "s3 cret")
+    (secret / "password").write_text("changed")
+    assert credentials() == ("admin", "changed")
+    assert credentials_of(WHAT, "")() == ("me", "own")
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "text"),
+    [
+        ("none", lambda _: None, 'Secret "none" has no key username, or is not mounted'),
+        ("../gate", lambda _: None, "is not the name of a Secret"),
+        ("gate", lambda folder: (folder / "password").unlink(), "has no key password"),
+        ("gate", lambda folder: (folder / "password").write_bytes(b"\xff\xfe"), "password is no UTF-8 text"),
+        ("gate", lambda folder: (folder / "username").write_text("a\r\nInjected: b"), "control characters"),
+        ("gate", lambda folder: (folder / "password").write_text("x" * 2000), "longer than 1024 bytes"),
+    ],
+)
+def test_a_secret_that_cannot_be_used_is_told_without_its_content(secret, name, spoil, text):
+    spoil(secret)
+    with pytest.raises(SourceError) as caught:
+        credentials_of(WHAT, name)()
+    assert text in str(caught.value)
+    assert "s3 cret" not in str(caught.value)
+
+
+def test_without_a_folder_of_secrets_the_variable_is_named(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(SourceError, match=VARIABLE):
+        credentials_of(WHAT, "gate")()
+
+
+def test_credentials_in_a_url_are_quoted():
+    assert with_credentials("rtsp://cam:554/1?x=2", "a@b", "c/d:e") == "rtsp://a%40b:c%2Fd%3Ae@cam:554/1?x=2"
+    assert with_credentials("rtsp://cam/1", "", "") == "rtsp://cam/1"

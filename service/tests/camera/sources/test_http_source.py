@@ -1,0 +1,284 @@
+import asyncio
+import base64
+import contextlib
+import socket
+import struct
+
+import pytest
+
+from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.http.source import HttpSource
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.source import keep_playing, read_pause
+from embereye.process.backoff import Backoff
+
+from ..conftest import eventually, noisy_jpeg
+
+A, B = noisy_jpeg(1), noisy_jpeg(2)
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=--x\r\n\r\n"
+
+
+@contextlib.asynccontextmanager
+async def camera(*chunks, hold=False, requests=None, tls=None):
+    """An HTTP server that answers every request with exactly these bytes, and then ends or falls silent."""
+
+    async def answer(reader, writer):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            request = await reader.readuntil(b"\r\n\r\n")
+            if requests is not None:
+                requests.append(request.decode())
+            for chunk in chunks:
+                writer.write(chunk)
+                await writer.drain()
+            if hold:
+                await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+def source(address, **options):
+    return HttpSource(
+        parse_source(f"http://{address}/video.mjpg"), lambda: ("", ""), asyncio.Semaphore(1), SocketPoller(), **options
+    )
+
+
+async def play(address, **options):
+    frames, states = [], []
+    try:
+        await source(address, **options).play(frames.append, states.append)
+        reason = ""
+    except SourceError as error:
+        reason = str(error)
+    return frames, states, reason
+
+
+async def test_pictures_of_a_camera_come_through_and_its_state_says_streaming():
+    body = b"".join(b"--x\r\nContent-Type: image/jpeg\r\nContent-Length: 7\r\n\r\n" + jpeg + b"\r\n" for jpeg in (A, B))
+    async with camera(OK, body) as address:
+        frames, states, reason = await play(address)
+    assert frames == [A, B]
+    assert states == ["connected, no picture yet", "streaming"]
+    assert not reason
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=x\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize("pieces", [1, 7, 60])
+async def test_pictures_come_through_however_the_body_is_framed_and_cut(headers, pieces):
+    jpegs = [noisy_jpeg(seed, (240, 320)) for seed in range(6)]
+    body = b"".join(b"--x\r\nContent-Length: %d\r\n\r\n" % len(jpeg) + jpeg + b"\r\n" for jpeg in jpegs)
+    size = -(-len(body) // pieces)
+    cut = [body[start : start + size] for start in range(0, len(body), size)]
+    if b"chunked" in headers:
+        cut = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in cut] + [b"0\r\n\r\n"]
+    elif b"%d" in headers:
+        headers %= len(body)
+    async with camera(headers, *cut) as address:
+        frames, _, reason = await play(address)
+    assert frames == jpegs
+    assert not reason
+
+
+async def test_a_camera_that_breaks_its_connection_or_a_taker_that_explodes_ends_the_source_with_the_reason():
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK + b"--x\r\n\r\n" + A)
+        await eventually(lambda: frames)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    def explode(_):
+        frames.append(b"")
+        raise ZeroDivisionError
+
+    frames = []
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(SourceError, match="the connection broke: Connection reset"):
+            await source(address).play(frames.append, lambda _: None)
+        frames.clear()
+        with pytest.raises(ZeroDivisionError):
+            await source(address).play(explode, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP 404 Not Found"),
+        (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", "check the credentials"),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi", "text/html"),
+        (b"hello, I am no web server\r\n\r\n", "HTTP: "),
+        (b"", "HTTP: "),
+        (b"HTTP/1.1 200 OK\r\n" + b"X-Endless: y\r\n" * 200_000, "HTTP: "),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 2_000_000, "HTTP: "),
+        (OK[:-2] + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + A, "HTTP: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n" + A, "HTTP: "),
+        (OK + b"\n" * 8_000_000, "no picture in 10000 lines of what it sends"),
+    ],
+)
+async def test_a_server_that_is_no_camera_is_told_in_one_sentence(answer, text):
+    async with camera(answer) as address:
+        frames, _, reason = await play(address, dial=5.0)
+    assert text in reason
+    assert not frames
+
+
+async def test_a_server_that_never_answers_is_given_up():
+    async with camera(hold=True) as address:
+        _, _, reason = await play(address, dial=0.2)
+    assert reason == "no answer within 0.2 s"
+
+
+async def test_a_port_where_nobody_listens_is_told():
+    async with camera() as address:
+        pass
+    _, _, reason = await play(address)
+    assert reason.startswith("cannot connect")
+
+
+async def test_a_stream_that_falls_silent_is_given_up():
+    async with camera(OK, b"--x\r\n\r\n" + A, hold=True) as address:
+        frames, _, reason = await play(address, stall=0.3)
+    assert frames == [A]
+    assert reason == "no picture for 0.3 s" or "Timeout" in reason
+
+
+async def test_a_stream_that_dribbles_without_ever_ending_a_picture_is_given_up():
+    async def answer(reader, writer):
+        with contextlib.suppress(ConnectionError):
+            writer.write(OK + b"--x\r\n\r\n" + A[:-2])
+            while True:
+                writer.write(b"\0")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        frames, _, reason = await play(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", stall=0.3)
+    assert not frames
+    assert reason == "no picture for 0.3 s"
+
+
+@pytest.mark.parametrize(
+    ("challenge", "text"),
+    [
+        (b'WWW-Authenticate: Basic realm="cam"\r\n', base64.b64encode(b"me:p@ss").decode()),
+        (b"", base64.b64encode(b"me:p@ss").decode()),
+        (b'WWW-Authenticate: Digest realm="cam", nonce="n", qop="auth"\r\n', 'Digest username="me", realm="cam"'),
+    ],
+)
+async def test_credentials_are_sent_when_the_camera_asks_for_them_and_never_in_the_url(challenge, text):
+    requests = []
+    denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n" + challenge + b"Content-Length: 0\r\n\r\n"
+    async with camera(denied, requests=requests) as address:
+        what = parse_source(f"http://{address}/v?x=1")
+        with pytest.raises(SourceError, match="check the credentials"):
+            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1), SocketPoller()).play(
+                lambda _: None, lambda _: None
+            )
+    assert len(requests) == 2
+    assert "Authorization" not in requests[0]
+    assert text in requests[1]
+    assert "@" not in "".join(requests)
+
+
+async def test_a_source_is_played_again_after_every_end_and_its_state_tells_why():
+    frames, states = [], []
+    async with camera(OK, b"--x\r\n\r\n" + A) as address:
+        player = asyncio.ensure_future(
+            keep_playing("c", source(address), lambda data, *_: frames.append(data), states.append, Backoff(0.01, 0.02))
+        )
+        await eventually(lambda: len(frames) >= 3)
+        player.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await player
+    assert "failed: the source ended" in states
+
+
+async def test_a_certificate_of_the_cameras_own_is_refused_unless_that_is_allowed(certificate):
+    nobody, dials = lambda: ("", ""), asyncio.Semaphore(1)
+    async with camera(OK, b"--x\r\n\r\n" + A, tls=certificate) as address:
+        frames = []
+        with pytest.raises(SourceError, match=r"is not trusted: self.signed.*add tls=unverified to the query"):
+            await HttpSource(parse_source(f"https://{address}/v"), nobody, dials, SocketPoller()).play(
+                frames.append, lambda _: None
+            )
+        assert not frames
+        what = parse_source(f"https://{address}/v?x=1&tls=unverified")
+        await HttpSource(what, nobody, dials, SocketPoller()).play(frames.append, lambda _: None)
+    assert frames == [A]
+
+
+async def test_credentials_do_not_follow_a_redirect_away_from_tls(certificate):
+    denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    requests = []
+    async with camera(denied, requests=requests) as plain:
+        moved = f"HTTP/1.1 302 Found\r\nLocation: http://{plain}/v\r\nContent-Length: 0\r\n\r\n".encode()
+        async with camera(moved, tls=certificate) as address:
+            what = parse_source(f"https://{address}/v?tls=unverified")
+            with pytest.raises(SourceError, match="401"):
+                await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1), SocketPoller()).play(
+                    lambda _: None, lambda _: None
+                )
+    assert len(requests) == 1
+
+
+async def test_a_stream_that_breaks_off_is_told_in_plain_words():
+    ok = OK[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+    async with camera(ok, b"%x\r\n" % (len(A) + 11), b"--x\r\n\r\n" + A) as address:
+        frames, _, reason = await play(address)
+    assert frames == [A]
+    assert reason == "the connection broke in the middle of its answer"
+
+
+@pytest.mark.parametrize(("settled", "grows"), [(0.0, False), (60.0, True)])
+async def test_a_source_that_ends_at_once_is_waited_for_longer_and_longer_unless_it_had_streamed(settled, grows):
+    class Flapping:
+        async def play(self, offer, tell):
+            offer(A)
+
+    states, backoff = [], Backoff(0.001, 0.001)
+    player = asyncio.ensure_future(
+        keep_playing("c", Flapping(), lambda *_: None, states.append, backoff, settled=settled)
+    )
+    await eventually(lambda: states.count("failed: the source ended") >= 3)
+    player.cancel()
+    assert (backoff.failures >= 3) == grows
+
+
+def test_whoever_keeps_the_event_loop_busy_has_a_fifth_of_it_and_a_camera_all_it_needs():
+    assert read_pause(0.0002) == 0.0
+    assert read_pause(0.1) == pytest.approx(0.4)
+
+
+async def test_a_camera_that_floods_is_left_unread_and_loses_nothing_by_it(monkeypatch):
+    monkeypatch.setattr("embereye.camera.sources.source.BURST_SECONDS", 0.0)
+    body = b"".join(b"--x\r\n\r\n" + jpeg + b"\r\n" for jpeg in (A, B) * 50)
+    async with camera(OK, body) as address:
+        frames, _, _ = await play(address)
+    assert frames == [A, B] * 50
+
+
+async def test_a_source_that_explodes_is_only_its_own_failure():
+    class Bomb:
+        async def play(self, offer, tell):
+            raise ZeroDivisionError("boom")
+
+    states = []
+    player = asyncio.ensure_future(keep_playing("c", Bomb(), lambda _: None, states.append, Backoff(0.01, 0.02)))
+    await eventually(lambda: len(states) > 4)
+    assert not player.done()
+    player.cancel()
+    assert "failed: ZeroDivisionError: boom" in states

@@ -1,0 +1,90 @@
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+from embereye.camera.sources.poller import SocketPoller
+
+PARTS = 3  # datagrams of each picture
+
+
+class Camera:
+    """A socket whose pictures are PARTS datagrams; notes how many each look found."""
+
+    def __init__(self, intake):
+        self.sender, self.receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.receiver.setblocking(False)
+        self.intake = intake
+        self.looks = []
+        intake.add(self.receiver.fileno(), self.read)
+
+    def read(self):
+        count = 0
+        with contextlib.suppress(BlockingIOError):
+            while self.receiver.recv(10):
+                count += 1
+        self.looks.append(count)
+        return sum(self.looks) % PARTS > 0
+
+    async def heard(self, count):
+        async with asyncio.timeout(5):
+            while sum(self.looks) < count:
+                await asyncio.sleep(0)
+
+    def close(self):
+        self.intake.remove(self.receiver.fileno())
+        self.sender.close()
+        self.receiver.close()
+
+
+@pytest.fixture
+async def camera():
+    camera = Camera(SocketPoller())
+    yield camera
+    camera.close()
+
+
+async def test_the_rest_of_a_picture_is_read_together(camera, monkeypatch):
+    monkeypatch.setattr("embereye.camera.sources.poller.POLL_SECONDS", 0.1)  # a busy machine may stop here for long
+    for picture in range(3):
+        await asyncio.sleep(0.03)  # alone
+        camera.sender.send(b"first")
+        await camera.heard(PARTS * picture + 1)
+        for part in range(1, PARTS):
+            camera.sender.send(b"rest")
+            if part < PARTS - 1:
+                for _ in range(20):  # time enough to look, were it not for the rest
+                    await asyncio.sleep(0)
+        await camera.heard(PARTS * (picture + 1))
+    assert camera.looks == [1, PARTS - 1] * 3
+
+
+async def test_a_picture_that_comes_whole_and_alone_is_looked_at_once(camera):
+    for picture in range(3):
+        await asyncio.sleep(0.03)
+        for _ in range(PARTS):
+            camera.sender.send(b"part")
+        await camera.heard(PARTS * (picture + 1))
+    await asyncio.sleep(0.02)
+    assert camera.looks == [PARTS] * 3
+
+
+async def test_a_camera_that_goes_in_a_look_takes_nothing_with_it():
+    intake = SocketPoller()
+    first, second = Camera(intake), Camera(intake)
+    read = first.read
+
+    def last():
+        read()
+        intake.remove(first.receiver.fileno())
+        intake.remove(second.receiver.fileno())
+        intake.add(second.receiver.fileno(), second.read)
+        return True
+
+    intake._readers[first.receiver.fileno()] = last
+    first.sender.send(b"part")
+    await first.heard(1)
+    second.sender.send(b"part")
+    await second.heard(1)
+    second.close()

@@ -1,0 +1,288 @@
+import asyncio
+import contextlib
+import time
+
+import grpc
+import pytest
+
+from embereye.camera.device.picture_analyst import AnalysedFrame
+from embereye.camera.scheduling.mailbox import Tally
+from embereye.camera.scheduling.turn import Turn
+from embereye.camera.sources.push.service import MAX_UNKNOWN, SILENT_NS, _Stream
+from embereye.detect.vision.observation import Finding, Observation
+from embereye.levels import Kind, Level
+from embereye.process.grpc_server import GrpcServer, channel
+from embereye.sim.thermal_camera import HEIGHT, WIDTH, ThermalRoom
+from embereye.units import SECOND
+from embereye.v1.frames_pb2 import PushRequest, RawWords
+from embereye.v1.frames_pb2_grpc import FramesStub
+from embereye.v1.shard_pb2 import Peer
+
+from ..conftest import assignment, device, eventually, noisy_jpeg, status_of
+
+
+class Sender:
+    """One push stream and all that came back on it."""
+
+    def __init__(self, link):
+        self.call = FramesStub(link).Push()
+        self.acks, self.rejections, self.drains = {}, [], []
+        self.sequence = 0
+        self.reader = asyncio.ensure_future(self._read())
+
+    async def _read(self):
+        async for response in self.call:
+            if response.HasField("ack"):
+                self.acks[response.ack.camera] = response.ack
+            elif response.HasField("drain"):
+                self.drains.append(response.drain)
+            else:
+                self.rejections.append(response.rejected)
+
+    async def send(self, camera, image=None, count=1):
+        for _ in range(count):
+            self.sequence += 1
+            image_bytes = noisy_jpeg(self.sequence) if image is None else image
+            await self.call.write(PushRequest(camera=camera, sequence=self.sequence, image=image_bytes))
+
+    def balanced(self, camera, count):
+        ack = self.acks.get(camera)
+        return ack and ack.analysed + ack.shed == count
+
+
+@pytest.fixture
+async def sender(running):
+    server = GrpcServer(running.shard.services())
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    link = channel(f"127.0.0.1:{port}")
+    sender = Sender(link)
+    yield sender
+    sender.reader.cancel()
+    sender.call.cancel()
+    await link.close(None)
+    await server.stop(0.1)
+
+
+async def test_everything_pushed_is_acknowledged_as_analysed_or_shed(running, sender):
+    running.shard.apply(assignment(1, device("c1"), device("c2")))
+    await sender.send("c1", count=20)
+    await sender.send("c2", count=5)
+    await eventually(lambda: sender.balanced("c1", 20) and sender.balanced("c2", 5))
+    assert sender.acks["c1"].sequence == 20
+    assert sender.acks["c2"].sequence == 25
+    assert sender.acks["c1"].analysed >= 1
+
+
+async def test_a_sender_that_ends_its_stream_still_gets_its_last_acknowledgement(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("c1", count=3)
+    await sender.call.done_writing()
+    await asyncio.wait_for(sender.reader, 10)
+    assert sender.acks["c1"].sequence == 3
+    assert sender.balanced("c1", 3)
+
+
+async def test_an_unknown_camera_is_rejected_with_its_name_and_the_stream_goes_on(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("nobody", count=3)
+    await sender.send("c1")
+    await eventually(lambda: sender.rejections and sender.balanced("c1", 1))
+    assert list(sender.rejections[0].devices) == ["nobody"]
+    assert "nobody" in sender.rejections[0].reason
+
+
+async def test_an_image_that_is_none_is_rejected_and_acknowledged(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("c1", b"junk")
+    await eventually(lambda: sender.rejections and sender.balanced("c1", 1))
+    assert "not a JPEG" in sender.rejections[0].reason
+
+
+async def test_a_camera_that_moves_to_another_shard_is_drained_there_with_its_last_acknowledgement(running, sender):
+    running.shard.apply(assignment(1, device("c1"), device("c2")))
+    await sender.send("c1", count=2)
+    await sender.send("c2", count=2)
+    await eventually(lambda: sender.balanced("c1", 2) and sender.balanced("c2", 2))
+    running.shard.apply(assignment(2, device("c1"), peers=[Peer(shard="b", grpc="10.0.0.2:1")], elsewhere={"c2": "b"}))
+    await eventually(lambda: sender.drains)
+    assert (sender.drains[0].target, list(sender.drains[0].devices)) == ("10.0.0.2:1", ["c2"])
+    await sender.send("c2")
+    await sender.send("c1")
+    await eventually(lambda: sender.balanced("c1", 3) and len(sender.drains) > 1)
+    assert list(sender.drains[1].devices) == ["c2"]
+
+
+async def test_a_draining_shard_sends_every_sender_away(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("c1")
+    await eventually(lambda: sender.balanced("c1", 1))
+    await running.shard.drain()
+    await eventually(lambda: sender.drains)
+    assert not sender.drains[0].devices
+
+
+async def test_a_sender_of_endless_unknown_names_is_cut_off(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        for number in range(MAX_UNKNOWN + 50):
+            await sender.send(f"x{number}", b"")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asyncio.wait_for(sender.reader, 10)
+    # A sender that is cut off in the middle of a write is told INTERNAL by its own grpc.
+    assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
+
+
+async def test_a_sender_that_disappears_leaves_no_stream_behind(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("c1")
+    await eventually(lambda: running.shard._push.streams == 1)
+    sender.call.cancel()
+    await eventually(lambda: running.shard._push.streams == 0)
+
+
+async def test_bare_words_of_temperatures_are_taken_and_those_that_are_too_few_are_named(running, sender):
+    running.shard.apply(assignment(1, device("hot", detectors=["heat"])))
+    room = ThermalRoom(1, [])
+    size = RawWords(width=WIDTH, height=HEIGHT)
+    for number in range(3):
+        request = PushRequest(camera="hot", sequence=number + 1, image=room.frame(1 + number), raw=size)
+        await sender.call.write(request)
+        await asyncio.sleep(0.05)
+    await eventually(lambda: status_of(running.shard, "hot").ledger.analysed >= 1)
+    assert status_of(running.shard, "hot").covered
+    await sender.call.write(PushRequest(camera="hot", sequence=4, image=b"few", raw=size))
+    await eventually(lambda: sender.rejections)
+    assert "160x120 words of 16 bits need" in sender.rejections[0].reason
+
+
+def held_back(shard, camera, rate=2.0):
+    """Make the shard believe that it does not keep up with `camera`, for good."""
+    controller = shard._cameras[camera].arrivals.mailbox.rate_controller
+    controller.rate, controller.record_wait = rate, lambda *_, **__: None
+    return controller
+
+
+async def test_a_sender_is_read_only_when_its_frame_is_looked_at_and_that_frame_is_a_fresh_one(running, sender):
+    running.shard.apply(assignment(1, device("c1", fps_target=100, fps_min=1)))
+    held_back(running.shard, "c1")
+    camera, captures, seen = running.shard._cameras["c1"], [], []
+    order, latest = camera.decode_order, 0
+
+    def note_capture(frame):
+        seen.append((frame.time_ns, latest))
+        return order(frame)
+
+    camera.decode_order = note_capture
+    slot, image = asyncio.Queue(1), noisy_jpeg(1, (480, 640))
+
+    async def send():
+        while True:
+            number, taken_ns = await slot.get()
+            request = PushRequest(camera="c1", sequence=number, time_ns=taken_ns, image=image)
+            await sender.call.write(request)
+
+    sending = asyncio.ensure_future(send())
+    while len(seen) < 6:
+        latest = time.time_ns()
+        if slot.full():
+            slot.get_nowait()
+        captures.append(latest)
+        slot.put_nowait((number := len(captures), latest))
+        await asyncio.sleep(0.01)
+    sending.cancel()
+    ledger = camera.arrivals.mailbox.ledger
+    assert ledger.offered < number / 2
+    assert camera.arrivals.backpressure.unread > 0
+    behind = sorted(sum(taken_ns < one <= newest for one in captures) for taken_ns, newest in seen)
+    assert behind[len(behind) // 2] < number / len(seen) / 2
+    assert ledger.offered == ledger.analysed + ledger.shed.total() + ledger.rejected.total() + ledger.waiting
+
+
+async def test_a_sender_that_queues_its_frames_is_read_on_until_they_are_fresh(running, sender):
+    running.shard.apply(assignment(1, device("c1", fps_target=100, fps_min=1)))
+    held_back(running.shard, "c1", 1.5)
+    camera, queue, image = running.shard._cameras["c1"], asyncio.Queue(), noisy_jpeg(1, (480, 640))
+
+    async def send():
+        while True:
+            await sender.call.write(PushRequest(camera="c1", sequence=1, time_ns=await queue.get(), image=image))
+
+    sending, captured, late = asyncio.ensure_future(send()), 0, []
+    while camera.arrivals.mailbox.ledger.analysed < 4:
+        captured += 1
+        queue.put_nowait(time.time_ns())
+        await asyncio.sleep(0.01)
+        late.append(queue.qsize())
+    sending.cancel()
+    assert min(late[-captured // 2 :]) < captured / 6
+    assert not camera.status.blindness(time.time_ns())
+
+
+async def test_a_camera_that_is_held_back_holds_back_no_other_on_its_stream(running, sender):
+    running.shard.apply(assignment(1, device("slow", fps_target=100, fps_min=1), device("c2")))
+    held_back(running.shard, "slow", 1.0)
+    for _ in range(30):
+        await sender.send("slow", noisy_jpeg())
+        await sender.send("c2", noisy_jpeg())
+    await eventually(lambda: status_of(running.shard, "c2").ledger.offered == 30)
+    assert status_of(running.shard, "slow").ledger.analysed <= 3
+
+
+def test_a_stream_rests_as_long_as_none_of_its_cameras_that_speak_has_a_frame_that_is_wanted():
+    now = 1_000 * SECOND
+    stream = _Stream()
+    assert stream.pause(now) <= 0
+    stream.tallies = {
+        "a": Tally(heard_ns=now, wanted_ns=now + SECOND),
+        "b": Tally(heard_ns=now - SECOND, wanted_ns=now + SECOND // 2),
+        "gone": Tally(heard_ns=now - SILENT_NS),
+    }
+    assert stream.pause(now) == 0.5
+    stream.tallies["c"] = Tally(heard_ns=now)
+    assert stream.pause(now) <= 0
+
+
+async def test_what_a_sender_can_have_on_its_way_is_bounded_while_it_is_not_read(running, sender):
+    running.shard.apply(assignment(1, device("c1", fps_target=100, fps_min=1)))
+    held_back(running.shard, "c1", 1.0)
+    await sender.send("c1")
+    await eventually(lambda: sender.balanced("c1", 1))
+    written, image = 0, noisy_jpeg(1, (480, 640))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.3):
+            while True:
+                await sender.send("c1", image)
+                written += 1
+    assert written <= 3
+
+
+@pytest.mark.parametrize("image", [bytes(100_000), noisy_jpeg(1, (480, 640))], ids=["garbage", "pictures"])
+async def test_a_sender_that_floods_is_read_hardly_faster_than_a_camera(running, sender, image):
+    running.shard.apply(assignment(1, device("bad", fps_target=15, fps_min=1)))
+
+    async def flood():
+        while True:
+            await sender.send("bad", image)
+
+    began, flooding = time.monotonic(), asyncio.ensure_future(flood())
+    await eventually(lambda: status_of(running.shard, "bad").ledger.offered >= 20)
+    flooding.cancel()
+    assert status_of(running.shard, "bad").ledger.offered <= 10 + 50 * (time.monotonic() - began)
+
+
+async def test_a_camera_that_suspects_fire_is_read_on_at_once(running):
+    running.shard.apply(assignment(1, device("c1", fps_target=100, fps_min=1)))
+    camera, tally = running.shard._cameras["c1"], Tally()
+    controller = held_back(running.shard, "c1", 1.0)
+    camera._submit = lambda _: None
+    camera.push_frame(noisy_jpeg(), time.time_ns(), tally)
+    controller._credit = 0.0
+    camera.push_frame(noisy_jpeg(), time.time_ns(), tally)
+    assert tally.wanted_ns > tally.heard_ns
+    burning = Finding(Kind.FLAME, Level.CLEAR, held_ns=1)
+    analysis = AnalysedFrame(Observation(time.time_ns(), (burning,)), b"", 0.001)
+    camera.finish_turn(Turn(camera.next_frame(), 0.0, 0.0, 0.0, analysis))
+    assert tally.wanted_ns == 0
+    camera.push_frame(noisy_jpeg(), time.time_ns(), tally)
+    assert tally.wanted_ns == 0

@@ -1,0 +1,150 @@
+"""gst-rtsp-server as a camera: with and without authentication, over TCP and UDP, JPEG and H.264."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from harness.need import RTSP_SERVER, SYSTEM_PYTHON
+
+from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.dials import DialLimiter
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtsp import session as rtsp
+from embereye.camera.sources.rtsp.source import RtspSource
+from embereye.wire.jpeg.header import read_header
+
+from ..conftest import eventually
+
+SERVER = Path(__file__).with_name("gst_rtsp_server.py")
+BARS = [(240, 240, 240), (8, 240, 240), (240, 240, 8), (8, 240, 8)]  # BGR of the first test bars
+
+
+pytestmark = pytest.mark.needs(RTSP_SERVER)
+
+
+class Address(str):
+    """Where a server listens; `said` is what it prints."""
+
+    __slots__ = ("said",)
+
+    def __new__(cls, text, said):
+        address = super().__new__(cls, text)
+        address.said = said
+        return address
+
+
+@contextlib.asynccontextmanager
+async def serving(*arguments):
+    server = await asyncio.create_subprocess_exec(
+        SYSTEM_PYTHON, str(SERVER), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        address = f"127.0.0.1:{(await asyncio.wait_for(server.stdout.readline(), 20)).decode().strip()}"
+        yield Address(address, server.stdout)
+    finally:
+        server.kill()
+        await server.wait()
+
+
+async def play(address, path, user="", password="", pictures=5):
+    frames, states = [], []
+    source = RtspSource(
+        parse_source(f"rtsp://{address}{path}"), lambda: (user, password), DialLimiter(1), SocketPoller()
+    )
+    player = asyncio.ensure_future(source.play(lambda *frame: frames.append(frame), states.append))
+    await eventually(lambda: len(frames) >= pictures or player.done(), 40)
+    player.cancel()
+    try:
+        await player
+    except SourceError as error:
+        return frames, states, str(error)
+    except asyncio.CancelledError:
+        pass
+    return frames, states, ""
+
+
+def is_test_picture(jpeg):
+    picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    seen = [picture[60, 20 + 46 * number].astype(int) for number in range(4)]
+    return picture.shape == (240, 320, 3) and all(
+        np.abs(bar - np.array(expected)).max() < 30 for bar, expected in zip(seen, BARS, strict=True)
+    )
+
+
+@pytest.mark.parametrize("query", ["", "?transport=udp"])
+@pytest.mark.parametrize("path", ["/jpeg", "/dynamic"])
+async def test_jpeg_comes_over_tcp_and_udp_with_static_and_dynamic_payload_types(path, query):
+    async with serving() as address:
+        frames, states, reason = await play(address, path + query)
+    assert not reason
+    assert states[-1] == "streaming"
+    assert all(read_header(data).complete and not lost for data, _, lost in frames)
+    assert is_test_picture(frames[-1][0])
+    steps = np.diff([time_ns for _, time_ns, _ in frames]) / 1e6
+    assert (steps > 0).all()
+
+
+@pytest.mark.parametrize("query", ["", "?transport=udp"])
+async def test_the_camera_hears_our_receiver_reports(query, monkeypatch):
+    monkeypatch.setattr(rtsp, "REPORT_SECONDS", 0.2)
+    async with serving() as address:
+        source = RtspSource(
+            parse_source(f"rtsp://{address}/jpeg{query}"), lambda: ("", ""), DialLimiter(1), SocketPoller()
+        )
+        player = asyncio.ensure_future(source.play(lambda *_: None, lambda _: None))
+        said = [await asyncio.wait_for(address.said.readline(), 20) for _ in range(3)]
+        player.cancel()
+        await asyncio.gather(player, return_exceptions=True)
+    assert all(line.startswith(b"report from ") for line in said)
+
+
+async def test_a_session_that_would_soon_end_is_kept_alive(monkeypatch):
+    monkeypatch.setattr(rtsp, "REPORT_SECONDS", 1e9)  # reports are signs of life, too
+    async with serving("timeout=1") as address:
+        frames, _, reason = await play(address, "/jpeg?transport=udp", pictures=100)
+    assert not reason
+    assert len(frames) >= 100
+
+
+@pytest.mark.parametrize("method", ["basic", "digest"])
+async def test_a_guarded_camera_is_opened_with_its_credentials_and_refuses_others(method):
+    async with serving("me", "secret", method) as address:
+        frames, _, reason = await play(address, "/jpeg", "me", "secret")
+        assert not reason
+        assert frames
+        for user, password in (("me", "wrong"), ("", "")):
+            frames, _, reason = await play(address, "/jpeg", user, password)
+            assert "401" in reason
+            assert "check the credentials" in reason
+            assert not frames
+
+
+async def test_a_path_that_is_not_there_is_told():
+    async with serving() as address:
+        _, _, reason = await play(address, "/none")
+    assert "404" in reason
+
+
+@pytest.mark.parametrize(("path", "guard"), [("/h264", ()), ("/h264", ("me", "secret")), ("/h265", ())])
+async def test_h264_and_h265_are_decoded_by_the_player(path, guard):
+    async with serving(*guard) as address:
+        frames, _, reason = await play(address, path, *guard, pictures=3)
+    if "404" in reason or "503" in reason:
+        pytest.skip(f"needs a GStreamer encoder for {path}: `make peers` installs it")
+    assert not reason
+    assert is_test_picture(frames[-1][0])
+
+
+async def test_a_camera_that_is_killed_is_told(tmp_path):
+    async with serving() as address:
+        frames, states = [], []
+        source = RtspSource(
+            parse_source(f"rtsp://{address}/jpeg"), lambda: ("", ""), DialLimiter(1), SocketPoller(), stall=1.0
+        )
+        player = asyncio.ensure_future(source.play(lambda *frame: frames.append(frame), states.append))
+        await eventually(lambda: frames)
+    with pytest.raises(SourceError):
+        await player

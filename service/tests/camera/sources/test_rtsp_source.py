@@ -1,0 +1,275 @@
+import asyncio
+import contextlib
+
+import pytest
+
+from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.dials import DialLimiter
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtsp import session as rtsp
+from embereye.camera.sources.rtsp.source import RtspSource
+from embereye.wire.jpeg.header import read_header
+
+from ..conftest import eventually
+from .rtsp_camera import SDP, RtspCamera
+
+PLAYING = b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\n\r\n"
+UNAUTHORIZED = b"RTSP/1.0 401 Unauthorized\r\nCSeq: {CSEQ}\r\n"
+
+
+def source(camera, query="", scheme="rtsp", user="", password="", **options):
+    what = parse_source(f"{scheme}://{camera.address}/live{query}")
+    options = {"dial": 2.0, "stall": 2.0} | options
+    return RtspSource(what, lambda: (user, password), DialLimiter(1), SocketPoller(), **options)
+
+
+async def play(opened, pictures=3):
+    """Play until so many pictures came or it fails: (pictures, states, why it failed)."""
+    frames, states = [], []
+    player = asyncio.ensure_future(opened.play(lambda data, *_: frames.append(data), states.append))
+    await eventually(lambda: len(frames) >= pictures or player.done())
+    player.cancel()
+    reason = ""
+    try:
+        await player
+    except SourceError as error:
+        reason = str(error)
+    except asyncio.CancelledError:
+        pass
+    return frames, states, reason
+
+
+@pytest.mark.parametrize(("query", "way"), [("", "TCP"), ("?transport=tcp", "TCP"), ("?transport=udp", "UDP")])
+async def test_pictures_come_by_the_transport_that_is_declared(query, way):
+    async with RtspCamera().serving() as camera:
+        frames, states, reason = await play(source(camera, query))
+        await eventually(lambda: camera.requests[-1].reason == "TEARDOWN")
+    assert not reason
+    assert read_header(frames[0]).complete
+    assert camera.transports == [way]
+    assert states[-1] == "streaming"
+    assert [item.reason for item in camera.requests] == ["OPTIONS", "DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]
+    assert camera.requests[3].header("session") == "4711"
+
+
+@pytest.mark.parametrize(("query", "refused"), [("", "TCP"), ("?transport=udp", "UDP")])
+async def test_the_other_transport_is_taken_where_the_camera_refuses_one(query, refused):
+    async with RtspCamera(refuse=refused).serving() as camera:
+        frames, _, reason = await play(source(camera, query))
+    assert frames
+    assert not reason
+    assert sorted(camera.transports) == ["TCP", "UDP"]
+
+
+@pytest.mark.parametrize(("query", "mute"), [("", "TCP"), ("?transport=udp", "UDP")])
+async def test_the_other_transport_is_tried_where_no_packets_come(query, mute):
+    async with RtspCamera(mute=mute).serving() as camera:
+        opened = source(camera, query, stall=0.2)
+        _, _, reason = await play(opened)
+        assert "no packet came within 0.2 s; trying" in reason
+        frames, _, reason = await play(opened)
+    assert frames
+    assert not reason
+
+
+@pytest.mark.parametrize(
+    ("challenges", "scheme"),
+    [
+        (b'WWW-Authenticate: Basic realm="cam"\r\n', "Basic"),
+        (b'WWW-Authenticate: Digest realm="cam", nonce="a"\r\n', "Digest"),
+        (b'WWW-Authenticate: Digest realm="c", nonce="a", algorithm=SHA-256, qop="auth"\r\n'
+         b'WWW-Authenticate: Basic realm="cam"\r\n', "SHA-256"),
+    ],
+)  # fmt: skip
+async def test_a_challenge_is_met_with_the_credentials_and_every_later_request_carries_them(challenges, scheme):
+    camera = RtspCamera(answers={"DESCRIBE": [UNAUTHORIZED + challenges + b"\r\n"]})
+    async with camera.serving():
+        frames, _, reason = await play(source(camera, user="me", password="secret"))
+    assert frames
+    assert not reason
+    for item in camera.requests[2:]:
+        assert scheme in item.header("authorization")
+        assert "secret" not in item.header("authorization")
+
+
+async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_while_playing(monkeypatch):
+    def stale(nonce):
+        header = f'WWW-Authenticate: Digest realm="c", nonce="{nonce}", stale=true\r\n\r\n'
+        return UNAUTHORIZED + header.encode()
+
+    camera = RtspCamera(answers={"DESCRIBE": [stale("a")], "SETUP": [stale("b"), None], "GET_PARAMETER": [stale("c")]})
+    camera.timeout = 1
+    async with camera.serving():
+        player = asyncio.ensure_future(source(camera, user="me", password="x").play(lambda *_: None, lambda _: None))
+        await eventually(lambda: sum(item.reason == "GET_PARAMETER" for item in camera.requests) >= 2)
+        player.cancel()
+        await asyncio.gather(player, return_exceptions=True)
+    alive = [item.header("authorization") for item in camera.requests if item.reason == "GET_PARAMETER"]
+    assert 'nonce="b"' in alive[0]
+    assert 'nonce="c"' in alive[1]
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        ({"DESCRIBE": UNAUTHORIZED + b'WWW-Authenticate: Digest realm="c", nonce="a"\r\n\r\n'},
+         "DESCRIBE: 401 Unauthorized: check the credentials"),
+        ({"DESCRIBE": b"RTSP/1.0 404 Not Found\r\nCSeq: {CSEQ}\r\n\r\n"}, "404 Not Found: check the path"),
+        ({"PLAY": b"RTSP/1.0 453 Not Enough\r\nCSeq: {CSEQ}\r\n\r\n"}, "PLAY: 453 Not Enough: it has no bandwidth"),
+        ({"OPTIONS": b"HTTP/1.1 400 Bad Request\r\n\r\n"}, "which is no RTSP"),
+        ({"OPTIONS": b"RTSP/1.0 200 OK\r\n" + b"X: endless\r\n" * 50_000}, "its headers do not end within"),
+        ({"DESCRIBE": b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\nContent-Length: 999999999\r\n\r\n"}, "Content-Length"),
+        ({"DESCRIBE": b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\nContent-Length: 500\r\n\r\nv=0"}, "no answer to DESCRIBE"),
+        ({"SETUP": b""}, "no answer to SETUP within 0.3 s"),
+        ({"PLAY": PLAYING + b"$\x00\xff\xffhalf a packet"}, "it plays, but no packet came within 0.3 s; trying UDP"),
+        ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"\x01" * 70_000}, "RTSP: no RTSP in 65536 bytes"),
+        ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"A" * 70_000}, "RTSP: its headers do not end within 16384 bytes"),
+        ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: http://else/\r\n\r\n"},
+         'redirected to "http://else/", which cannot be followed'),
+        ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: rtsp://a:b@[\r\n\r\n"}, 'redirected to "["'),
+    ],
+)  # fmt: skip
+async def test_what_a_camera_does_wrong_is_told_in_a_sentence(answers, text):
+    async with RtspCamera(answers=answers).serving() as camera:
+        frames, _, reason = await play(source(camera, user="me", password="secret", dial=0.3, stall=0.3))
+    assert text in reason
+    assert "secret" not in reason
+    assert not frames
+
+
+async def test_a_camera_without_a_track_that_can_be_shown_says_what_it_has():
+    sdp = "v=0\r\nm=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 VP8/90000\r\n"
+    async with RtspCamera(sdp=sdp).serving() as camera:
+        _, _, reason = await play(source(camera))
+    assert reason == "it has no JPEG, H.264 or H.265 track, only: audio PCMU, video VP8"
+
+
+async def test_a_redirect_is_followed_but_not_for_ever_and_others_do_not_learn_the_credentials():
+    async with RtspCamera().serving() as camera, RtspCamera().serving() as first:
+        moved = f"RTSP/1.0 302 Moved\r\nCSeq: {{CSEQ}}\r\nLocation: rtsp://{camera.address}/else\r\n\r\n".encode()
+        first.answers["DESCRIBE"] = moved
+        frames, _, _ = await play(source(first))
+        assert frames
+        basic = UNAUTHORIZED + b'WWW-Authenticate: Basic realm="c"\r\n\r\n'
+        elsewhere = moved.replace(b"127.0.0.1", b"localhost")
+        first.answers["DESCRIBE"], camera.answers["DESCRIBE"] = elsewhere, basic
+        camera.requests.clear()
+        _, _, reason = await play(source(first, user="me", password="x"))
+        assert "401" in reason or "cannot connect" in reason
+        assert not any(item.header("authorization") for item in camera.requests)
+        camera.answers["DESCRIBE"] = first.answers["DESCRIBE"] = moved
+        _, _, reason = await play(source(first))
+    assert reason == "redirected more than 3 times"
+
+
+async def test_a_session_is_kept_alive_and_reported_on(monkeypatch):
+    monkeypatch.setattr(rtsp, "REPORT_SECONDS", 0.1)
+    camera = RtspCamera(timeout=1)
+    async with camera.serving():
+        player = asyncio.ensure_future(source(camera).play(lambda *_: None, lambda _: None))
+        await eventually(lambda: any(item.reason == "GET_PARAMETER" for item in camera.requests) and camera.reports)
+        player.cancel()
+        await asyncio.gather(player, return_exceptions=True)
+    report = camera.reports[0]
+    assert report[1] == 201
+    assert report[8:12] == (7).to_bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"pictures": 2}, "no packet for 0.3 s"),
+        ({"pictures": 2, "end": True}, "RTSP: it closed the connection"),
+    ],
+)
+async def test_a_stream_that_stops_is_given_up(options, text):
+    async with RtspCamera(**options).serving() as camera:
+        frames, _, reason = await play(source(camera, stall=0.3), pictures=99)
+    assert len(frames) == 2
+    assert reason == text
+
+
+async def test_a_camera_that_floods_is_left_unread_and_goes_on_afterwards(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(rtsp, "read_pause", lambda spent: pauses.append(spent) or 0.001)
+    async with RtspCamera(pictures=20).serving() as camera:
+        frames, _, reason = await play(source(camera), pictures=20)
+    assert len(frames) == 20
+    assert not reason
+    assert len(pauses) > 5
+
+
+async def test_a_session_that_the_camera_has_forgotten_is_given_up():
+    answers = {"GET_PARAMETER": b"RTSP/1.0 454 Session Not Found\r\nCSeq: {CSEQ}\r\n\r\n"}
+    async with RtspCamera(answers=answers, timeout=1).serving() as camera:
+        _, _, reason = await play(source(camera), pictures=10**6)
+    assert reason == "RTSP: it has forgotten the session"
+
+
+async def test_a_camera_that_nobody_answers_for_is_told():
+    async with RtspCamera().serving() as camera:
+        pass
+    _, _, reason = await play(source(camera))
+    assert reason.startswith("cannot connect: ")
+
+
+@pytest.mark.parametrize(("query", "trusted"), [("?tls=unverified", False), ("", True)])
+async def test_a_stream_is_taken_over_tls_if_its_certificate_is_trusted_or_need_not_be(
+    certificate, query, trusted, monkeypatch
+):
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
+    async with RtspCamera(tls=certificate).serving() as camera:
+        frames, _, reason = await play(source(camera, query, scheme="rtsps"))
+        assert frames
+        assert not reason
+        _, _, reason = await play(source(camera))
+        assert reason
+    async with RtspCamera().serving() as camera:
+        _, _, reason = await play(source(camera, scheme="rtsps", dial=0.5))
+    assert reason.startswith("cannot connect")
+
+
+async def test_a_certificate_of_the_cameras_own_is_refused_with_the_remedy_before_anything_is_asked(certificate):
+    async with RtspCamera(tls=certificate).serving() as camera:
+        _, _, reason = await play(source(camera, scheme="rtsps", user="me", password="secret"))
+    assert reason.startswith("its certificate is not trusted: self")
+    assert reason.endswith("add tls=unverified to the query")
+    assert not camera.requests
+
+
+async def test_h264_is_not_fetched_over_tls_without_proof_unless_that_is_allowed(certificate, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.path))
+    sdp = SDP.replace("26\r\n", "96\r\na=rtpmap:96 H264/90000\r\n")
+    async with RtspCamera(sdp=sdp, tls=certificate).serving() as camera:
+        _, _, reason = await play(source(camera, scheme="rtsps"))
+    assert "proves no certificate: add tls=unverified" in reason
+
+
+async def test_h264_is_handed_to_the_player_with_the_password_off_the_command_line(monkeypatch):
+    asked = []
+
+    class Player:
+        def __init__(self, *arguments):
+            asked.append(arguments[:3])
+
+        async def play(self, offer, tell):
+            offer(b"picture")
+
+    monkeypatch.setattr("embereye.camera.sources.rtsp.source.VideoSource", Player)
+    sdp = SDP.replace("26\r\n", "96\r\na=rtpmap:96 H264/90000\r\n")
+    async with RtspCamera(sdp=sdp).serving() as camera:
+        frames, _, _ = await play(source(camera, user="me", password="x"), pictures=1)
+    assert frames == [b"picture"]
+    assert asked == [(f"rtsp://{camera.address}/live", "me", "x")]
+    assert "SETUP" not in [item.reason for item in camera.requests]
+
+
+async def test_cancelling_while_connecting_leaves_nothing_behind():
+    async with RtspCamera(answers={"OPTIONS": b""}).serving() as camera:
+        player = asyncio.ensure_future(source(camera).play(lambda *_: None, lambda _: None))
+        await eventually(lambda: camera.requests)
+        player.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await player
+    assert player.cancelled()

@@ -1,0 +1,70 @@
+"""Stuck and noisy sensors."""
+
+import math
+import random
+
+from embereye.detect.sensing.health import SensorHealth
+from embereye.units import SECOND
+
+DICE = random.Random(4)
+
+
+def looked(rows: list[tuple[float, ...]]) -> dict[str, str]:
+    health = SensorHealth()
+    faults: dict[str, str] = {}
+    for second, row in enumerate(rows):
+        faults = health.inspect_row(row, second * SECOND)
+    return faults
+
+
+def test_a_sensor_at_rest_has_no_fault() -> None:
+    rows = [(283 + DICE.randint(-4, 4), 1305 + DICE.randint(-1, 1), 2.0) for _ in range(4000)]
+    assert looked(rows) == {}
+
+
+def test_a_value_that_never_moves_is_stuck() -> None:
+    rows = [(283.0, 1305 + DICE.randint(-1, 1), 0.0) for _ in range(1900)]
+    assert list(looked(rows)) == ["smoke"]
+    assert "stuck at 283 counts" in looked(rows)["smoke"]
+    assert looked([*rows, (284.0, 1305.0, 0.0)]) == {}
+
+
+def test_smoke_that_jumps_is_noise_and_a_flame_that_flickers_is_none() -> None:
+    rows = [(DICE.choice([10.0, 900.0]), DICE.choice([10.0, 4000.0]), math.nan) for _ in range(200)]
+    assert list(looked(rows)) == ["smoke"]
+
+
+def test_smoke_that_rises_as_quickly_as_a_fire_makes_it_is_no_noise() -> None:
+    rows = [(min(283.0 + 80 * second, 3000.0 + DICE.randint(-60, 60)), math.nan, math.nan) for second in range(90)]
+    assert looked(rows) == {}
+
+
+def test_a_coarser_converter_is_given_longer_to_move() -> None:
+    health = SensorHealth()
+    row = (283.0 / 4, 1305.0 / 4, math.nan)
+    assert not health.inspect_row(row, SECOND, full_scale=1023)
+    assert not health.inspect_row(row, 3600 * SECOND, full_scale=1023)
+    assert list(health.inspect_row(row, 7300 * SECOND, full_scale=1023)) == ["smoke", "flame"]
+
+
+def test_a_sensor_at_its_end_in_a_fire_is_not_called_stuck_but_noise_stays_noise() -> None:
+    health = SensorHealth()
+    health.inspect_row((4095.0, math.nan, math.nan), SECOND)
+    assert not health.inspect_row((4095.0, math.nan, math.nan), 4000 * SECOND, alarmed=True)
+    for second in range(4001, 4100):
+        faults = health.inspect_row((DICE.choice([10.0, 3000.0]), math.nan, math.nan), second * SECOND, alarmed=True)
+    assert "jumps" in faults["smoke"]
+
+
+def test_a_channel_that_is_not_said_any_more_is_silent() -> None:
+    health = SensorHealth()
+    row = (283.0, 1305.0, 400.0)
+    assert not health.inspect_row(row, 100 * SECOND, omitted={2: 50 * SECOND})
+    assert health.inspect_row(row, 120 * SECOND, omitted={2: 50 * SECOND}) == {"gas": "gas has not been said for 70 s"}
+    assert not health.inspect_row((283.0, 1305.0, math.nan), 120 * SECOND, omitted={2: 50 * SECOND})  # it never was
+
+
+def test_a_sensor_that_falls_to_nothing_was_unplugged_and_one_that_never_read_anything_is_not_there() -> None:
+    rows = [(283.0 + DICE.randint(-4, 4), math.nan, DICE.choice([0.0, 2.0, 7.0])) for _ in range(100)]
+    assert looked([*rows, *((0.0, math.nan, 2.0) for _ in range(30))]) == {}
+    assert list(looked([*rows, *((0.0, math.nan, 2.0) for _ in range(90))])) == ["smoke"]

@@ -1,0 +1,127 @@
+"""Supplies, chips and pixels that do not work."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from embereye.detect.thermal.health import STUCK_LOOKS, WINDOW_LOOKS, PixelWatch, doubt
+from embereye.detect.thermal.heat import HeatWatch
+from embereye.detect.thermal.mlx90640 import GAIN, Calibration
+from embereye.levels import Level
+from embereye.sim.mlx90640 import invent_eeprom, measure
+from embereye.v1.shard_pb2 import HeatThresholds
+
+CALIBRATION = Calibration.from_eeprom(invent_eeprom(3))
+ROOM = np.full((24, 32), 22.0)
+
+
+class Chip:
+    """Raw words of a still room with the noise of a real device, 1 to 2 counts; `spoil` is done to each picture."""
+
+    def __init__(self, seed: int = 7) -> None:
+        self.dice = np.random.default_rng(seed)
+        self.pattern = self.dice.normal(-60, 12, (24, 32))  # offsets differ from pixel to pixel
+        self.watch = PixelWatch()
+
+    def show(self, looks: int, spoil: object = None, *, quiet: bool = True) -> frozenset[int]:
+        for look in range(looks):
+            picture = self.pattern + self.dice.normal(0, 1.4, (24, 32))
+            if callable(spoil):
+                spoil(picture, look, self.dice)
+            self.watch.inspect_pixels(np.round(picture).astype(np.int16).view(np.uint16).ravel(), quiet=quiet)
+        return self.watch.deviating
+
+
+def stuck(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+    picture[5, 6] = -77
+
+
+def noisy(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+    picture[20, 3] += dice.choice([-60, 60])
+
+
+def flame(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+    """A distant flame: one pixel, a little of it in its neighbours, now strong, now weak."""
+    strength = dice.choice([0, 0, 80, 160])
+    picture[11:14, 14:17] += 0.1 * strength
+    picture[12, 15] += 0.9 * strength
+
+
+def test_the_pixels_of_a_working_device_all_stay() -> None:
+    assert Chip().show(3 * WINDOW_LOOKS) == frozenset()
+
+
+def test_a_pixel_that_never_changes_is_stuck_until_it_changes_again() -> None:
+    chip = Chip()
+    assert chip.show(STUCK_LOOKS - 1, stuck) == frozenset()
+    assert chip.show(2, stuck) == {5 * 32 + 6}
+    assert chip.show(1) == frozenset()
+
+
+def test_nothing_is_called_stuck_in_a_picture_that_does_not_change_at_all() -> None:
+    def frozen(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+        picture[:] = -60
+
+    assert Chip().show(3 * STUCK_LOOKS, frozen) == frozenset()
+
+
+def test_a_pixel_that_strays_to_both_sides_is_noisy_and_comes_back_when_it_does_not() -> None:
+    chip = Chip()
+    chip.show(10)
+    assert chip.show(WINDOW_LOOKS, noisy) == {20 * 32 + 3}
+    assert chip.show(WINDOW_LOOKS) == frozenset()
+
+
+def test_a_flame_in_one_pixel_is_not_noise() -> None:
+    chip = Chip()
+    chip.show(20)
+    assert chip.show(3 * WINDOW_LOOKS, flame) == frozenset()
+
+
+def test_noise_is_not_judged_while_something_is_hot() -> None:
+    assert Chip().show(2 * WINDOW_LOOKS, noisy, quiet=False) == frozenset()
+
+
+def test_a_source_that_saturates_a_pixel_is_no_stuck_one_if_it_warms_those_around_it() -> None:
+    def blaze(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+        picture[8:11, 8:11] += 0.1 * 32000
+        picture[9, 9] = 32767
+
+    def broken(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+        picture[9, 9] = 32767
+
+    assert Chip().show(2 * STUCK_LOOKS, blaze, quiet=False) == frozenset()
+    assert Chip().show(2 * STUCK_LOOKS, broken, quiet=False) == {9 * 32 + 9}
+
+
+def test_what_a_deviating_pixel_says_is_replaced_by_its_neighbours() -> None:
+    frame = measure(CALIBRATION, ROOM)
+    frame[9 * 32 + 9] = 0x7000
+    assert CALIBRATION.temperatures(frame[None])[0, 9, 9] > 100
+    mended = CALIBRATION.replacing({9 * 32 + 9})
+    assert mended.temperatures(frame[None])[0, 9, 9] == pytest.approx(22, abs=0.3)
+    assert mended.replacing(()).temperatures(frame[None])[0, 9, 9] > 100
+
+
+def test_without_a_calibration_a_deviating_pixel_is_passed_over() -> None:
+    watch, broken = HeatWatch(HeatThresholds()), 9 * 32 + 9
+    pixels = np.full(768, 1000, np.uint16)
+    watch.observe_words(pixels, 1)
+    pixels[broken] += 1000
+    assert watch.observe_words(pixels, 2, {broken}).level == Level.CLEAR
+    assert watch.observe_words(pixels, 3).level == Level.PRE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [({"vdd": 2.8}, "supply reads 2.80 V"), ({"vdd": 3.9}, "supply reads 3.90 V"), ({"ambient": 95.0}, "95 °C")],
+)
+def test_a_supply_or_a_chip_out_of_its_range_is_named(state: dict[str, float], sentence: str) -> None:
+    assert sentence in doubt(CALIBRATION, measure(CALIBRATION, ROOM, **state))  # type: ignore[arg-type]
+
+
+def test_a_damaged_gain_is_named_and_a_working_sensor_is_not_doubted() -> None:
+    frame = measure(CALIBRATION, ROOM)
+    assert doubt(CALIBRATION, frame) == ""
+    frame[GAIN] = 5
+    assert "gain" in doubt(CALIBRATION, frame)

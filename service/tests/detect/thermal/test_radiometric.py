@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+
+from embereye.detect.thermal.radiometric import RadiometricWatch, looks_swapped, to_celsius
+from embereye.levels import Level
+from embereye.units import SECOND
+from embereye.v1.shard_pb2 import HeatThresholds
+from embereye.v1.types_pb2 import Radiometry
+
+RNG = np.random.default_rng(8)
+SHAPE = (120, 160)
+
+
+def centikelvin(celsius, noise=0.05):
+    return np.round((celsius + RNG.normal(0, noise, celsius.shape) + 273.15) * 100).astype(np.uint16)
+
+
+def room(shape=SHAPE, hottest=None, at=(30, 40), size=6):
+    celsius = np.full(shape, 21.0) + np.linspace(0, 3, shape[1])
+    if hottest is not None:
+        celsius[at[0] : at[0] + size, at[1] : at[1] + size] = hottest
+    return celsius
+
+
+def run(watch, pictures, start=0.0, rate=9):
+    """What `watch` says of `pictures`, one every 1/rate s."""
+    return [watch.observe(words, int((1000 + start + n / rate) * SECOND)) for n, words in enumerate(pictures)]
+
+
+@pytest.mark.parametrize("shape", [(120, 160), (512, 640), (24, 32)])
+def test_a_hot_spot_is_an_alarm_with_its_place_and_temperature_at_any_resolution(shape):
+    watch = RadiometricWatch(HeatThresholds())
+    run(watch, [centikelvin(room(shape)) for _ in range(5)])
+    found = run(watch, [centikelvin(room(shape, 80.0, (8, 20), 5)) for _ in range(6)], start=1)[-1]
+    assert found.assessment.level == Level.ALARM
+    terms = {name: value for name, value, _, _ in found.assessment.measured}
+    assert terms["temperature.max"] == pytest.approx(80, abs=0.5)
+    assert (terms["spot.row"], terms["spot.column"], terms["spot.pixels"]) == (10, 22, 25)
+    assert found.box == (20 / shape[1], 8 / shape[0], 5 / shape[1], 5 / shape[0])
+    assert found.fault == ""
+
+
+def test_a_quiet_room_is_clear_and_seen():
+    found = run(RadiometricWatch(HeatThresholds()), [centikelvin(room()) for _ in range(90)])
+    assert {each.assessment.level for each in found} == {Level.CLEAR}
+    assert not any(each.fault for each in found)
+
+
+@pytest.mark.parametrize("hottest", [None, 21.5, 300.0])
+def test_words_in_the_wrong_order_are_no_fire_and_no_all_clear(hottest):
+    pictures = [centikelvin(room(hottest=hottest)) for _ in range(30)]
+    found = run(RadiometricWatch(HeatThresholds()), [words.byteswap() for words in pictures])
+    assert all("bytes of its 16-bit words are swapped" in each.fault for each in found)
+    assert max(each.assessment.level for each in found) <= Level.CLEAR
+    found = run(RadiometricWatch(HeatThresholds()), pictures)
+    assert not any(each.fault for each in found)
+
+
+@pytest.mark.parametrize("words", [
+    np.full(SHAPE, 0x7500, np.uint16), np.full((120, 1), 0x1234, np.uint16), np.zeros(SHAPE, np.uint16),
+    (RNG.integers(100, 120, SHAPE) * 256).astype(np.uint16),
+    RNG.integers(0, 65_536, SHAPE).astype(np.uint16),
+])  # fmt: skip
+def test_nothing_is_concluded_about_the_order_of_bytes_that_look_alike_both_ways(words):
+    assert not looks_swapped(words)
+
+
+def test_the_scale_is_the_cameras_own():
+    watch = RadiometricWatch(HeatThresholds(), Radiometry(scale=0.04, offset=-100))
+    words = np.round((room(hottest=95.0) + 100) / 0.04).astype(np.uint16)
+    assert watch.observe(words, SECOND).assessment.level == Level.CRITICAL
+
+
+def test_a_lone_hot_pixel_is_a_defect_and_what_is_not_measured_is_unknown():
+    words = centikelvin(room())
+    words[50, 60] = 60_000
+    words[10, 10], words[11, 11] = 0, 65_535
+    celsius = to_celsius(words, Radiometry(scale=0.01, offset=-273.15))
+    assert celsius[50, 60] < 25
+    assert np.isnan(celsius[10, 10])
+    assert np.isnan(celsius[11, 11])
+    assert np.isnan(celsius).sum() == 2
+    words[50, 61] = 60_000
+    assert to_celsius(words, Radiometry(scale=0.01, offset=-273.15))[50, 60] > 300
+
+
+def test_a_shutter_that_repeats_a_frame_is_no_fault_and_confirms_nothing():
+    watch = RadiometricWatch(HeatThresholds())
+    run(watch, [centikelvin(room()) for _ in range(9)])
+    spike = centikelvin(room(hottest=70.0))
+    found = run(watch, [spike] * 8, start=1)
+    assert not any(each.fault for each in found)
+    assert max(each.assessment.level for each in found) < Level.ALARM
+    assert run(watch, [centikelvin(room())], start=2)[0].assessment.level == Level.CLEAR
+
+
+def test_a_picture_that_stays_the_same_is_frozen_until_it_changes():
+    watch = RadiometricWatch(HeatThresholds())
+    same = centikelvin(room())
+    found = run(watch, [same] * 60)
+    assert found[40].fault == ""
+    assert found[-1].fault == "picture frozen: exactly the same for 7 s"
+    assert run(watch, [centikelvin(room())], start=7)[0].fault == ""
+
+
+def test_a_lens_cap_is_a_fault_and_a_closed_shutter_is_none():
+    watch = RadiometricWatch(HeatThresholds())
+    flat = np.full(SHAPE, 22.0)
+    run(watch, [centikelvin(room()) for _ in range(9)])
+    assert not any(each.fault for each in run(watch, [centikelvin(flat, 0.01) for _ in range(9)], start=1))
+    found = run(watch, [centikelvin(flat, 0.01) for _ in range(60)], start=2)
+    assert found[-1].fault == "lens covered: every pixel has the same temperature"
+
+
+def test_a_frame_without_a_measured_pixel_is_unknown():
+    found = RadiometricWatch(HeatThresholds()).observe(np.zeros(SHAPE, np.uint16), SECOND)
+    assert found.assessment.level == Level.UNSPECIFIED
+    assert found.fault == "only 0 of 19200 pixels are measured"

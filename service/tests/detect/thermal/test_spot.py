@@ -1,0 +1,42 @@
+"""Where the hot spot is, and how it grows."""
+
+import numpy as np
+import pytest
+
+from embereye.detect.thermal.spot import SpotWatch, hot_spot
+from embereye.units import SECOND
+
+
+def room(*spots: tuple[int, int, int, float]) -> np.ndarray:
+    celsius = np.random.default_rng(1).normal(22, 0.1, (24, 32))
+    for row, column, size, temperature in spots:
+        celsius[row : row + size, column : column + size] = temperature
+    return celsius
+
+
+def test_the_hottest_spot_is_found_with_its_place_and_size() -> None:
+    spot = hot_spot(room((10, 20, 3, 90.0), (2, 2, 4, 70.0)))
+    assert spot is not None
+    assert (spot.row, spot.column, spot.pixels) == (pytest.approx(11), pytest.approx(21), 9)
+
+
+def test_a_spot_at_the_edge_and_pixels_that_were_not_measured_are_no_matter() -> None:
+    celsius = room((0, 30, 2, 90.0))
+    celsius[5] = np.nan
+    spot = hot_spot(celsius)
+    assert spot is not None
+    assert (spot.row, spot.column, spot.pixels) == (pytest.approx(0.5), pytest.approx(30.5), 4)
+
+
+def test_nothing_stands_out_of_an_even_or_an_empty_picture() -> None:
+    assert hot_spot(np.full((24, 32), 21.0)) is None
+    assert hot_spot(np.full((24, 32), np.nan)) is None
+
+
+def test_growth_is_in_pixels_per_minute() -> None:
+    watch = SpotWatch()
+    found = [watch.growth(spot, second * SECOND) for second, size in enumerate((2, 3, 4))
+             if (spot := hot_spot(room((5, 5, size, 80.0))))]  # fmt: skip
+    assert found == pytest.approx([0, 5 * 60, 12 / 2 * 60])
+    watch.forget()
+    assert watch.growth(hot_spot(room((5, 5, 4, 80.0))), 9 * SECOND) == 0  # type: ignore[arg-type]

@@ -1,0 +1,45 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, split_address
+
+
+def test_spans_of_time_are_whole_nanoseconds():
+    assert (DAY, HOUR, MINUTE) == (24 * HOUR, 60 * MINUTE, 60 * SECOND)
+    assert SECOND == 1000 * MILLISECOND == 10**9
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("127.0.0.1:9001", ("127.0.0.1", 9001)),
+        ("s-0.fire.svc:1", ("s-0.fire.svc", 1)),
+        ("[::1]:65535", ("::1", 65_535)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text, parts):
+    assert split_address(text) == parts
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nowhere", "host:", ":80", "[]:80", "host:port", "host:70000", "host:0", "host:²"]
+)
+def test_what_is_no_address_is_named(text):
+    with pytest.raises(ValueError, match="is not HOST:PORT") as raised:
+        split_address(text)
+    assert str(raised.value).startswith(text)
+
+
+def test_port_0_is_for_those_who_listen():
+    assert split_address("[::]:0", any_port=True) == ("::", 0)
+
+
+@given(st.text())
+def test_any_text_is_an_address_or_a_value_error(text):
+    try:
+        host, port = split_address(text)
+    except ValueError:
+        return
+    assert host
+    assert 0 < port < 65_536

@@ -1,0 +1,52 @@
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+import embereye
+from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer
+from embereye.wire.rtp.packetize import Packetizer, read_scan
+
+FILES = sorted((Path(embereye.__file__).parent / "vectors" / "rtp_jpeg").glob("*.json"))
+VECTORS = [pytest.param(json.loads(path.read_text()), id=path.stem) for path in FILES]
+
+
+def pixels(jpeg):
+    return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+
+
+def test_there_are_vectors():
+    assert len(VECTORS) >= 13
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_a_sender_makes_exactly_these_packets(vector):
+    sender = vector["sender"]
+    packetizer = Packetizer(sender["ssrc"], sender["sequence"], max_payload=sender["max_payload"])
+    made = []
+    for picture in vector["pictures"]:
+        options = {name: picture[name] for name in ("quality", "with_tables") if name in picture}
+        made += packetizer.packets_of(read_scan(bytes.fromhex(picture["jpeg"])), picture["timestamp"], **options)
+    assert [packet.hex() for packet in made] == vector["packets"]
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_a_receiver_makes_exactly_these_pictures(vector):
+    receiver, found = Depacketizer(size=tuple(vector["receiver"]["size"])), []
+    for number in vector["deliver"]:
+        found += receiver.feed(memoryview(bytes.fromhex(vector["packets"][number])), 0)
+    found += receiver.poll(DEADLINE_NS)
+    sent = {picture["timestamp"]: bytes.fromhex(picture["jpeg"]) for picture in vector["pictures"]}
+    assert [(p.timestamp, p.usable, [list(box) for box in p.lost]) for p in found] == [
+        (expected["timestamp"], expected["usable"], expected["lost"]) for expected in vector["expected"]
+    ]
+    for picture in filter(lambda picture: picture.usable, found):
+        seen, original = pixels(picture.data), pixels(sent[picture.timestamp])
+        height, width = original.shape[:2]
+        kept = np.ones((height, width), bool)
+        for x, y, w, h in picture.lost:
+            kept[round(y * height) : round((y + h) * height), round(x * width) : round((x + w) * width)] = False
+        assert kept.mean() > 0.5
+        assert (seen == original)[kept].all()

@@ -1,0 +1,154 @@
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embereye.wire.http.authorization import Challenge, authorize, strongest
+from embereye.wire.rtsp.messages import (
+    Interleaved,
+    RtspError,
+    RtspParser,
+    interleaved,
+    read_description,
+    read_session,
+    read_transport,
+    request,
+    resolve,
+)
+
+ANSWER = b"RTSP/1.0 200 OK\r\nCSeq: 3\r\nContent-Type: application/sdp\r\nContent-Length: 4\r\n\r\nv=0\n"
+
+
+def test_a_request_is_written_as_servers_read_it():
+    assert request("PLAY", "rtsp://cam/1", 4, {"Session": "9"}) == (
+        b"PLAY rtsp://cam/1 RTSP/1.0\r\nCSeq: 4\r\nSession: 9\r\n\r\n"
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_answers_requests_and_packets_are_told_apart_however_they_are_split(size):
+    stream = ANSWER + interleaved(0, b"RTP") + b"\r\n" + interleaved(1, b"") + b"junk" + ANSWER
+    stream += b"GET_PARAMETER rtsp://cam RTSP/1.0\r\nCSeq: 8\r\n\r\n" + interleaved(0, b"$" * 500)
+    parser, found = RtspParser(), []
+    for start in range(0, len(stream), size):
+        found += parser.feed(stream[start : start + size])
+    packets = [item for item in found if isinstance(item, Interleaved)]
+    answers = [item for item in found if not isinstance(item, Interleaved)]
+    assert [(packet.channel, packet.data) for packet in packets] == [(0, b"RTP"), (1, b""), (0, b"$" * 500)]
+    assert [(answer.status, answer.sequence, answer.body) for answer in answers] == [
+        (200, 3, b"v=0\n"), (200, 3, b"v=0\n"), (0, 8, b""),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"RTSP/1.0 200 OK\r\n" + b"X: y\r\n" * 10_000, "do not end"),
+        (b"RTSP/1.0 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "Content-Length"),
+        (b"RTSP/1.0 200 OK\r\nContent-Length: -1\r\n\r\n", "Content-Length"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", 'answers "HTTP/1.1 400 Bad Request"'),
+        (b"\0" * 100_000, "no RTSP"),
+    ],
+)
+def test_what_is_no_rtsp_is_refused_with_a_sentence(data, text):
+    parser = RtspParser()
+    with pytest.raises(RtspError, match=text):
+        [parser.feed(data[start : start + 1000]) for start in range(0, len(data), 1000)]
+
+
+SDP = b"""v=0\r
+o=- 1 1 IN IP4 127.0.0.1\r
+a=control:*\r
+m=video 0 RTP/AVP 26\r
+a=control:track1\r
+a=x-dimensions:2592,1944\r
+m=audio 0 RTP/AVP 0\r
+a=control:rtsp://cam/audio\r
+m=video 0 RTP/AVP 96\r
+a=rtpmap:96 H264/90000\r
+a=control:track2\r
+m=video 0 RTP/AVP 97\r
+a=rtpmap:97 jpeg/90000\r
+a=framesize:97 640-480\r
+"""
+
+
+def test_a_description_gives_tracks_with_their_urls_formats_and_sizes():
+    tracks, control = read_description(SDP, "rtsp://cam/live?x=1")
+    assert control == "rtsp://cam/live?x=1"
+    assert [(track.media, track.encoding, track.control, track.size) for track in tracks] == [
+        ("video", "JPEG", "rtsp://cam/live?x=1/track1", (2592, 1944)),
+        ("audio", "", "rtsp://cam/audio", (0, 0)),
+        ("video", "H264", "rtsp://cam/live?x=1/track2", (0, 0)),
+        ("video", "JPEG", "rtsp://cam/live?x=1", (640, 480)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("control", "url"),
+    [("*", "rtsp://c/a/"), ("", "rtsp://c/a/"), ("t=1", "rtsp://c/a/t=1"), ("RTSP://d/x", "RTSP://d/x")],
+)
+def test_a_control_url_is_appended_or_stands_for_itself(control, url):
+    assert resolve("rtsp://c/a/", control) == url
+
+
+def test_transports_and_sessions_are_read():
+    agreed = read_transport("RTP/AVP;unicast;client_port=5000-5001;server_port=6970-6971;source=127.0.0.9;ssrc=1")
+    assert (agreed.server_ports, agreed.source, agreed.channels) == ((6970, 6971), "127.0.0.9", None)
+    assert read_transport("RTP/AVP/TCP;unicast;interleaved=2-3").channels == (2, 3)
+    assert read_transport("RTP/AVP/TCP;interleaved=0-999").channels is None
+    assert read_session("4711;timeout=30") == ("4711", 30.0)
+    assert read_session("4711") == ("4711", 60.0)
+
+
+def test_digests_are_those_of_the_standards_own_examples():
+    # RFC 2069 (as corrected) and RFC 7616, 3.9.1.
+    plain = strongest(['Digest realm="testrealm@host.com", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", opaque="x"'])
+    assert 'response="1949323746fe6a43ef61f9606e7febea"' in authorize(
+        plain, "GET", "/dir/index.html", "Mufasa", "CircleOfLife", client_nonce=""
+    )
+    header = (
+        'Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm={}, '
+        'nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"'
+    )
+    for algorithm, response in (
+        ("MD5", "8ca523f5e9506fed4657c9700eebdbec"),
+        ("SHA-256", "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
+    ):
+        said = authorize(
+            strongest([header.format(algorithm)]), "GET", "/dir/index.html", "Mufasa", "Circle of Life",
+            client_nonce="f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
+        )  # fmt: skip
+        assert f'response="{response}"' in said
+        assert "nc=00000001" in said
+
+
+def test_the_strongest_of_several_challenges_is_met():
+    md5, sha = (
+        'Digest realm="r", nonce="a", algorithm=MD5',
+        'Digest realm="r", nonce="b", algorithm=SHA-256, stale=TRUE',
+    )
+    found = strongest(['Basic realm="r"', md5, sha])
+    assert (found.algorithm, found.stale, found.named) == ("SHA-256", True, True)
+    assert strongest([f'Basic realm="r", {md5}']).scheme == "digest"
+    assert strongest(['Digest realm="r", nonce="n", algorithm=SHA-512-256', 'Basic realm="r"']).scheme == "basic"
+    assert strongest(["Negotiate"]) is None
+    assert authorize(Challenge("basic"), "GET", "/", "a", "b", client_nonce="") == "Basic YTpi"
+
+
+@given(st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([ANSWER, ANSWER[:30], b"$\0\0\5", b"RTSP/1.0 "]))))
+def test_any_bytes_give_messages_or_an_rtsp_error(chunks):
+    parser = RtspParser()
+    with suppress(RtspError):
+        for chunk in chunks:
+            parser.feed(chunk)
+
+
+@given(st.text(max_size=200))
+def test_any_header_or_description_is_read_without_an_exception(text):
+    strongest([text, f"Digest {text}"])
+    read_transport(text)
+    read_session(text)
+    read_description(("m=video 0 RTP/AVP 26\na=" + text).encode(), "rtsp://c/")
+    read_description(text.encode(), "rtsp://c/")
