@@ -65,7 +65,7 @@ bench: install ## Measure sensors, cameras and operator against baselines, and d
 image: install ## Build the image that every component runs, tagged as the chart wants it
 	e2e/cluster/build-image $(IMAGE)
 
-e2e: e2e-up ## Run the smoke test in a real three-node cluster, which stays up; results in e2e/results
+e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stays up; results in e2e/results
 	$(BIN)/pytest $(wildcard e2e/test_*.py)
 
 e2e-up: install ## Bring the cluster up where it is not, with the image as it is now
