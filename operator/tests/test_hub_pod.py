@@ -1,8 +1,12 @@
 """What is said about a hub that does not answer."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
+from harness.apiserver import ApiServer
 
 from embereye_operator.hub_pod import why_hub_is_away
 from embereye_operator.runtime.hub_pods import service_of
@@ -62,3 +66,25 @@ def test_why_a_hub_is_away_is_said_with_the_remedy(pods: Any, claims: Any, said:
 )
 def test_a_hub_is_looked_for_by_its_service(address: str, service: Any) -> None:
     assert service_of(address) == service
+
+
+@pytest.mark.apiserver
+def test_status_names_a_hub_that_waits_for_its_volume(cluster: ApiServer, namespace: str) -> None:
+    labels = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "hub"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "hub", "image": "embereye:9"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    deployment = {"metadata": {"name": "hub", "labels": labels}, "spec": spec}
+    cluster.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment)
+    waiting = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    core = f"/api/v1/namespaces/{namespace}"
+    cluster.request("POST", f"{core}/persistentvolumeclaims", {"metadata": {"name": "hub"}, "spec": waiting})
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "hub"}}]
+    made = {"metadata": {"name": "hub-1", "labels": labels}, "spec": {**template["spec"], "volumes": volumes}}
+    cluster.request("POST", f"{core}/pods", made)
+    command = [sys.executable, "-m", "embereye_operator.plugin", "status"]
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stderr
+    (line,) = [line for line in said.splitlines() if line.startswith(f"hub {namespace}/hub is not there: ")]
+    assert "no default storage class" in line
+    assert "hub.persistence.storageClass" in line
+    cluster.request("DELETE", f"/apis/apps/v1/namespaces/{namespace}/deployments/hub")

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
@@ -59,7 +58,7 @@ class Nodes:
                 await self._follow(version)
             except TimeoutError:
                 continue  # nothing was told for long
-            except (ApiError, httpx.HTTPError) as error:
+            except Exception as error:
                 if str(error) != failing:
                     logger.warning("cannot see nodes: %s; trying again", error)
                 failing = str(error)
