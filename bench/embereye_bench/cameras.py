@@ -28,8 +28,8 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.rtp.depacketize import Depacketizer, JpegFrame
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 from embereye_bench import report
+from embereye_bench.films import Films, draw, enlarge
 from embereye_bench.load import HOST
-from embereye_bench.pictures import Films, draw, enlarge
 from embereye_bench.process import CameraShardProcess, Counters, Measured, Sender, resident_mb
 from embereye_bench.report import Result, Scale, median
 

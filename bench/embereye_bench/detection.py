@@ -24,13 +24,14 @@ from rich.table import Table
 
 from embereye.camera.annotate import draw
 from embereye.camera.decode.image import DecodedImage, decode
-from embereye.camera.detect import Settings, settings_of, watch
+from embereye.camera.recording import Settings, watch
 from embereye.camera.replay import START_NS
 from embereye.camera.sources.declared import SourceError
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.process.lifecycle import UserError
+from embereye.v1.shard_pb2 import CameraSettings
 from embereye_bench.report import Result, results_table
 
 FOLDER = Path(__file__).parents[2] / ".." / "shared" / "data" / "video"
@@ -102,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     labels = read_labels(arguments.folder)
     if arguments.stills and arguments.stills.suffix not in {".html", ".png"}:
         raise UserError(f"--stills {arguments.stills}: the name has to end in .html or .png")
-    settings = Settings(settings_of(""), fps=arguments.fps, most=QUICK_SECONDS if arguments.quick else 0.0)
+    settings = Settings(CameraSettings(), fps=arguments.fps, most=QUICK_SECONDS if arguments.quick else 0.0)
     clips, costs = [], {name: Cost() for name in COSTS}
     columns = (TextColumn("{task.description:32}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=arguments.json, transient=True) as progress:

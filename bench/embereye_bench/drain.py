@@ -27,16 +27,6 @@ from embereye_bench.load import HOST, Server
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.server import assignment
 
-# The command `embereye shard sensor` without the operator's package around it.
-SHARD = """
-import argparse, sys
-from embereye.process import environment
-environment.prepare()
-from embereye.sensor import main
-parser = argparse.ArgumentParser()
-main.add_arguments(parser)
-sys.exit(main.run(parser.parse_args()))
-"""
 STREAMS = 100
 RATE = 2.0  # readings a second on each
 DRAINS = 5  # at least, of a run
@@ -59,7 +49,7 @@ async def start_shard(folder: Path, name: str, devices: int) -> Shard:
     path = folder / f"{name}.json"
     path.write_text(json_format.MessageToJson(assignment(devices, name)))
     command = [
-        sys.executable, "-c", SHARD,
+        sys.executable, "-m", "embereye_cli", "shard", "sensor",
         "--shard", name, "--assignment", str(path), "--hub", f"{HOST}:1", "--host", HOST,
         "--grpc-port", str(ports[0]), "--tcp-port", str(ports[1]), "--metrics-port", str(ports[2]),
     ]  # fmt: skip

@@ -21,16 +21,6 @@ from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye_bench.load import HOST, end
 
 READY_SECONDS = 20.0
-# The command `embereye shard camera` without the operator's package around it.
-SHARD = """
-import argparse, sys
-from embereye.process import environment
-environment.prepare()
-from embereye.camera import main
-parser = argparse.ArgumentParser()
-main.add_arguments(parser)
-sys.exit(main.run(parser.parse_args()))
-"""
 
 
 def tree(pid: int) -> list[int]:
@@ -85,7 +75,7 @@ class CameraShardProcess:
         self._metrics = f"http://{HOST}:{metrics}/metrics"
         self._process = subprocess.Popen(
             [
-                sys.executable, "-c", SHARD, "--shard", assignment.shard,
+                sys.executable, "-m", "embereye_cli", "shard", "camera", "--shard", assignment.shard,
                 "--assignment", str(path), "--hub", hub, "--host", HOST,
                 "--grpc-port", str(push), "--tcp-port", str(tcp), "--metrics-port", str(metrics), *options,
             ],

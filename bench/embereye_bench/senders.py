@@ -22,9 +22,9 @@ from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.frames_pb2 import PushRequest
 from embereye.wire.rtp.packetize import Packetizer, read_scan
+from embereye_bench.films import Films, load
 from embereye_bench.load import HOST
 from embereye_bench.messages import Messages
-from embereye_bench.pictures import Films, load
 
 SEND_BUFFER = 1024 * 1024  # bytes; a few frames
 UDP_SEGMENT = 103  # linux/udp.h: one buffer is sent as packets of one size

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from embereye.sim.scene import Room
-from embereye_operator.cli import main
+from embereye_cli.main import main
 
 RATE = 15.0
 

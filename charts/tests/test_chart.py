@@ -22,6 +22,9 @@ TOLERATIONS = tuple(
 VALUE_SETS = {
     "defaults": (),
     "namespaced": ("--set", "operator.namespaced=true"),
+    "two namespaces and a selector": (
+        "--set", "operator.namespaces={north,south}", "--set-string", r"operator.fleetSelector=site=a\,stage!=test",
+    ),
     "without persistence": ("--set", "hub.persistence.enabled=false"),
     "node ports": ("--set", "hub.service.type=NodePort", "--set", "hub.service.httpPort=80"),
     "labels and tolerations": (*LABELS, *TOLERATIONS),
@@ -126,6 +129,8 @@ def pod_of(deployment: Any) -> Any:
         ("image.repository=", "image.repository"),
         ("image.pullPolicy=Sometimes", "image.pullPolicy"),
         ("operator.namespaced=site", "operator.namespaced"),
+        ("operator.namespaces={North}", "operator.namespaces.0"),
+        ("operator.namespaces=north", "operator.namespaces"),
         ("operator.resources.request.cpu=1", "request"),
         ("crd.keep=true", "crd"),
         ("additionalLabels.team=7", "additionalLabels.team"),
@@ -152,6 +157,27 @@ def test_a_namespaced_release_asks_for_no_right_outside_of_its_namespace() -> No
     manifests = [m for m in render("--set", "operator.namespaced=true") if "rbac" in m["apiVersion"]]
     assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
     assert {manifest["metadata"]["namespace"] for manifest in manifests} == {NAMESPACE}
+
+
+def test_a_release_for_some_namespaces_has_a_role_in_each_and_no_right_outside_of_them() -> None:
+    values = VALUE_SETS["two namespaces and a selector"]
+    manifests = [m for m in render(*values) if "rbac" in m["apiVersion"]]
+    assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
+    where = {manifest["metadata"]["namespace"] for manifest in manifests}
+    assert where == {"north", "south", NAMESPACE}
+    for manifest in manifests:
+        if manifest["kind"] == "RoleBinding":
+            (subject,) = manifest["subjects"]
+            assert subject["namespace"] == NAMESPACE
+    at_home = [m for m in manifests if m["metadata"]["namespace"] == NAMESPACE and m["kind"] == "Role"]
+    assert all("sensorfleets" not in rule["resources"] for role in at_home for rule in role["rules"])
+    operator = next(
+        m for m in render(*values) if m["metadata"]["name"].endswith("-operator") and m["kind"] == "Deployment"
+    )
+    arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--namespace=north,south" in arguments
+    assert "--fleet-selector=site=a,stage!=test" in arguments
+    assert "--all-namespaces" not in arguments
 
 
 def test_what_is_to_outlive_the_release_says_so() -> None:

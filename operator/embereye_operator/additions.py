@@ -8,11 +8,20 @@ from embereye_operator.model import API_VERSION, METRICS_PORT, SECOND, Fleet, Se
 from embereye_operator.schema import Manifest
 
 REQUIRED = "embereye_fleet_required_shards"
+# What a server offers that stores spec.behavior.*.tolerance: Kubernetes 1.33 and 1.34 where the feature gate
+# HPAConfigurableTolerance is on, which it is by default from 1.35.
+TOLERANCE = "HorizontalPodAutoscaler.tolerance"
 
 
-def build_autoscaler(fleet: Fleet, metadata: Manifest) -> Manifest:
-    """The HorizontalPodAutoscaler of mode hpa: an adapter must serve the operator's number as an external metric."""
+def build_autoscaler(fleet: Fleet, metadata: Manifest, *, tolerance: bool) -> Manifest:
+    """The HorizontalPodAutoscaler of mode hpa: an adapter must serve the operator's number as an external metric.
+
+    `tolerance`: the server knows one of its own for each, so that a single step of many shards is followed.
+    """
     limits = fleet.spec.autoscaling
+    behavior = _behavior(fleet)
+    if tolerance:
+        behavior = {direction: {**rules, "tolerance": "0"} for direction, rules in behavior.items()}
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -30,7 +39,7 @@ def build_autoscaler(fleet: Fleet, metadata: Manifest) -> Manifest:
                     },
                 }
             ],
-            "behavior": _behavior(fleet),
+            "behavior": behavior,
         },
     }
 

@@ -4,20 +4,23 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import Tasks
+from embereye_operator.failure import GRACE, Failure, build_failed_status, is_to_be_told, judge
 from embereye_operator.manifests import Settings
 from embereye_operator.memory import LOST, Memory
-from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus, parse_fleet
-from embereye_operator.reconcile import reconcile
+from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetReference, FleetStatus, parse_fleet
+from embereye_operator.reconcile import Outcome, reconcile
 from embereye_operator.runtime import NotLeadingError, UnavailableError
 from embereye_operator.runtime.cache import ObjectKey, Stored
+from embereye_operator.runtime.holds import Holds
 from embereye_operator.runtime.kubernetes import KubernetesRuntime, retry_after
-from embereye_operator.schema import Manifest
+from embereye_operator.schema import Manifest, to_manifest
+from embereye_operator.status import read_status
 from embereye_operator.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -26,12 +29,12 @@ PERIOD = 2.0  # seconds between passes over all fleets, for what only shards kno
 REST_SECONDS = 0.03  # that a fleet at rest adds to the time between looks at those
 REST_PASSES = 3  # without anything to do, after which a fleet is at rest
 MAX_PERIOD = 60.0  # seconds between looks at a fleet at rest, however many there are
+STATUS_LIMIT = 5.0  # seconds for writing that a pass failed
 RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed; at least
 NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied or lost, where no event comes
 GUARD_PERIOD = 15.0  # seconds between looks at the budgets of fleets that are gone
 OBJECT_SECONDS = 0.05  # that every object adds to it
 PASS_LIMIT = 30.0  # seconds that one pass may take
-STALE = 20.0  # seconds that a watch may lag behind a list before it counts as dead
 
 
 def rest_period(fleets: int) -> float:
@@ -47,14 +50,37 @@ class FleetRecord:
     memory: Memory = field(default_factory=Memory)
     fleet: Fleet | None = None
     version: int = 0  # of the object that `fleet` was read from
+    followed: int = 0  # shards, as autoscalers of others are told them
     at_rest: int = 0  # passes since anything was on its way
     passes: int = 0
     failures: int = 0
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
+    left_alone: str = ""  # why
     failing: str = ""  # why the latest pass failed
+    failing_since: float = 0.0  # monotonic seconds; 0: the latest pass succeeded
     not_before: float = 0.0  # monotonic seconds, where the API server asked to be left alone
     backoff: Backoff = field(default_factory=Backoff)
+
+    def rests(self, now: float, fleets: int) -> bool:
+        """Whether it need not be looked at yet at `now`, in monotonic seconds, with so many fleets there.
+
+        Many fleets at rest are looked at less often: only what their shards say does not come as an event.
+        """
+        return self.at_rest >= REST_PASSES and now - self.latest < rest_period(fleets)
+
+    def ended(self, outcome: Outcome, now: float) -> None:
+        """Note that a pass succeeded at `now`, in monotonic seconds."""
+        self.failing, self.failing_since = "", 0.0
+        self.backoff.reset()
+        self.latest = now
+        self.status, self.followed = outcome.status, outcome.followed
+        self.at_rest = self.at_rest + 1 if outcome.at_rest else 0
+
+    def is_current(self, now: float, fleets: int) -> bool:
+        """Whether what `status` says may be believed at `now`, in monotonic seconds, with so many fleets there."""
+        told = not self.failing or now - self.failing_since < GRACE
+        return bool(self.latest) and told and now - self.latest < PASS_LIMIT + 2 * rest_period(fleets)
 
     def read(self, stored: Stored) -> Fleet | None:
         """The fleet that was stored, None where it is being deleted; what did not change is not validated again."""
@@ -65,8 +91,8 @@ class FleetRecord:
         if metadata.get("deletionTimestamp"):
             return None
         annotations = metadata.get("annotations") or {}
-        told = metadata.get("uid"), metadata.get("generation"), annotations
-        if known is None or (known.uid, known.generation, known.annotations) != told:
+        told = metadata.get("uid"), metadata.get("generation"), annotations, metadata.get("labels") or {}
+        if known is None or (known.uid, known.generation, known.annotations, known.labels) != told:
             known = parse_fleet(manifest, strict=False)
         # Of a manifest that has been read only the status is looked at, and that once: see `_pass`.
         self.fleet, self.version = replace(known, manifest={"status": manifest.get("status")}), stored.version
@@ -77,9 +103,17 @@ class Controller:
     """Owns the queue and the workers. `observe` is fed by watches, `run` works until cancelled."""
 
     def __init__(
-        self, runtime: KubernetesRuntime, settings: Settings, leads: Callable[[], bool] = lambda: True
+        self,
+        runtime: KubernetesRuntime,
+        settings: Settings,
+        leads: Callable[[], bool] = lambda: True,
+        holds: Holds | None = None,
     ) -> None:
-        """Nothing is reconciled while `leads` says no, but what there is is observed all the same."""
+        """Nothing is reconciled while `leads` says no, but what there is is observed all the same.
+
+        A fleet that another operator holds, as `holds` knows, is left alone.
+        """
+        self._holds = holds
         self.records: dict[ObjectKey, FleetRecord] = {}
         self._runtime = runtime
         self._settings = settings
@@ -94,8 +128,6 @@ class Controller:
         self._gone = asyncio.Event()  # set when a fleet has gone: nothing else takes its budget away
         self._beat = time.monotonic()
         self._resynced = time.monotonic()
-        self._lagging_since = 0.0  # monotonic seconds of the first list that told more; 0: watches keep up
-        self._watches_stopped = False
 
     def observe(self, type_: str | None, manifest: Manifest) -> None:
         """Take a watch event."""
@@ -126,6 +158,7 @@ class Controller:
                 tasks.start(self._runtime.nodes.watch(), name="watch-nodes")
             tasks.start(self._look_at_nodes(), name="look-at-nodes")
             tasks.start(self._guard_budgets(), name="guard-budgets")
+            tasks.start(self._runtime.write_events(), name="events")
             await tasks.failed.wait()
         raise RuntimeError("a task of the controller failed; the log says which")
 
@@ -138,8 +171,8 @@ class Controller:
         now = time.monotonic()
         if now - self._beat > 5 * PERIOD:
             return f"the event loop has not ticked for {now - self._beat:.0f} s"
-        if self._watches_stopped:
-            return "watches have stopped telling what lists tell"
+        if dead := self._runtime.lag.dead(now):
+            return dead
         if self._leads() and self._fleets():
             idle = now - max(self._ended, self._led)
             if self._synced.is_set() and idle > 2 * PASS_LIMIT:
@@ -166,7 +199,8 @@ class Controller:
                 continue
             backoff.reset()
             failing = ""
-            self.judge_watches(missed if self._synced.is_set() else [], time.monotonic())
+            if missed and self._synced.is_set():
+                logger.info("a list told %d changes before the watches did", len(missed))
             if self._leads():
                 self._queue_all()
             self._synced.set()
@@ -175,29 +209,14 @@ class Controller:
             # Lists of many objects cost more than what watches may have missed is worth.
             await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))
 
-    def judge_watches(self, missed: Sequence[ObjectKey], now: float) -> None:
-        """Take what a complete list told at `now`, in monotonic seconds, and the watches had not."""
-        # One object may be listed before its event arrives; a watch that is dead misses more every time. The next
-        # list says which it was, and of many objects it comes late: until then nothing is known to be wrong.
-        if not missed:
-            self._lagging_since = 0.0
-        elif not self._lagging_since:
-            self._lagging_since = now
-        self._watches_stopped = bool(missed) and now - self._lagging_since > STALE
-        if missed:
-            logger.info("a list told %d changes before the watches did", len(missed))
-
     async def _tick(self) -> None:
         while True:
             self._beat = time.monotonic()
             now = time.monotonic()
             fleets = self._fleets() if self._leads() else []
-            # Many fleets at rest are looked at less often: only what their shards say does not come as an event.
-            rest = rest_period(len(fleets))
             for key in fleets:
                 record = self.records.get(key)
-                resting = record is not None and record.at_rest >= REST_PASSES and now - record.latest < rest
-                if key not in self._retries and not resting:
+                if key not in self._retries and not (record and record.rests(now, len(fleets))):
                     self._queue.add(key, routine=True)
             await asyncio.sleep(PERIOD)
 
@@ -260,7 +279,7 @@ class Controller:
 
     async def _pass(self, key: ObjectKey) -> None:
         stored = self._runtime.cache.objects.get(key)
-        if stored is None:
+        if stored is None or stored.deleting:
             await self._forget(key)
             return
         if (record := self.records.get(key)) is None:
@@ -275,24 +294,32 @@ class Controller:
                 await self._forget(key)
                 return
             async with asyncio.timeout(PASS_LIMIT):
+                if self._holds and (why := await self._holds.why_not(fleet, stored)):
+                    await self._leave_alone(key, record, why)
+                    return
+                record.left_alone = ""
                 outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, record.memory)
         except NotLeadingError:
             return  # in the middle of it; whoever leads now goes on from there
         except Exception as error:
-            self._failed(key, record, error)
+            await self._failed(key, record, error)
             return
         finally:
             record.seconds += time.monotonic() - started
         if record.failing:
             logger.info("%s: passes succeed again", fleet.key)
-        record.failing = ""
+        record.ended(outcome, time.monotonic())
         record.fleet = replace(fleet, manifest={})
-        record.backoff.reset()
-        record.latest = time.monotonic()
-        record.status = outcome.status
-        record.at_rest = record.at_rest + 1 if outcome.at_rest else 0
         if outcome.actions:
             logger.info("%s: %s", fleet.key, ", ".join(outcome.actions))
+
+    async def _leave_alone(self, key: ObjectKey, before: FleetRecord, why: str) -> None:
+        """Forget what was decided about it: the operator that holds it decides now."""
+        if before.left_alone == why:
+            return
+        self.records[key] = FleetRecord(left_alone=why, backoff=before.backoff)
+        logger.info("%s %s/%s is left alone: %s", *key, why)
+        await self._retain()
 
     async def _forget(self, key: ObjectKey) -> None:
         # Owner references make the children go; the hub has none.
@@ -301,19 +328,44 @@ class Controller:
             self._gone.set()
             await self._retain()
 
-    def _failed(self, key: ObjectKey, record: FleetRecord, error: Exception) -> None:
-        reason = str(error) or type(error).__name__
+    async def _failed(self, key: ObjectKey, record: FleetRecord, error: Exception) -> None:
+        now, failure = time.monotonic(), judge(error)
         record.failures += 1
-        if reason != record.failing:
+        record.at_rest = 0
+        record.failing_since = record.failing_since or now
+        if failure.message != record.failing:
             expected = isinstance(error, FleetError)
-            logger.warning("%s %s/%s: %s; trying again", *key, reason, exc_info=None if expected else error)
-        record.failing = reason
+            logger.warning("%s %s/%s: %s; trying again", *key, failure.message, exc_info=None if expected else error)
+        record.failing = failure.message
         asked = retry_after(error)
-        record.not_before = time.monotonic() + asked
+        record.not_before = now + asked
         delay = max(record.backoff.next(), asked)
         if (before := self._retries.pop(key, None)) is not None:
             before.cancel()
         self._retries[key] = asyncio.get_running_loop().call_later(delay, self._retry, key)
+        if is_to_be_told(failure, now - record.failing_since):
+            await self._tell_failure(key, record, failure)
+
+    async def _tell_failure(self, key: ObjectKey, record: FleetRecord, failure: Failure) -> None:
+        """Write into the status that it cannot be kept up, and why."""
+        if (stored := self._runtime.cache.objects.get(key)) is None:
+            return
+        manifest = stored.manifest()
+        metadata = manifest["metadata"]
+        fleet = FleetReference(FLEET_TYPES[key[0]], key[1], key[2], str(metadata.get("uid") or ""))
+        previous = read_status(manifest.get("status"))
+        record.status = build_failed_status(failure, previous, int(metadata.get("generation") or 1), time.time_ns())
+        await self._runtime.event(fleet, "Warning", failure.reason, failure.message)
+        if record.status == previous:
+            return
+        try:
+            async with asyncio.timeout(STATUS_LIMIT):
+                await self._runtime.write_status(fleet, to_manifest(record.status))
+        except NotLeadingError:
+            return
+        except Exception as error:
+            # Most likely what the pass failed of: the next one tries again, and /metrics says it meanwhile.
+            logger.debug("%s: its status is not written: %s", fleet.key, error)
 
     def _retry(self, key: ObjectKey) -> None:
         self._retries.pop(key, None)
@@ -322,14 +374,22 @@ class Controller:
     async def _retain(self) -> None:
         if not self._leads():
             return
-        fleets = sorted(_fleet_key(key) for key in self._fleets())
+        others = {key for key, record in self.records.items() if record.left_alone}
+        fleets = sorted(_fleet_key(key) for key in self._fleets() if key not in others)
         try:
             await self._runtime.retain(fleets)
         except (UnavailableError, NotLeadingError) as error:
             logger.debug("%s", error)  # every fleet's status says so
 
     def _fleets(self) -> list[ObjectKey]:
-        return [key for key in self._runtime.cache.objects if key[0] in FLEET_TYPES]
+        """Those that are looked after: not those that are being deleted."""
+        objects = self._runtime.cache.objects
+        return [key for key, stored in objects.items() if key[0] in FLEET_TYPES and not stored.deleting]
+
+    @property
+    def writes(self) -> Mapping[tuple[str, bool], int]:
+        """Patches so far, by kind and whether they changed anything."""
+        return self._runtime.writes
 
     def known(self) -> Mapping[ObjectKey, FleetRecord]:
         """Fleets and what is remembered of them."""

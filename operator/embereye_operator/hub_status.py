@@ -6,9 +6,8 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye_operator.hub_pod import why_hub_is_away
-from embereye_operator.runtime.hub_pods import CLAIMS
-from embereye_operator.runtime.kubernetes import CHILDREN
-from embereye_operator.runtime.nodes import EVERYWHERE, PODS
+from embereye_operator.runtime.nodes import EVERYWHERE
+from embereye_operator.runtime.resources import CHILDREN, CLAIMS, PODS
 
 HUBS: Any = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "hub"}
 

@@ -7,12 +7,14 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye_operator.additions import (
+    TOLERANCE,
     build_autoscaler,
     build_network_policy,
     build_rules,
@@ -51,6 +53,7 @@ PLACEMENT_KEY = "placement.json"
 PLAIN_PLACEMENT = 250_000  # characters; more is packed, for a ConfigMap holds a million bytes
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
 GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what gRPC and the spool need after it
+EVERY_ADDRESS = "[::]"  # of both families, where the host has both
 READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
 USER = 65532
 # How long a pod stays bound to a node that does not tell how it is: Kubernetes' own 300 s begin after the 50 s that it
@@ -69,11 +72,15 @@ class Settings:
     image: str
     hub: str  # host:port, as shards reach it
     image_pull_policy: str = ""  # empty: Kubernetes' own default
-    # Python binds [::] for IPv6 alone; a cluster without IPv4 sets "[::]".
-    host: str = "0.0.0.0"
+    host: str = ""  # that shards listen on; empty: every address, of both families
     prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
     monitor_labels: Mapping[str, str] = field(default_factory=dict)  # by which a Prometheus selects monitors and rules
+    operator: str = ""  # its Lease, namespace/name, by which a fleet's status names it; empty: it has none
     trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on
+
+    def listening(self, host: str) -> "Settings":
+        """The same for a shard that listens on `host` already, where nobody says which address it is to be."""
+        return replace(self, host=self.host or host)
 
 
 def fleet_name(fleet: Fleet) -> str:
@@ -142,15 +149,18 @@ def build_children(
     shards: Sequence[str],
     offers: Callable[[str], bool] = lambda _: False,
     replaces: Mapping[str, str] | None = None,
+    hosts: Mapping[str, str] | None = None,
     evictable: bool = False,
     budget_owner: Manifest | None = None,
+    plain: Collection[str] = (),
 ) -> list[Manifest]:
     """All children, the placement ConfigMap first: assignments exist before the shards that read them.
 
     `assignments` may name more than `shards`: those that are about to go still need to know where devices are.
     `record` is what a new leader has to know. `offers` tells which kinds can exist beyond the basic ones.
-    `replaces` has the uid of the pod that a shard's present one was made to replace. `evictable`: nobody sees to it
-    that nodes can be emptied, so that evictions must not be refused. `budget_owner`: see `build_disruption_budget`.
+    `replaces` has the uid of the pod that a shard's present one was made to replace; `hosts` the address that it
+    listens on, which is no reason to replace it. `evictable`: nobody sees to it that nodes can be emptied, so that
+    evictions must not be refused. `budget_owner`: see `build_disruption_budget`. `plain`: see there, too.
     """
     secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
     pushing = push_ports(assignments)
@@ -160,7 +170,13 @@ def build_children(
         build_fleet_service(fleet),
         *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
         build_disruption_budget(fleet, evictable=evictable, owner=budget_owner),
-        *(build_deployment(fleet, shard, settings, secrets, (replaces or {}).get(shard, "")) for shard in shards),
+        *(
+            build_deployment(
+                fleet, shard, settings.listening((hosts or {}).get(shard, "")), secrets, replaced, plain=shard in plain
+            )
+            for shard in shards
+            for replaced in [(replaces or {}).get(shard, "")]
+        ),
         *build_additions(fleet, settings, offers, sorted(set(pushing.values()))),
     ]
 
@@ -175,7 +191,7 @@ def build_additions(
         built.append(build_network_policy(fleet, metadata, selector(fleet), udp))
     match fleet.spec.autoscaling:
         case Autoscaling(mode="hpa", observe=False) if offers("HorizontalPodAutoscaler"):
-            built.append(build_autoscaler(fleet, metadata))
+            built.append(build_autoscaler(fleet, metadata, tolerance=offers(TOLERANCE)))
         case Autoscaling(mode="keda", observe=False) if offers("ScaledObject"):
             built.append(build_scaled_object(fleet, metadata, settings.prometheus))
     monitored = {**metadata, "labels": {**metadata["labels"], **settings.monitor_labels}}
@@ -336,12 +352,19 @@ def build_disruption_budget(fleet: Fleet, *, evictable: bool, owner: Manifest | 
 
 
 def build_deployment(
-    fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str] = (), replaces: str = ""
+    fleet: Fleet,
+    shard: str,
+    settings: Settings,
+    secrets: Sequence[str] = (),
+    replaces: str = "",
+    *,
+    plain: bool = False,
 ) -> Manifest:
     """One shard; `secrets` are those of all the fleet's cameras; another `replaces` makes it roll.
 
     In a roll the new pod has the same assignment: it watches, for READY_SECONDS, before the old one is told to go.
-    Nothing in it depends on the placement: a device that moves must not restart a pod.
+    Nothing in it depends on the placement: a device that moves must not restart a pod. A `plain` one is as an earlier
+    version made it: without what only matters when a node is lost.
     """
     labels = {**selector(fleet), LABEL_SHARD: shard}
     pod: Manifest = {"labels": _labels(fleet, shard)}
@@ -358,12 +381,12 @@ def build_deployment(
             "selector": {"matchLabels": labels},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "minReadySeconds": READY_SECONDS,
-            "template": {"metadata": pod, "spec": _pod(fleet, shard, settings, secrets)},
+            "template": {"metadata": pod, "spec": _pod(fleet, shard, settings, secrets, plain=plain)},
         },
     }
 
 
-def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:
+def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str], *, plain: bool) -> Manifest:
     template = fleet.spec.template
     volumes: list[Manifest] = [
         {"name": "placement", "configMap": {"name": placement_name(fleet)}},
@@ -399,7 +422,7 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
         "containers": [_container(fleet, shard, settings, secrets)],
         "volumes": [
             *volumes,
-            *({"name": _volume(name), "secret": _secret(name)} for name in secrets),
+            *({"name": volume, "secret": _secret(name)} for name, volume in credential_volumes(secrets).items()),
             *_model_volume(fleet),
         ],
     }
@@ -409,14 +432,10 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
         {key: value for key, value in to_manifest(toleration).items() if value != ""}
         for toleration in template.tolerations
     ]
-    pod["tolerations"] = [*own, *(each for each in ABSENCES if not _bears(own, each))]
-    # Not where its predecessor is: of a node that was just lost nobody but us may know yet.
-    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {LABEL_SHARD: shard}}}
-    pod["affinity"] = {
-        "podAntiAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]
-        }
-    }
+    if own or not plain:
+        pod["tolerations"] = own if plain else [*own, *(each for each in ABSENCES if not _bears(own, each))]
+    if not plain:
+        pod["affinity"] = _apart(shard)
     if template.priority_class_name:
         pod["priorityClassName"] = template.priority_class_name
     if template.image_pull_secrets:
@@ -424,24 +443,22 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
     return pod
 
 
+def _apart(shard: str) -> Manifest:
+    """Not where its predecessor is: of a node that was just lost nobody but us may know yet."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {LABEL_SHARD: shard}}}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
 def _bears(tolerations: Sequence[Mapping[str, Any]], absence: Mapping[str, Any]) -> bool:
     """Whether a user has said how long a node's absence is borne."""
     return any(each.get("key", "") in ("", absence["key"]) for each in tolerations)
 
 
-def made_before_nodes_were_lost(desired: Manifest, observed: Mapping[str, Any]) -> Manifest:
-    """`desired` as an earlier version made Deployments, where `observed` is such a one.
-
-    What only matters when a node is lost is not worth a roll of its own: it comes with the next one.
-    """
-    template = desired["spec"]["template"]
-    if observed.get("spec", {}).get("template", {}).get("spec", {}).get("affinity"):
-        return desired
-    pod = {key: value for key, value in template["spec"].items() if key != "affinity"}
-    pod["tolerations"] = [each for each in pod["tolerations"] if each not in ABSENCES]
-    if not pod["tolerations"]:
-        del pod["tolerations"]
-    return {**desired, "spec": {**desired["spec"], "template": {**template, "spec": pod}}}
+def is_plain(deployment: Mapping[str, Any], image: str) -> bool:
+    """Whether a Deployment that runs `image` was made by an earlier version: that alone is no reason to roll it."""
+    pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
+    return not pod.get("affinity") and any(each.get("image") == image for each in pod.get("containers") or ())
 
 
 def _telemetry_claim(fleet: Fleet) -> str:
@@ -463,8 +480,19 @@ def _model_volume(fleet: Fleet) -> list[Manifest]:
     return []
 
 
-def _volume(secret: str) -> str:
-    return f"credentials-{secret.replace('.', '-')}"[:63].rstrip("-")
+def credential_volumes(secrets: Sequence[str]) -> dict[str, str]:
+    """Secret → name of its volume, which is the Secret's own as far as a DNS label can say it and no two share."""
+    plain = {secret: f"credentials-{secret.replace('.', '-')}"[:63].rstrip("-") for secret in sorted(secrets)}
+    uses = Counter(plain.values())
+    names: dict[str, str] = {}
+    for secret, name in plain.items():
+        names[secret], attempt = name, 0
+        while uses[names[secret]] > (1 if attempt == 0 else 0):
+            unique = hashlib.blake2b(f"{secret}/{attempt}".encode(), digest_size=8).hexdigest()
+            names[secret] = f"{name[: 63 - len(unique) - 1].rstrip('-')}-{unique}"
+            attempt += 1
+        uses[names[secret]] += attempt
+    return names
 
 
 def _secret(name: str) -> Manifest:
@@ -479,7 +507,7 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "EMBEREYE_ASSIGNMENT": f"{PLACEMENT_FOLDER}/{shard}.json",
         "EMBEREYE_HUB": settings.hub,
         "EMBEREYE_DATA": DATA_FOLDER,
-        "EMBEREYE_HOST": settings.host,
+        "EMBEREYE_HOST": settings.host or EVERY_ADDRESS,
         "EMBEREYE_GRPC_PORT": str(GRPC_PORT),
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
@@ -503,7 +531,8 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
     if _telemetry_claim(fleet):
         mounts.append({"name": "telemetry", "mountPath": TELEMETRY_FOLDER})
     mounts.extend(
-        {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True} for name in secrets
+        {"name": volume, "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True}
+        for name, volume in credential_volumes(secrets).items()
     )
     mounts.extend({"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model)
     container: Manifest = {

@@ -149,6 +149,18 @@ class SecretReference(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class PullSecret(Resource):
+    """A Secret in the fleet's namespace that images are pulled with."""
+
+    name: str = described(
+        "Name of a Secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.",
+        pattern=OBJECT_NAME,
+        hint="is not the name of a Secret",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class PixelScale(Resource):
     """°C of a pixel of a radiometric camera: scale times its 16-bit word, plus offset."""
 
@@ -451,7 +463,9 @@ class Template(Resource):
         "Where not given: over nodes, as far as it can be had.", default=(), max_items=8
     )
     priority_class_name: str = described("Priority class of the pods.", default="", max_length=253)
-    image_pull_secrets: tuple[SecretReference, ...] = described("For the image.", default=(), max_items=8)
+    image_pull_secrets: tuple[PullSecret, ...] = described(
+        "Secrets with which the kubelet pulls the shards' image from its registry.", default=(), max_items=8
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -771,9 +785,18 @@ class LastScale(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class HoldingOperator(Resource):
+    """The operator that looks after a fleet; others leave it alone."""
+
+    name: str = described("Its Lease: namespace/name.", max_length=320)
+    image: str = described("What its shards run.", default="", max_length=512)
+
+
+@dataclass(frozen=True, slots=True)
 class FleetStatus(Resource):
     """What the operator says about a fleet."""
 
+    operator: HoldingOperator | None = described("Who looks after it; others leave it alone.", default=None)
     observed_generation: int = described("Of the spec this status is about.", default=0)
     shards: int = described("Shards that exist.", default=0)
     ready_shards: int = described("Shards that work under the current placement.", default=0)
@@ -834,6 +857,26 @@ class FleetError(UserError):
 
 
 @dataclass(frozen=True, slots=True)
+class FleetReference:
+    """Which fleet: all that is known of one that cannot be parsed."""
+
+    type: FleetType
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def kind(self) -> FleetKind:
+        """`sensors` or `cameras`."""
+        return self.type.kind
+
+    @property
+    def key(self) -> str:
+        """`namespace/kind/name`, the `fleet` of the wire contract."""
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """A fleet as it is declared."""
 
@@ -844,6 +887,7 @@ class Fleet:
     generation: int
     spec: SensorFleetSpec | CameraFleetSpec
     annotations: Mapping[str, str]
+    labels: Mapping[str, str]
     manifest: Manifest = field(repr=False)  # as it was read, with defaults
 
     @property
@@ -907,6 +951,7 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
         generation=int(metadata.get("generation") or 1),
         spec=from_manifest(fleet_type.spec, spec),
         annotations={str(key): str(value) for key, value in (metadata.get("annotations") or {}).items()},
+        labels={str(key): str(value) for key, value in (metadata.get("labels") or {}).items()},
         manifest={**manifest, "spec": spec},
     )
 

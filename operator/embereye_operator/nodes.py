@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-LEASES = "kube-node-lease"  # the namespace of kubelets' own leases, each named after its node
+HEARTBEATS = "kube-node-lease"  # the namespace of kubelets' own leases, each named after its node
 # Seconds without a renewal until a kubelet counts as stopped. It renews every 10 s; Kubernetes itself waits for 50.
 STALE = 15.0
 HARD = ("NoSchedule", "NoExecute")

@@ -9,6 +9,8 @@ from typing import Any
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
+from embereye_operator.additions import TOLERANCE
+from embereye_operator.applied import marked
 from embereye_operator.assignments import build_assignments, build_device, build_roster, located, next_epoch
 from embereye_operator.autoscale import Decision, Observed, measure
 from embereye_operator.compare import differences
@@ -19,7 +21,8 @@ from embereye_operator.manifests import (
     build_children,
     build_disruption_budget,
     drained,
-    made_before_nodes_were_lost,
+    fleet_name,
+    is_plain,
     placement_name,
     placement_size,
     selector_text,
@@ -28,18 +31,19 @@ from embereye_operator.manifests import (
     shard_name,
 )
 from embereye_operator.memory import Memory
-from embereye_operator.model import Fleet, FleetError, FleetStatus, LastScale, parse_devices
+from embereye_operator.model import Fleet, FleetError, FleetStatus, HoldingOperator, LastScale, parse_devices
 from embereye_operator.nodes import Displaced
 from embereye_operator.placement import LIMIT, shard_loads, spread
 from embereye_operator.record import Record, read_record, recover
-from embereye_operator.runtime import RefusedError, Runtime, UnavailableError
-from embereye_operator.schema import Manifest, from_manifest, to_manifest
-from embereye_operator.status import Facts, build_status, timestamp
+from embereye_operator.runtime import RefusedError, Runtime, TakenError, UnavailableError
+from embereye_operator.scalers import SCALERS, Judgement, followed, judge
+from embereye_operator.schema import Manifest, to_manifest
+from embereye_operator.status import Facts, build_status, read_status, timestamp
 
 logger = logging.getLogger(__name__)
 SECOND = 1_000_000_000  # nanoseconds
 MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
-OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule")
+OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule", TOLERANCE)
 BUSY = 0.3  # of a core; with less a fleet is far from needing another shard
 DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
 ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes people are told of
@@ -55,6 +59,7 @@ class Outcome:
     actions: tuple[str, ...]  # for the log: "apply Deployment hall-sensors-1"
     settled: bool  # nothing is on its way: the next pass may wait for an event or the clock
     at_rest: bool = False  # settled, well, and far from any decision
+    followed: int = 0  # shards, as autoscalers of others are told them
 
 
 def identity(manifest: Mapping[str, Any]) -> Identity:
@@ -138,10 +143,7 @@ class _Pass:
     def _previous(self) -> FleetStatus:
         """What the status says; a manifest without one says that it is what it was at the last pass."""
         if stored := self.fleet.status:
-            try:
-                self.memory.status = from_manifest(FleetStatus, stored)
-            except (TypeError, ValueError, AttributeError):
-                self.memory.status = None  # written by another version, or by hand
+            self.memory.status = read_status(stored)
         elif "status" in self.fleet.manifest:
             self.memory.status = None
         return self.memory.status or FleetStatus()
@@ -235,6 +237,8 @@ class _Pass:
             shards=self.wanted,
             offers=self.runtime.offers,
             replaces=self._replaces(children),
+            hosts=self._hosts(children),
+            plain=self._plain(children),
             evictable=self._evictable(),
             budget_owner=await self.runtime.budget_owner(self.fleet),
         )
@@ -246,7 +250,9 @@ class _Pass:
             self._keep()
             return
         # The record first: whoever leads next must know of every epoch that a shard may have seen.
-        await self._apply(desired[0], children, fenced=True)
+        if not await self._apply(desired[0], children, fenced=True):
+            self._keep()  # without a record nothing else may happen
+            return
         if plan.overdue:
             self.actions.append(f"let go of {len(plan.overdue)} devices that their new owners have not heard")
         await self._hand_over(assignments)
@@ -318,6 +324,26 @@ class _Pass:
         owner = await self.runtime.budget_owner(self.fleet)
         await self._apply(build_disruption_budget(self.fleet, evictable=self._evictable(), owner=owner), children)
         self.memory.left = moving, self._evictable()
+
+    def _plain(self, children: Mapping[Identity, Manifest]) -> set[str]:
+        """Shards that need not be rolled for what only matters when their node is lost: it comes with the next roll."""
+        moving = self._displaced()
+        return {
+            shard
+            for shard in self.wanted
+            if shard not in moving and is_plain(children.get(("Deployment", shard), {}), self.settings.image)
+        }
+
+    def _hosts(self, children: Mapping[Identity, Manifest]) -> dict[str, str]:
+        """The address that each shard of the present image listens on: another one is no reason to roll it."""
+        hosts = {}
+        for shard in self.wanted:
+            pod = children.get(("Deployment", shard), {}).get("spec", {}).get("template", {}).get("spec", {})
+            for container in pod.get("containers") or ():
+                if container.get("name") == "shard" and container.get("image") == self.settings.image:
+                    told = {entry["name"]: entry.get("value", "") for entry in container.get("env") or ()}
+                    hosts[shard] = told.get("EMBEREYE_HOST", "")
+        return hosts
 
     def _tell_what_is_stuck(self) -> None:
         displaced = self._displaced()
@@ -394,20 +420,31 @@ class _Pass:
 
     # --- making it so ---
 
-    async def _apply(self, manifest: Manifest, children: Mapping[Identity, Manifest], *, fenced: bool = False) -> None:
-        observed = children.get(identity(manifest))
+    async def _apply(self, manifest: Manifest, children: Mapping[Identity, Manifest], *, fenced: bool = False) -> bool:
+        """Make the object as `manifest` says where it is not; False where that is refused."""
+        manifest, observed = marked(manifest), children.get(identity(manifest))
         if observed is not None and not _differs(manifest, observed):
-            return
+            return True
         if fenced and observed is not None and (version := self.versions.get(identity(manifest))):
             # Whoever decided on an older record than there is must read again: the API server refuses this then.
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
-        self.actions.append(f"apply {' '.join(identity(manifest))}")
+        if refusal := self.memory.refusal(identity(manifest), self.fleet.generation, self.now):
+            self.problems["ApplyRefused"] = refusal
+            return False
         try:
-            await self.runtime.apply(manifest)
+            await self.runtime.apply(manifest, new=observed is None)
+        except TakenError as error:
+            taken = [self.problems["NameTaken"]] if "NameTaken" in self.problems else []
+            self.problems["NameTaken"] = "; ".join([*taken, str(error)])
+            return False
         except RefusedError as error:
-            if fenced:
-                raise  # without a record nothing else may happen
             self.problems["ApplyRefused"] = str(error)
+            self.memory.refuses(identity(manifest), str(error), self.fleet.generation, self.now)
+            await self.runtime.event(self.fleet, "Warning", "ApplyRefused", str(error))
+            return False
+        self.memory.refused.pop(identity(manifest), None)
+        self.actions.append(f"apply {' '.join(identity(manifest))}")
+        return True
 
     async def _hand_over(self, assignments: Mapping[str, Assignment]) -> None:
         """Give shards their assignments: first to those that gain devices, so that each has an owner throughout."""
@@ -500,7 +537,7 @@ class _Pass:
         decision = self.memory.scaler.decide(limits, observed, spec.deadline / SECOND)
         if self.settings.trace:
             self.settings.trace(self.fleet, observed)
-        for mode, kind in (("hpa", "HorizontalPodAutoscaler"), ("keda", "ScaledObject")):
+        for mode, kind in SCALERS.items():
             if limits.mode == mode and not self.runtime.offers(kind):
                 self.problems["ScalerMissing"] = (
                     f"autoscaling.mode is {mode}, and there is no {kind} here: use embedded"
@@ -508,14 +545,7 @@ class _Pass:
         rivals = self.runtime.rivals(self.fleet)
         if rivals and (limits.mode != "keda" or len(rivals) > 1):
             self.problems["TwoScalers"] = f"{', '.join(rivals)} would scale it, too: delete it, or set mode: none"
-        if (
-            limits.mode != "embedded"
-            or limits.observe
-            or rivals
-            or spec.paused
-            or decision.shards == spec.shards
-            or not self.record.epoch
-        ):
+        if not self._may_scale() or decision.shards == spec.shards or not self.record.epoch:
             return decision, None
         await self.runtime.scale(self.fleet, decision.shards)
         self.actions.append(f"scale from {spec.shards} to {decision.shards}")
@@ -525,6 +555,28 @@ class _Pass:
         message = f"from {spec.shards} to {decision.shards} shards: {decision.reason}"
         await self.runtime.event(self.fleet, "Normal", "Scaled", message)
         return decision, change
+
+    async def _judge_scaler(self) -> Judgement | None:
+        """Whether the autoscaler that the fleet asks for works; None where it asks for none."""
+        limits = self.fleet.spec.autoscaling
+        if limits.mode not in SCALERS or limits.observe:
+            return None
+        key = SCALERS[limits.mode], fleet_name(self.fleet)
+        version = limits.mode, self.versions.get(key, "")
+        if version != self.memory.judged[0] or not version[1]:
+            self.memory.judged = version, judge(limits.mode, (await self._children()).get(key))
+        return self.memory.judged[1]
+
+    def _followed(self, decision: Decision) -> int:
+        mode = self.fleet.spec.autoscaling.mode
+        steady = mode not in SCALERS or (mode == "hpa" and self.runtime.offers(TOLERANCE))
+        return decision.required if steady else followed(decision.required, len(self.existing))
+
+    def _may_scale(self) -> bool:
+        """Whether the number of shards is ours to change."""
+        limits = self.fleet.spec.autoscaling
+        ours = limits.mode == "embedded" and not limits.observe and not self.fleet.spec.paused
+        return ours and not self.runtime.rivals(self.fleet)
 
     async def _finish(self) -> Outcome:
         decision, scaled = await self._scale()
@@ -545,6 +597,8 @@ class _Pass:
             lead=self.memory.lead,
             ledger=self.ledger,
             selector=selector_text(self.fleet),
+            operator=HoldingOperator(self.settings.operator, self.settings.image) if self.settings.operator else None,
+            scaler=await self._judge_scaler(),
             problems=self.problems,
         )
         status = build_status(facts, self.previous)
@@ -559,9 +613,11 @@ class _Pass:
         settled = progressing is not None and progressing.status == "False"
         covered = status.condition("Covered")
         calm = all(told is not None and told.load.utilization < BUSY for told in self.statuses.values())
-        same = decision.known and decision.required <= self.fleet.spec.shards
-        at_rest = settled and calm and same and not self.actions and covered is not None and covered.status == "True"
-        return Outcome(status, tuple(self.actions), settled, at_rest)
+        # One that may lose shards is watched closely until it has: what nobody saw was not watched.
+        idle = decision.required < self.fleet.spec.shards and self._may_scale()
+        far = decision.known and decision.required <= self.fleet.spec.shards and not idle
+        at_rest = settled and calm and far and not self.actions and covered is not None and covered.status == "True"
+        return Outcome(status, tuple(self.actions), settled, at_rest, self._followed(decision))
 
     async def _announce(self, status: FleetStatus) -> None:
         for type_ in ANNOUNCED:
@@ -576,12 +632,12 @@ class _Pass:
             and now.status == "True"
             and (before is None or (before.status, before.reason) != (now.status, now.reason))
         ):
-            await self.runtime.event(self.fleet, "Warning", now.reason, now.message)
+            logger.warning("%s: %s: %s", self.fleet.key, now.reason, now.message)
+            if now.reason != "ApplyRefused":  # told each time
+                await self.runtime.event(self.fleet, "Warning", now.reason, now.message)
 
 
 def _differs(desired: Manifest, observed: Manifest) -> list[str]:
-    if desired["kind"] == "Deployment":
-        desired = made_before_nodes_were_lost(desired, observed)
     found = differences(
         {key: value for key, value in desired.items() if key != "apiVersion"},
         observed,

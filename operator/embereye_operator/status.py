@@ -18,11 +18,14 @@ from embereye_operator.model import (
     DeviceSummary,
     Fleet,
     FleetStatus,
+    HoldingOperator,
     LastScale,
     LedgerSummary,
     LoadSummary,
 )
 from embereye_operator.record import Move
+from embereye_operator.scalers import Judgement
+from embereye_operator.schema import Manifest, from_manifest
 
 SECOND = 1_000_000_000  # nanoseconds
 LOAD_BAND = 0.25  # a load that changed by less than this share is not written again
@@ -51,12 +54,23 @@ class Facts:
     lead: float  # seconds until a new shard is ready
     ledger: FleetLedger | None  # None: the hub has not told it
     selector: str
+    operator: HoldingOperator | None = None
+    scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
 
 
 def timestamp(nanoseconds: int) -> str:
     """RFC 3339, to the second."""
     return datetime.fromtimestamp(nanoseconds // SECOND, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_status(stored: Manifest | None) -> FleetStatus:
+    """The status as it was stored; an empty one where another version or a hand wrote it, or nobody did."""
+    try:
+        status: FleetStatus = from_manifest(FleetStatus, stored or {})
+    except (TypeError, ValueError, AttributeError):
+        return FleetStatus()
+    return status
 
 
 def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
@@ -68,10 +82,11 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         _progressing(facts),
         _degraded(facts, previous),
         _covered(facts, devices),
-        _scaling_active(facts),
+        _scaling_active(facts, previous),
         _metrics_available(facts),
     )
     status = FleetStatus(
+        operator=facts.operator,
         observed_generation=facts.fleet.generation,
         shards=len(facts.existing),
         ready_shards=len(ready),
@@ -152,9 +167,14 @@ def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
     if not problems:
         return _condition("Degraded", False, "AsExpected", "")
     condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values())[:4000])
-    before = previous.condition("Degraded")
-    same = before and before.reason == condition.reason and _shape(before.message) == _shape(condition.message)
-    return before if before and same else condition
+    return _alike_or_new(condition, previous)
+
+
+def _alike_or_new(condition: Condition, previous: FleetStatus) -> Condition:
+    """`condition`, or what was said before where only numbers in its message differ."""
+    before = previous.condition(condition.type)
+    same = before and (before.status, before.reason) == (condition.status, condition.reason)
+    return before if before and same and shape(before.message) == shape(condition.message) else condition
 
 
 def _less_detected(facts: Facts) -> str:
@@ -163,7 +183,7 @@ def _less_detected(facts: Facts) -> str:
     for shard, status in sorted(facts.statuses.items()):
         for device in status.devices if status and status.epoch == facts.epoch else ():
             if device.degraded and facts.placement.get(device.id) == shard:
-                by_reason.setdefault(_shape(device.degraded), [device.degraded]).append(device.id)
+                by_reason.setdefault(shape(device.degraded), [device.degraded]).append(device.id)
     return "; ".join(f"{_listed(ids, 5)}: {why}" for why, *ids in by_reason.values())
 
 
@@ -172,7 +192,7 @@ def _less_done(facts: Facts) -> str:
     by_reason: dict[str, list[str]] = {}
     for shard, status in sorted(facts.statuses.items()):
         if status and status.degraded:
-            by_reason.setdefault(_shape(status.degraded), [status.degraded]).append(shard)
+            by_reason.setdefault(shape(status.degraded), [status.degraded]).append(shard)
     return "; ".join(f"{_listed(shards, 5)}: {why}" for why, *shards in by_reason.values())
 
 
@@ -192,7 +212,7 @@ def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     return _condition("Covered", False, "DevicesDark", message)
 
 
-def _scaling_active(facts: Facts) -> Condition:
+def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:
     mode = facts.fleet.spec.autoscaling.mode
     if facts.fleet.spec.paused:
         return _condition("ScalingActive", False, "Paused", "spec.paused is true")
@@ -201,8 +221,9 @@ def _scaling_active(facts: Facts) -> Condition:
     if mode in {"hpa", "keda"}:
         if "ScalerMissing" in facts.problems:
             return _condition("ScalingActive", False, "NotInstalled", facts.problems["ScalerMissing"])
-        return _condition("ScalingActive", True, "External", f"spec.shards is written by {mode}")
-    if "TwoScalers" in facts.problems:
+        if facts.scaler:
+            return _alike_or_new(Condition("ScalingActive", *facts.scaler), previous)
+    elif "TwoScalers" in facts.problems:
         return _condition("ScalingActive", False, "TwoScalers", facts.problems["TwoScalers"])
     decision, shards = facts.decision, facts.fleet.spec.shards
     if not decision.known:
@@ -241,7 +262,7 @@ def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
         if reason := _why_dark(facts, device, reported):
             kept = before.get(device.id)
             # Only numbers that grew are no news, and not worth a write every two seconds.
-            if kept and _shape(kept.reason) == _shape(reason):
+            if kept and shape(kept.reason) == shape(reason):
                 reason = kept.reason
             dark.append(DarkDevice(device.id, device.zone, reason))
     declared, covered = len(facts.devices), len(facts.devices) - len(dark)
@@ -264,7 +285,8 @@ def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], D
     return status.reason or "its shard does not say why"
 
 
-def _shape(reason: str) -> str:
+def shape(reason: str) -> str:
+    """`reason` without its numbers: one in which only those changed is no news."""
     return reason if reason.startswith("silent since") else re.sub(r"\d+(\.\d+)?", "#", reason)
 
 

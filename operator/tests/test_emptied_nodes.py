@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from harness.apiserver import ApiServer, free_ports, path_of, wait_for
 
-from embereye_operator.nodes import LEASES, STALE
+from embereye_operator.nodes import HEARTBEATS, STALE
 
 from .test_operator import answers, create, sensor_fleet
 
@@ -49,7 +49,7 @@ class Place:
     def beat(self) -> None:
         """Renew the kubelet's lease."""
         renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{LEASES}/leases/{self.node}"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{HEARTBEATS}/leases/{self.node}"
         self.cluster.merge(path, {"spec": {"renewTime": renewed}})
 
     def told(self, type_: str) -> Any:
@@ -67,8 +67,8 @@ def pod_of(namespace: str, name: str, node: str, labels: dict[str, str]) -> dict
 def place(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Place]:
     node, (port,), dead = f"node-{namespace}", free_ports(1), tmp_path / "dead"
     cluster.request("POST", "/api/v1/nodes", {"metadata": {"name": node}})
-    leases = f"/apis/coordination.k8s.io/v1/namespaces/{LEASES}/leases"
-    wait_for(lambda: cluster.get(f"/api/v1/namespaces/{LEASES}"), LEASES)
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{HEARTBEATS}/leases"
+    wait_for(lambda: cluster.get(f"/api/v1/namespaces/{HEARTBEATS}"), HEARTBEATS)
     cluster.request("POST", leases, {"metadata": {"name": node}, "spec": {"holderIdentity": node}})
     role = {"metadata": {"name": ROLE}, "rules": []}
     cluster.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role)

@@ -86,7 +86,7 @@ class House:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "embereye_operator.cli", "up", *arguments]
+    return [sys.executable, "-m", "embereye_cli", "up", *arguments]
 
 
 @asynccontextmanager

@@ -28,6 +28,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
+{{/* The namespaces whose fleets the operator looks after, as JSON under "names"; none: all. */}}
+{{- define "embereye.namespaces" -}}
+{{- $namespaces := .Values.operator.namespaces }}
+{{- if and (not $namespaces) .Values.operator.namespaced }}{{- $namespaces = list .Release.Namespace }}{{- end }}
+{{- dict "names" $namespaces | toJson }}
+{{- end }}
+
 {{/* PodSecurity "restricted", and a root file system nobody can write to. */}}
 {{- define "embereye.podSecurity" -}}
 runAsNonRoot: true

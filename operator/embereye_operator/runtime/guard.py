@@ -16,22 +16,16 @@ from typing import Any
 
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
 from lightkube.types import PatchType
 
 from embereye_operator.manifests import LABEL_MANAGED_BY, MANAGED_BY
+from embereye_operator.runtime.resources import CLUSTER_ROLES, JOBS, RBAC, ROLES
 from embereye_operator.schema import Manifest
 
 logger = logging.getLogger(__name__)
 HOLD = 1800  # seconds that budgets outlive the operator
 RENEW = 600  # seconds after which they are held anew
 BELIEVED = 5.0  # seconds for which a Job that was seen counts as there
-RBAC = "rbac.authorization.k8s.io"
-JOBS: Any = type("Job", (GenericNamespacedResource,), {"_api_info": create_api_info("batch", "v1", "Job", "jobs")})
-ROLES: Any = type("Role", (GenericNamespacedResource,), {"_api_info": create_api_info(RBAC, "v1", "Role", "roles")})
-CLUSTER_ROLES: Any = type(
-    "ClusterRole", (GenericGlobalResource,), {"_api_info": create_api_info(RBAC, "v1", "ClusterRole", "clusterroles")}
-)
 
 
 def build_timer(namespace: str, owner: Manifest, seconds: int) -> Manifest:
@@ -88,11 +82,11 @@ def seconds_to_hold(job: Mapping[str, Any] | None, now: float) -> int:
 class Guard:
     """Makes and holds the Jobs."""
 
-    def __init__(self, client: AsyncClient, role: str, namespace: str) -> None:
-        """`role` is a ClusterRole, or a Role where `namespace` is not empty; "": budgets stay with their fleets."""
+    def __init__(self, client: AsyncClient, role: str, *, cluster_wide: bool) -> None:
+        """`role` is a ClusterRole, or a Role of each namespace; "": budgets stay with their fleets."""
         self._client = client
         self._role = role
-        self._namespace = namespace
+        self._cluster_wide = cluster_wide
         self._known: dict[str, tuple[Manifest, float]] = {}  # namespace → reference to its Job, monotonic seconds
         self._held: dict[str, float] = {}  # namespace → monotonic seconds
         self._lock = asyncio.Lock()
@@ -108,16 +102,21 @@ class Guard:
                 return reference
             return await self._hold(namespace)
 
+    def holds(self, budget: Mapping[str, Any]) -> bool:
+        """Whether this release's Job owns `budget`: with no fleet to own it, nothing else takes it away."""
+        owners = budget["metadata"].get("ownerReferences") or ()
+        return any((owner["kind"], owner["name"]) == ("Job", f"{self._role}-budgets") for owner in owners)
+
     async def renew(self, namespaces: Collection[str]) -> None:
-        """Hold the budgets of `namespaces` for another while, where that is due."""
-        for namespace in namespaces if self._role else ():
+        """Hold the budgets that were asked for, of `namespaces`, for another while, where that is due."""
+        for namespace in [namespace for namespace in self._known if namespace in namespaces]:
             async with self._lock:
                 if time.monotonic() - self._held.get(namespace, -RENEW) >= RENEW:
                     await self._hold(namespace)
 
     async def _hold(self, namespace: str) -> Manifest | None:
         try:
-            owner = await self._owner()
+            owner = await self._owner(namespace)
             job = await self._read(timer_name(owner), namespace)
             now = time.monotonic()
             due = now - self._held.get(namespace, -RENEW) >= RENEW
@@ -150,10 +149,10 @@ class Guard:
             return None
         return job
 
-    async def _owner(self) -> Manifest:
-        if self._namespace:
-            role = await self._client.get(ROLES, self._role, namespace=self._namespace)
-        else:
+    async def _owner(self, namespace: str) -> Manifest:
+        if self._cluster_wide:
             role = await self._client.get(CLUSTER_ROLES, self._role)
-        kind = "Role" if self._namespace else "ClusterRole"
+        else:
+            role = await self._client.get(ROLES, self._role, namespace=namespace)
+        kind = "ClusterRole" if self._cluster_wide else "Role"
         return {"apiVersion": f"{RBAC}/v1", "kind": kind, "name": self._role, "uid": role["metadata"]["uid"]}

@@ -6,22 +6,14 @@ from typing import Any
 
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericNamespacedResource, create_api_info
 
 from embereye_operator.hub_pod import why_hub_is_away
 from embereye_operator.nodes import newest
 from embereye_operator.runtime.nodes import Nodes
+from embereye_operator.runtime.resources import CHILDREN, CLAIMS
 
 logger = logging.getLogger(__name__)
 IN_CLUSTER = re.compile(r"([a-z][a-z0-9-]*)(?:\.([a-z0-9-]+)(?:\.svc\b.*)?)?:\d+")
-SERVICES: Any = type(
-    "Service", (GenericNamespacedResource,), {"_api_info": create_api_info("", "v1", "Service", "services")}
-)
-CLAIMS: Any = type(
-    "Claim",
-    (GenericNamespacedResource,),
-    {"_api_info": create_api_info("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")},
-)  # fmt: skip
 
 
 def service_of(address: str) -> tuple[str, str] | None:
@@ -72,7 +64,7 @@ class HubPods:
             self.trouble = f"its pod {namespace}/{pod} was on node {node}, which does not run any more"
 
     async def _selector(self, name: str, namespace: str) -> dict[str, str]:
-        listed: Any = self._client.list(SERVICES, namespace=namespace, fields={"metadata.name": name})
+        listed: Any = self._client.list(CHILDREN["Service"], namespace=namespace, fields={"metadata.name": name})
         for service in [service async for service in listed]:
             return dict(service["spec"].get("selector") or {})
         return {}

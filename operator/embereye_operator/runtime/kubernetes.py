@@ -1,73 +1,47 @@
 """A Kubernetes API server as the runtime: server-side apply out, a cache fed by watches in."""
 
+import contextlib
 import logging
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericNamespacedResource, create_api_info
 from lightkube.types import CascadeType, PatchType
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
+from embereye_operator.additions import TOLERANCE
+from embereye_operator.applied import owner_uids, whose, with_updates_applied
 from embereye_operator.manifests import LABEL_MANAGED_BY, MANAGED_BY, fleet_label, peer_address
-from embereye_operator.model import API_VERSION, FLEET_TYPES, GROUP, VERSION, Fleet
+from embereye_operator.model import API_VERSION, FLEET_TYPES, Fleet, FleetReference
 from embereye_operator.nodes import Displaced
-from embereye_operator.runtime import NotLeadingError, RefusedError, UnavailableError
+from embereye_operator.runtime import NotLeadingError, RefusedError, TakenError, UnavailableError
 from embereye_operator.runtime.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
+from embereye_operator.runtime.device_lists import DeviceLists
+from embereye_operator.runtime.events import EventWriter
 from embereye_operator.runtime.guard import Guard
 from embereye_operator.runtime.hub_pods import HubPods
 from embereye_operator.runtime.links import Hub, Shards
 from embereye_operator.runtime.nodes import EVERYWHERE, Nodes, Shard
+from embereye_operator.runtime.resources import (
+    CHILDREN,
+    FLEETS,
+    OPTIONAL,
+    UNWATCHED,
+    api_version,
+)
 from embereye_operator.schema import Manifest
-from embereye_operator.status import timestamp
+from embereye_operator.watch_lag import WatchLag
 
 logger = logging.getLogger(__name__)
-ABSENT_SECONDS = 10.0  # how long a ConfigMap that was not there is believed to be absent without an event
 CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it
+FLUSH_SECONDS = 1.0  # for events that are due when the operator ends
 ALL_NAMESPACES = EVERYWHERE
-Kind = type[GenericNamespacedResource]
-
-
-def _resource(group: str, version: str, kind: str, plural: str) -> Kind:
-    # Not by lightkube's registry, which has its own ConfigMap: ours are plain dictionaries throughout.
-    info = create_api_info(group, version, kind, plural)
-    return type(kind, (GenericNamespacedResource,), {"_api_info": info})
-
-
-CHILDREN: Mapping[str, Kind] = {
-    "Deployment": _resource("apps", "v1", "Deployment", "deployments"),
-    "Service": _resource("", "v1", "Service", "services"),
-    "ConfigMap": _resource("", "v1", "ConfigMap", "configmaps"),
-    "PodDisruptionBudget": _resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
-    "NetworkPolicy": _resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
-    "HorizontalPodAutoscaler": _resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
-    "ServiceMonitor": _resource("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
-    "PrometheusRule": _resource("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
-    "ScaledObject": _resource("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"),
-}
-UNWATCHED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ServiceMonitor", "PrometheusRule", "ScaledObject")
-OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject")  # their CustomResourceDefinitions are others'
-FLEETS: Mapping[str, Kind] = {
-    name: _resource(GROUP, VERSION, name, fleet.plural) for name, fleet in FLEET_TYPES.items()
-}
-EVENTS: Any = _resource("", "v1", "Event", "events")
-
-
-def _subresource(kind: Kind, action: str) -> Any:
-    info = kind._api_info
-    sub = create_api_info(info.resource.group, info.resource.version, info.resource.kind, info.plural)
-    sub.action, sub.parent = action, info.resource
-    return type(f"{kind.__name__}{action}", (GenericNamespacedResource,), {"_api_info": sub})
-
-
-STATUSES: Mapping[str, Any] = {name: _subresource(kind, "status") for name, kind in FLEETS.items()}
-SCALES: Mapping[str, Any] = {name: _subresource(kind, "scale") for name, kind in FLEETS.items()}
 
 
 class KubernetesRuntime:
@@ -78,33 +52,46 @@ class KubernetesRuntime:
         client: AsyncClient,
         *,
         hub: str,
-        namespace: str = ALL_NAMESPACES,
+        namespace: str | Sequence[str] = ALL_NAMESPACES,
+        selects: Callable[[Mapping[str, str]], bool] = lambda _: True,
+        operator: str = "",
         resolve: Callable[[Fleet, str], str] | None = None,
         leads: Callable[[], bool] = lambda: True,
         role: str = "",
     ) -> None:
-        """`resolve` gives the address that the operator itself calls a shard at; by default its Service.
+        """`namespace` is the one that is watched, or several; `selects` is given a fleet's labels.
+
+        `operator` is what a fleet's status names where this operator holds it; empty: it can hold none.
+
+        `resolve` gives the address that the operator itself calls a shard at; by default its Service.
 
         `leads` is asked before every write: one that was decided on while leading must not come after. `role` is the
         operator's own, with which the disruption budgets go; "": they go with their fleets alone.
         """
         self.cache = Cache()
+        self.writes: Counter[tuple[str, bool]] = Counter()  # kind, whether it changed anything → patches
+        self.lag = WatchLag()
         self._client = client
-        self._namespace = namespace
+        self._namespaces = [namespace] if isinstance(namespace, str) else list(namespace)
+        self._selects = selects
+        self._operator = operator
         self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).grpc)
         self._leads = leads
         self._shards = Shards()
         self._hub = Hub(hub)
-        self._offered: set[str] = set()  # kinds that the server knows
+        self._offered: set[str] = set()  # kinds that the server knows, and TOLERANCE
+        self._tried_tolerance = False
         self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
         self.nodes = Nodes(client)
-        self._guard = Guard(client, role, "" if namespace == ALL_NAMESPACES else namespace)
+        self._guard = Guard(client, role, cluster_wide=self.sees_nodes)
         self._hub_pods = HubPods(client, hub, self.nodes)
-        self._absent: dict[tuple[str, str], float] = {}  # ConfigMaps that were not there → monotonic seconds
-        self._referenced: dict[tuple[str, str], set[ObjectKey]] = {}  # ConfigMap → fleets that name it
+        self._lists = DeviceLists()
+        self._events = EventWriter(client)
+        self._filled = False  # whether everything was listed once
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Write the events that are due, within a moment, and close all connections."""
+        await self._events.flush(FLUSH_SECONDS)
         await self._shards.close()
         await self._hub.close()
         await self._client.close()
@@ -124,44 +111,112 @@ class KubernetesRuntime:
                 self._offered.discard(name)
             else:
                 self._offered.add(name)
+        news += await self._reread_device_lists()
+        self._filled = True
+        if not self._tried_tolerance:
+            await self._try_tolerance()
         await self._shards.close_idle()
         return news
+
+    async def _try_tolerance(self) -> None:
+        """Find out whether the server stores a tolerance of an autoscaler: one that does not drops it silently."""
+        namespace = next((name for name in self._namespaces if name != ALL_NAMESPACES), "default")
+        target = {"apiVersion": API_VERSION, "kind": next(iter(FLEETS)), "name": "embereye-tolerance"}
+        rules = {"behavior": {"scaleUp": {"tolerance": "0"}}, "scaleTargetRef": target, "maxReplicas": 1}
+        kind: Any = CHILDREN["HorizontalPodAutoscaler"]
+        metadata = {"name": target["name"], "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
+        try:
+            stored = await self._client.create(kind.from_dict({"metadata": metadata, "spec": rules}), dry_run=True)
+        except ApiError as error:
+            logger.info("whether autoscalers have a tolerance of their own cannot be told: %s", error.status.message)
+            return
+        self._tried_tolerance = True
+        if "tolerance" in (stored["spec"].get("behavior") or {}).get("scaleUp", {}):
+            self._offered.add(TOLERANCE)
 
     async def _list(self, name: str) -> list[ObjectKey]:
         kind = FLEETS.get(name) or CHILDREN[name]
         # Autoscalers of other people are looked at, too: two of them must not pull at one fleet.
         ours = name in CHILDREN and name != "HorizontalPodAutoscaler"
         labels: Any = {LABEL_MANAGED_BY: MANAGED_BY} if ours else None
-        listed = self._client.list(kind, namespace=self._namespace, labels=labels, chunk_size=CHUNK)
-        # Items of a list do not say what they are.
         found, news = [], []
+        versions: list[int] = []
         rivals: dict[ObjectKey, list[str]] = defaultdict(list)
-        async for manifest in listed:
+        async for manifest in self._list_all(kind, labels, versions):
             key = name, sys.intern(manifest["metadata"]["namespace"]), manifest["metadata"]["name"]
+            if name in FLEETS and not self._selects(manifest["metadata"].get("labels") or {}):
+                continue
             if name == "HorizontalPodAutoscaler" and not label_of(manifest):
                 target = manifest["spec"].get("scaleTargetRef") or {}
                 rivals[target.get("kind", ""), key[1], target.get("name", "")].append(f"{name} {key[2]}")
                 continue
             found.append(key)
-            if self.cache.put({**manifest, "kind": name, "apiVersion": _api_version(kind)}):
+            if self.cache.put({**manifest, "kind": name, "apiVersion": api_version(kind)}):
                 news.append(key)
+                self._expect(key)  # before anything is awaited: the watch may tell it at any moment
         if name == "HorizontalPodAutoscaler":
             self._rivals = dict(rivals)
-        news += self.cache.replace(name, found, int(listed.resourceVersion))
-        return [] if name in UNWATCHED and name in self._offered else news
+        others = [*self._lists] if name == "ConfigMap" else []
+        self.lag.retain(name, [*found, *others])
+        gone = self.cache.replace(name, found, min(versions), others=others)
+        for key in gone if name in FLEETS else ():
+            self._refer(key, ())
+        return [] if name in UNWATCHED and name in self._offered else [*news, *gone]
+
+    async def _reread_device_lists(self) -> list[ObjectKey]:
+        """One by one: a list of all ConfigMaps would read everybody's."""
+        news = []
+        for key in self._lists:
+            known = self.cache.objects.get(key)
+            try:
+                stored = await self._read_config_map(key)
+            except ApiError as error:
+                logger.debug("%s: %s", " ".join(key), error)  # the passes over its fleets fail, and tell it
+                continue
+            if stored is None and known is not None:
+                self.cache.drop(key, known.version)
+                news.append(key)
+            elif stored is not None and (known is None or known.version < stored.version):
+                self._expect(key)
+                news.append(key)
+        return news
+
+    def _expect(self, key: ObjectKey) -> None:
+        # What is listed first, nobody watches yet.
+        if self._filled and key[0] not in UNWATCHED:
+            self.lag.expect(key, self.cache.objects[key].version, time.monotonic())
+
+    async def _list_all(self, kind: Any, labels: Any, versions: list[int]) -> AsyncIterator[Manifest]:
+        """The objects of all namespaces that are watched, which do not say what they are; then the lists' versions."""
+        for namespace in self._namespaces:
+            listed = self._client.list(kind, namespace=namespace, labels=labels, chunk_size=CHUNK)
+            async for manifest in listed:
+                yield manifest
+            versions.append(int(listed.resourceVersion))
 
     def observe(self, type_: str | None, manifest: Manifest) -> set[ObjectKey]:
         """Take a watch event; returns the fleets that it concerns."""
-        kind, namespace, name = key = key_of(manifest)
-        if kind == "ConfigMap" and not label_of(manifest):
-            self._absent.pop((namespace, name), None)
-            concerned = self._referenced.get((namespace, name), set())
-            if not concerned:
-                return set()  # somebody else's
+        if manifest["kind"] in FLEETS and not self._selects(manifest["metadata"].get("labels") or {}):
+            type_ = "DELETED"  # here: another operator may look after it
+        kind, version = (key := key_of(manifest))[0], version_of(manifest)
+        self.lag.told(key, version)
+        self._lists.found(key)
+        concerned = {key} if kind in FLEETS else self._fleets_of(key, manifest)
+        if not concerned and key not in self.cache.objects:
+            return set()  # somebody else's
+        if type_ == "DELETED":
+            news = self.cache.drop(key, version)
+            if kind in FLEETS:
+                self._refer(key, ())
         else:
-            concerned = {key} if kind in FLEET_TYPES else set(_owner(manifest))
-        news = self.cache.drop(key, version_of(manifest)) if type_ == "DELETED" else self.cache.put(manifest)
-        return set(concerned) if news else set()
+            news = self.cache.put(manifest)
+        return concerned if news else set()
+
+    def _fleets_of(self, key: ObjectKey, manifest: Manifest) -> set[ObjectKey]:
+        """The fleets that a change of the object concerns: its owners, those it belonged to, those that read it."""
+        known = self.cache.objects.get(key)
+        before = _labelled(known.label, key[1]) if known else ()
+        return {*_owners(manifest), *before, *self._lists.fleets(key)}
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
         """See Runtime."""
@@ -170,9 +225,10 @@ class KubernetesRuntime:
     async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
         """See Runtime."""
         found = {(key[0], key[2]): str(stored.version) for key, stored in self.cache.of_fleet(fleet)}
-        for reference in fleet.devices_from:
-            name = reference.config_map_ref.name
-            stored = await self._config_map(fleet, name)
+        names = sorted({reference.config_map_ref.name for reference in fleet.devices_from})
+        self._refer(fleet_key(fleet), names)
+        for name in names:
+            stored = await self._config_map(("ConfigMap", fleet.namespace, name))
             found["ConfigMap", name] = str(stored.version) if stored else "absent"
         return found
 
@@ -180,59 +236,108 @@ class KubernetesRuntime:
         """See Runtime."""
         found = {}
         for name in {reference.config_map_ref.name for reference in fleet.devices_from}:
-            if stored := await self._config_map(fleet, name):
+            if stored := await self._config_map(("ConfigMap", fleet.namespace, name)):
                 found[name] = stored.manifest().get("data") or {}
         return found
 
-    async def _config_map(self, fleet: Fleet, name: str) -> Stored | None:
-        key = fleet.type.resource, fleet.namespace, fleet.name
-        self._referenced.setdefault((fleet.namespace, name), set()).add(key)
-        known = self.cache.objects.get(("ConfigMap", fleet.namespace, name))
-        return known or await self._read_config_map(fleet.namespace, name)
+    def _refer(self, fleet: ObjectKey, names: Sequence[str]) -> None:
+        for key in self._lists.refer(fleet, names):
+            if (stored := self.cache.objects.get(key)) is not None and not stored.label:
+                self.cache.forget(key)
 
-    async def _read_config_map(self, namespace: str, name: str) -> Stored | None:
-        if time.monotonic() - self._absent.get((namespace, name), -ABSENT_SECONDS) < ABSENT_SECONDS:
+    async def _config_map(self, key: ObjectKey) -> Stored | None:
+        return self.cache.objects.get(key) or await self._read_config_map(key)
+
+    async def _read_config_map(self, key: ObjectKey) -> Stored | None:
+        if self._lists.lacks(key, time.monotonic()):
             return None
         try:
-            read = await self._client.get(CHILDREN["ConfigMap"], name, namespace=namespace)
+            read = await self._client.get(CHILDREN["ConfigMap"], key[2], namespace=key[1])
         except ApiError as error:
             if error.status.code != 404:
                 raise
-            self._absent[namespace, name] = time.monotonic()
+            self._lists.missing(key, time.monotonic())
             return None
         self.cache.put({**read, "kind": "ConfigMap", "apiVersion": "v1"})
-        return self.cache.objects.get(("ConfigMap", namespace, name))
+        return self.cache.objects.get(key)
 
     # --- changing ---
 
-    def _fence(self) -> None:
+    def _fence(self, fleets: Iterable[ObjectKey] = ()) -> None:
         if not self._leads():
             raise NotLeadingError("another operator leads: nothing is written")
+        for key in fleets:
+            if (stored := self.cache.objects.get(key)) is not None and stored.deleting:
+                raise NotLeadingError(f"{' '.join(key)} is being deleted: nothing is written")
+            if stored is not None and self._operator and stored.holder not in {"", self._operator}:
+                raise NotLeadingError(f"{' '.join(key)} is held by operator {stored.holder}: nothing is written")
 
-    async def apply(self, manifest: Manifest) -> None:
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
         """See Runtime."""
-        self._fence()
+        self._fence(_owners(manifest))
+        new = new and await self._is_absent(manifest)
         try:
             try:
-                stored = await self._patch(manifest, PatchType.APPLY)
+                stored = await self._patch(manifest, PatchType.APPLY, force=not new)
             except ApiError as error:
-                if error.status.code != 422 or key_of(manifest) not in self.cache.objects:
+                if error.status.code != 422 or new:
                     raise
                 # What somebody else added contradicts ours. A merge patch replaces lists as a whole.
-                await self._patch({key: manifest[key] for key in manifest if key != "apiVersion"}, PatchType.MERGE)
+                await self._patch({key: manifest[key] for key in manifest if key != "apiVersion"})
+                stored = await self._patch(manifest, PatchType.APPLY)
+            if entries := with_updates_applied(stored["metadata"].get("managedFields") or (), MANAGED_BY):
+                stored = await self._own(stored, entries)
                 stored = await self._patch(manifest, PatchType.APPLY)
             if surplus := _surplus(manifest, stored):
                 # Keys that somebody else came to own: apply alone leaves them to their owner.
-                stored = await self._patch({**manifest, **surplus}, PatchType.MERGE)
+                stored = await self._patch({"kind": manifest["kind"], "metadata": manifest["metadata"], **surplus})
         except ApiError as error:
             # 409: somebody was faster; 404: the namespace is going; 429, 5xx: not now.
+            what = " ".join(key_of(manifest))
             if error.status.code in {400, 403, 422}:
-                what = " ".join(key_of(manifest))
                 raise RefusedError(f"{what} is refused: {error.status.message}") from error
+            error.add_note(f"{what} is not written")
             raise
         self.cache.put(stored)
 
-    async def _patch(self, manifest: Manifest, patch_type: PatchType) -> Manifest:
+    async def _is_absent(self, manifest: Manifest) -> bool:
+        """Whether there is no object of this name; TakenError where there is one, and it is not its fleet's."""
+        kind, namespace, name = key = key_of(manifest)
+        if (known := self.cache.objects.get(key)) is not None:
+            found = [known.manifest()]
+        else:
+            # Only what is labelled as ours is watched.
+            listed: Any = self._client.list(CHILDREN[kind], namespace=namespace, fields={"metadata.name": name})
+            found = [stored async for stored in listed]
+        for stored in found:
+            owners, orphan = owner_uids(stored), label_of(stored) == label_of(manifest)
+            if not set(owners) & set(owner_uids(manifest)) and not (orphan and not owners):
+                raise TakenError(
+                    f"{kind} {name} is there already and is not this fleet's ({whose(stored)}): it is left as it is; "
+                    "delete it, or give the fleet another name"
+                )
+        return not found
+
+    async def _own(self, stored: Manifest, entries: Sequence[Manifest]) -> Manifest:
+        """Make `entries` the object's managedFields."""
+        metadata = stored["metadata"]
+        patch: Any = [
+            {"op": "replace", "path": "/metadata/managedFields", "value": list(entries)},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+        ]
+        changed: Manifest = await self._client.patch(
+            CHILDREN[stored["kind"]],
+            metadata["name"],
+            patch,
+            namespace=metadata["namespace"],
+            patch_type=PatchType.JSON,
+            field_manager=MANAGED_BY,
+        )
+        return changed
+
+    async def _patch(
+        self, manifest: Manifest, patch_type: PatchType = PatchType.MERGE, *, force: bool = True
+    ) -> Manifest:
         metadata = manifest["metadata"]
         if patch_type is PatchType.MERGE:
             # Its version has just become another one.
@@ -243,10 +348,17 @@ class KubernetesRuntime:
             manifest,
             namespace=metadata["namespace"],
             patch_type=patch_type,
-            force=True,
+            force=force,
             field_manager=MANAGED_BY,
         )
+        stored = {**stored, "kind": manifest["kind"]}
+        self._count_write(stored)
         return stored
+
+    def _count_write(self, stored: Manifest) -> None:
+        # The server gives no new version to what is as it was.
+        known = self.cache.objects.get(key_of(stored))
+        self.writes[stored["kind"], known is None or known.version != version_of(stored)] += 1
 
     async def delete(self, manifest: Manifest) -> None:
         """See Runtime."""
@@ -261,20 +373,20 @@ class KubernetesRuntime:
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
         """See Runtime. 422, and nothing happens, where somebody has scaled meanwhile."""
-        self._fence()
+        self._fence([fleet_key(fleet)])
         patch: Any = [
             {"op": "test", "path": "/metadata/uid", "value": fleet.uid},
             {"op": "test", "path": "/spec/replicas", "value": fleet.spec.shards},
             {"op": "replace", "path": "/spec/replicas", "value": shards},
         ]
         await self._client.patch(
-            SCALES[fleet.type.resource], fleet.name, patch, namespace=fleet.namespace, patch_type=PatchType.JSON,
+            FLEETS[fleet.type.resource].Scale, fleet.name, patch, namespace=fleet.namespace, patch_type=PatchType.JSON,
             field_manager=MANAGED_BY,
         )  # fmt: skip
 
     def rivals(self, fleet: Fleet) -> Sequence[str]:
         """See Runtime."""
-        return self._rivals.get((fleet.type.resource, fleet.namespace, fleet.name), ())
+        return self._rivals.get(fleet_key(fleet), ())
 
     def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
         """See Runtime."""
@@ -283,7 +395,7 @@ class KubernetesRuntime:
     @property
     def sees_nodes(self) -> bool:
         """See Runtime. Nodes belong to no namespace: an operator of one namespace has no right to them."""
-        return self._namespace == ALL_NAMESPACES
+        return ALL_NAMESPACES in self._namespaces
 
     async def look_at_nodes(self, silent: Collection[Shard]) -> list[ObjectKey]:
         """Find shards, and the hub, on nodes that are being emptied or lost; ask for it every few seconds.
@@ -301,13 +413,9 @@ class KubernetesRuntime:
 
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
         """See Runtime."""
-        self._fence()
-        metadata = deployment["metadata"]
-        stored = await self._client.patch(
-            CHILDREN["Deployment"], metadata["name"], {"spec": {"template": pod}}, namespace=metadata["namespace"],
-            patch_type=PatchType.MERGE, field_manager=MANAGED_BY,
-        )  # fmt: skip
-        self.cache.put(stored)
+        self._fence(_owners(deployment))
+        metadata = {key: deployment["metadata"][key] for key in ("name", "namespace")}
+        self.cache.put(await self._patch({"kind": "Deployment", "metadata": metadata, "spec": {"template": pod}}))
 
     async def budget_owner(self, fleet: Fleet) -> Manifest | None:
         """See Runtime."""
@@ -322,16 +430,18 @@ class KubernetesRuntime:
         }
         await self._guard.renew({namespace for namespace, _ in fleets})
         for key, stored in list(self.cache.objects.items()):
-            if key[0] == "PodDisruptionBudget" and stored.label and (key[1], stored.label) not in fleets:
-                await self.delete(stored.manifest())
+            if key[0] != "PodDisruptionBudget" or not stored.label or (key[1], stored.label) in fleets:
+                continue
+            if self._guard.holds(budget := stored.manifest()):
+                await self.delete(budget)
 
     def offers(self, kind: str) -> bool:
         """See Runtime."""
         return kind in self._offered
 
-    async def write_status(self, fleet: Fleet, status: Manifest) -> None:
+    async def write_status(self, fleet: Fleet | FleetReference, status: Manifest) -> None:
         """See Runtime."""
-        self._fence()
+        self._fence([fleet_key(fleet)])
         body = {
             "apiVersion": API_VERSION,
             "kind": fleet.type.resource,
@@ -340,36 +450,23 @@ class KubernetesRuntime:
             "status": status,
         }
         stored = await self._client.patch(
-            STATUSES[fleet.type.resource], fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
+            FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
             force=True, field_manager=MANAGED_BY,
         )  # fmt: skip
+        self._count_write(stored)
         self.cache.put(stored)
 
-    async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """See Runtime. An event that cannot be told is only logged: the condition says the same."""
-        now = timestamp(time.time_ns())
-        body: Any = {
-            "metadata": {"generateName": f"{fleet.name}-{fleet.kind}-", "namespace": fleet.namespace},
-            "involvedObject": {
-                "apiVersion": API_VERSION,
-                "kind": fleet.type.resource,
-                "name": fleet.name,
-                "namespace": fleet.namespace,
-                "uid": fleet.uid,
-            },
-            "type": type_,
-            "reason": reason,
-            "message": message[:1000],
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-            "source": {"component": MANAGED_BY},
-            "reportingComponent": MANAGED_BY,
-        }
-        try:
-            await self._client.create(EVENTS.from_dict(body))
-        except ApiError as error:
-            logger.warning("no event for %s: %s", fleet.key, error.status.message)
+    async def event(
+        self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """See Runtime."""
+        with contextlib.suppress(NotLeadingError):
+            self._fence([fleet_key(fleet)])
+            self._events.tell(fleet, type_, reason, message)
+
+    async def write_events(self) -> None:
+        """Write what people are to be told, until cancelled."""
+        await self._events.run()
 
     # --- shards and hub ---
 
@@ -413,20 +510,23 @@ def retry_after(error: Exception) -> float:
     return min(float(asked), 60.0) if asked.isdecimal() else 0.0
 
 
-def _api_version(kind: Kind) -> str:
-    resource = kind._api_info.resource
-    return f"{resource.group}/{resource.version}" if resource.group else str(resource.version)
+def fleet_key(fleet: Fleet | FleetReference) -> ObjectKey:
+    """What the fleet itself is stored under."""
+    return fleet.type.resource, fleet.namespace, fleet.name
 
 
-def _owner(manifest: Mapping[str, Any]) -> Iterator[ObjectKey]:
+def _owners(manifest: Mapping[str, Any]) -> Iterator[ObjectKey]:
+    namespace = manifest["metadata"].get("namespace", "")
     for owner in manifest["metadata"].get("ownerReferences") or ():
         if owner.get("apiVersion") == API_VERSION and owner.get("kind") in FLEET_TYPES:
-            yield owner["kind"], manifest["metadata"].get("namespace", ""), owner["name"]
-    label = label_of(manifest)
+            yield owner["kind"], namespace, owner["name"]
+    yield from _labelled(label_of(manifest), namespace)
+
+
+def _labelled(label: str, namespace: str) -> Iterator[ObjectKey]:
     for fleet_type in FLEET_TYPES.values():
         if label.startswith(f"{fleet_type.kind}."):
-            name = label.removeprefix(f"{fleet_type.kind}.")
-            yield fleet_type.resource, manifest["metadata"].get("namespace", ""), name
+            yield fleet_type.resource, namespace, label.removeprefix(f"{fleet_type.kind}.")
 
 
 def _surplus(manifest: Manifest, stored: Mapping[str, Any]) -> Manifest:

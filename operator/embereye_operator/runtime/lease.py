@@ -12,17 +12,14 @@ from typing import Any
 
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericNamespacedResource, create_api_info
+
+from embereye_operator.holding import ANNOTATION_SCOPE
+from embereye_operator.runtime.resources import LEASES
 
 logger = logging.getLogger(__name__)
 DURATION = 10.0  # seconds after which another one may take a lease that was not renewed
 DEADLINE = 7.0  # seconds after which a holder that could not renew stops acting: earlier than anybody takes over
 RETRY = 2.0  # seconds between attempts
-LEASE: Any = type(
-    "Lease",
-    (GenericNamespacedResource,),
-    {"_api_info": create_api_info("coordination.k8s.io", "v1", "Lease", "leases")},
-)
 
 
 def identity() -> str:
@@ -40,11 +37,16 @@ class Election:
         namespace: str,
         *,
         holder: str = "",
+        scope: str = "",
         changed: Callable[[bool], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`changed` is told when leading begins and ends; `clock` gives monotonic seconds."""
+        """`scope` says on the lease what its holder looks after; `changed` is told when leading begins and ends.
+
+        `clock` gives monotonic seconds.
+        """
         self.holder = holder or identity()
+        self._scope = scope
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -91,7 +93,7 @@ class Election:
 
     async def _attempt(self) -> bool:
         try:
-            stored = await self._client.get(LEASE, self._name, namespace=self._namespace)
+            stored = await self._client.get(LEASES, self._name, namespace=self._namespace)
         except ApiError as error:
             if error.status.code != 404:
                 raise
@@ -112,7 +114,7 @@ class Election:
         before = (stored or {}).get("spec") or {}
         keeps = before.get("holderIdentity") == self.holder
         body: Any = {
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self._name, "namespace": self._namespace, "annotations": self._annotations(stored)},
             "spec": {
                 "holderIdentity": self.holder if holder is None else holder,
                 "leaseDurationSeconds": int(DURATION) if holder is None else 1,
@@ -123,16 +125,20 @@ class Election:
         }
         try:
             if stored is None:
-                await self._client.create(LEASE.from_dict(body))
+                await self._client.create(LEASES.from_dict(body))
             else:
                 # Only over the one we read: of two that try at once, one fails.
-                body["metadata"] = {**stored["metadata"], "managedFields": None}
-                await self._client.replace(LEASE.from_dict(body), self._name)
+                body["metadata"] = {**stored["metadata"], **body["metadata"], "managedFields": None}
+                await self._client.replace(LEASES.from_dict(body), self._name)
         except ApiError as error:
             if error.status.code == 409:
                 return False
             raise
         return True
+
+    def _annotations(self, stored: Any) -> dict[str, str]:
+        known = ((stored or {}).get("metadata") or {}).get("annotations") or {}
+        return {**known, ANNOTATION_SCOPE: self._scope} if self._scope else dict(known)
 
     async def release(self) -> None:
         """Let somebody else take over at once; call it when nothing acts here any more."""
@@ -141,7 +147,7 @@ class Election:
         self._held = False
         try:
             async with asyncio.timeout(1.0):
-                stored = await self._client.get(LEASE, self._name, namespace=self._namespace)
+                stored = await self._client.get(LEASES, self._name, namespace=self._namespace)
                 if (stored.get("spec") or {}).get("holderIdentity") == self.holder:
                     transitions = int(stored["spec"].get("leaseTransitions") or 0)
                     await self._write(stored, transitions, holder="")

@@ -92,7 +92,7 @@ def identified(fleet: Fleet, generation: int) -> Fleet:
 
 def embereye_command(*arguments: str) -> tuple[str, ...]:
     """How to run `embereye ARGUMENTS` with this very installation."""
-    return (sys.executable, "-m", "embereye_operator.cli", *arguments)
+    return (sys.executable, "-m", "embereye_cli", *arguments)
 
 
 def listen_ports(fleet: Fleet) -> dict[str, int]:
@@ -145,8 +145,8 @@ class LocalRuntime:
         ]
         return [*self._objects.owned_by(fleet.uid), *deployments]
 
-    async def apply(self, manifest: Manifest) -> None:
-        """Make it so."""
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
+        """Make it so; nobody else makes objects here."""
         match manifest["kind"]:
             case "Deployment":
                 self._processes[_key(manifest)] = manifest

@@ -9,11 +9,11 @@ from typing import Any
 
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
 
 from embereye.process.backoff import Backoff
 from embereye_operator.manifests import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
-from embereye_operator.nodes import LEASES, Displaced, Heartbeats, Node, displaced, newest, read_node
+from embereye_operator.nodes import HEARTBEATS, Displaced, Heartbeats, Node, displaced, newest, read_node
+from embereye_operator.runtime.resources import LEASES, NODES, PODS
 from embereye_operator.schema import Manifest
 
 logger = logging.getLogger(__name__)
@@ -21,13 +21,6 @@ CHUNK = 50  # nodes of one answer: with their images they are large
 WATCH_SECONDS = 120.0  # without an event after which a watch is begun anew: it may be dead
 EVERYWHERE = "*"  # of all namespaces
 SILENT_LISTED = 10  # shards that are looked for one by one; of more all pods are listed at once
-NODES: Any = type("Node", (GenericGlobalResource,), {"_api_info": create_api_info("", "v1", "Node", "nodes")})
-PODS: Any = type("Pod", (GenericNamespacedResource,), {"_api_info": create_api_info("", "v1", "Pod", "pods")})
-KUBELETS: Any = type(
-    "KubeletLease",
-    (GenericNamespacedResource,),
-    {"_api_info": create_api_info("coordination.k8s.io", "v1", "Lease", "leases")},
-)
 Shard = tuple[str, str]  # namespace, name
 FleetLabel = tuple[str, str]  # namespace, value of LABEL_FLEET
 
@@ -124,7 +117,7 @@ class Nodes:
                 stale.add(name)
                 continue
             try:
-                lease = await self._client.get(KUBELETS, name, namespace=LEASES)
+                lease = await self._client.get(LEASES, name, namespace=HEARTBEATS)
             except ApiError as error:
                 if error.status.code in {403, 404}:  # the control plane's own word, then, which comes later
                     if str(error) != self._refused:

@@ -27,9 +27,9 @@ from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.totals import Totals
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
-from embereye.process.beat import beat
+from embereye.process.aligned_sleep import aligned_sleep
 from embereye.process.grpc_server import Service
-from embereye.process.memory import settle
+from embereye.process.heap import freeze_heap
 from embereye.shard.episodes import Episodes
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
@@ -75,7 +75,7 @@ class CameraShard:
 
     async def start(self, context: ShardContext) -> None:
         """Start the decoder pool and the tick; RuntimeError where no decoder comes up."""
-        settle()
+        freeze_heap()
         cv2.setNumThreads(1)  # the decoder processes are the parallelism: OpenCV's own threads would compete with them
         self._context = context
         await self._pool.start()
@@ -211,7 +211,7 @@ class CameraShard:
                 self._decide_admission(now)
                 self._sample_load()
             ticks += 1
-            await beat(TICK)
+            await aligned_sleep(TICK)
 
     def _decide_admission(self, now: int) -> None:
         demands = [

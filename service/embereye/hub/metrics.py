@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from embereye.hub.clips import ClipStore
-from embereye.hub.core import Hub
-from embereye.hub.evidence import EvidenceService
+from embereye.hub.clip_store import ClipStore
+from embereye.hub.hub import Hub
+from embereye.hub.services.evidence import EvidenceService
 from embereye.levels import ZoneState
 
 
@@ -26,31 +26,31 @@ class HubCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        counters = self._hub.counters
+        counters, commits = self._hub.inbox.counters, self._hub.committer.counters
         for name, text, value in (
             ("evidence_received", "Reports that shards sent, resends among them.", counters.received),
             ("evidence_duplicate", "Reports that were known already.", counters.duplicate),
             ("evidence_unusable", "Reports without an id, which nobody can acknowledge.", counters.unusable),
             ("evidence_refused", "Reports turned away while the database could not be written.", counters.refused),
-            ("commit_failures", "Attempts to write the database that failed.", counters.commit_failures),
+            ("commit_failures", "Attempts to write the database that failed.", commits.failures),
         ):
             yield CounterMetricFamily(f"embereye_hub_{name}", text, value=value)
         events = CounterMetricFamily("embereye_hub_events", "Alarm events.", labels=["type"])
         for kind in ("state", "fault", "fault_cleared", "test", "evidence"):
-            events.add_metric([kind], counters.events.get(kind, 0))
+            events.add_metric([kind], self._hub.zones.events[kind])
         yield events
         yield SummaryMetricFamily(
             "embereye_hub_commit_seconds",
             "Time from taking up a batch to its being durable.",
-            count_value=counters.commits,
-            sum_value=counters.commit_seconds,
+            count_value=commits.commits,
+            sum_value=commits.commit_seconds,
         )
         packets = CounterMetricFamily(
             "embereye_hub_packets",
             "What became of everything the devices of a fleet offered, over all owners they ever had.",
             labels=["fleet", "outcome"],
         )
-        for fleet, counts in self._hub.ledgers.fleets():
+        for fleet, counts in self._hub.coverage.ledgers.fleets():
             for outcome, count in counts.items():
                 packets.add_metric([fleet, outcome], count)
         yield packets
@@ -71,7 +71,7 @@ class HubCollector(Collector):
         )
 
     def _gauges(self) -> Iterator[Metric]:
-        hub, zones = self._hub, self._hub.zones()
+        hub, zones = self._hub, self._hub.zones.messages()
         states = Counter(ZoneState(zone.state) for zone in zones)
         by_state = GaugeMetricFamily("embereye_hub_zones", "Zones.", labels=["state"])
         for state in ZoneState:
@@ -87,6 +87,6 @@ class HubCollector(Collector):
             ("shard_streams", "Shards that are connected.", self._evidence.streams),
             ("shard_clocks_wrong", "Shards whose clock differs by more than 2 s.", self._evidence.clocks.wrong()),
             ("cursor", "Cursor of the newest event.", hub.feed.latest),
-            ("store_failing", "1 while the database cannot be written.", int(bool(hub.failing))),
+            ("store_failing", "1 while the database cannot be written.", int(bool(hub.committer.failing))),
         ):
             yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)

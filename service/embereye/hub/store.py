@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TypeVar
 
-from embereye.hub.ledgers import LedgerKey, Part
+from embereye.hub.coverage.ledgers import LedgerKey, Part
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import Ledger
@@ -75,7 +75,7 @@ class Transaction:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class StoredState:
     """What was stored when the hub last ended, however it ended."""
 
     zones: list[bytes]
@@ -116,10 +116,10 @@ class Store:
         except sqlite3.DatabaseError as error:
             raise UserError(f"{path} cannot be used as the hub's database: {error}") from error
 
-    def load(self) -> Snapshot:
+    def load(self) -> StoredState:
         """All that the hub goes on from."""
         newest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-        return Snapshot(
+        return StoredState(
             zones=[row[0] for row in self._db.execute("SELECT state FROM zones")],
             rosters=[
                 (bool(derived), FleetRoster.FromString(roster))
@@ -266,7 +266,7 @@ class StoreThreads:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="hub-history")
         self._lock: int | None = None
 
-    async def open(self) -> Snapshot:
+    async def open(self) -> StoredState:
         """Lock the folder, open the database in it, and return what it holds."""
         loop = asyncio.get_running_loop()
         self._lock = lock_folder(self._folder)

@@ -10,10 +10,10 @@ from typing import Any
 from prometheus_client.core import Metric
 
 from embereye.detect.sensing.bands import BandTable
-from embereye.process.beat import beat
+from embereye.process.aligned_sleep import aligned_sleep
 from embereye.process.grpc_server import Service
+from embereye.process.heap import freeze_heap
 from embereye.process.lifecycle import UserError
-from embereye.process.memory import settle
 from embereye.process.pages import all_interfaces
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.device.sensor import SensorDevice
@@ -81,7 +81,7 @@ class SensorShard:
 
     async def start(self, context: ShardContext) -> None:
         """Open the text listeners; they serve every device of the fleet, owned here or not."""
-        settle()
+        freeze_heap()
         self._context = context
         options = context.options
         for port, shared in ((options.tcp_port, False), (options.shared_tcp_port, True)):
@@ -257,7 +257,7 @@ class SensorShard:
         """Notice silence and recovery at once instead of with the next regular coverage report."""
         ticks = 0
         while True:
-            await beat(TICK_SECONDS)
+            await aligned_sleep(TICK_SECONDS)
             now, deadline = time.time_ns(), self._settings.deadline_ns
             covered = {name: device.covered(now, deadline) for name, device in self._devices.items()}
             if covered != self._covered and self._context is not None:

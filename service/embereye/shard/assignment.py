@@ -9,7 +9,7 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
-from embereye.process.beat import beat
+from embereye.process.aligned_sleep import aligned_sleep
 from embereye.v1.shard_pb2 import Assignment
 
 logger = logging.getLogger(__name__)
@@ -112,4 +112,4 @@ async def follow_file(path: Path, assignments: Assignments, *, period: float = 0
                 logger.warning("assignment file not taken: %s", reason)
             refused = reason
             seen = mark
-        await beat(period)
+        await aligned_sleep(period)

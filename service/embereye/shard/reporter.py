@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import grpc
 
+from embereye.process.aligned_sleep import until_aligned
 from embereye.process.backoff import Backoff
-from embereye.process.beat import until_beat
 from embereye.process.grpc_server import channel, converse
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
@@ -97,7 +97,7 @@ class Reporter:
                     sent = number
             now = time.monotonic()
             if now >= self._coverage_due:
-                self._coverage_due = now + until_beat(COVERAGE_PERIOD)
+                self._coverage_due = now + until_aligned(COVERAGE_PERIOD)
                 await call.write(ReportRequest(coverage=self._coverage()))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))

@@ -4,13 +4,14 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera.detect import Settings, expand, settings_of, watch
+from embereye.camera.recording import Settings, watch
 from embereye.camera.sources.video.player import frames
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sim.scene import Room
 from embereye.wire.jpeg.header import read_header
-from embereye_operator.cli import main
+from embereye_cli.detect import expand, settings_of
+from embereye_cli.main import main
 
 RATE = 15.0
 

@@ -17,11 +17,6 @@ import pytest
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 
-PROGRAM = (
-    "import argparse, embereye.hub.main as m; p = argparse.ArgumentParser(); m.add_arguments(p);"
-    "raise SystemExit(m.run(p.parse_args()))"
-)
-
 
 class HubProcess:
     """`embereye hub` on loopback; may be killed and started again on the same ports and data."""
@@ -34,8 +29,8 @@ class HubProcess:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, "--host", "127.0.0.1", "--grpc-port", self.grpc.rpartition(":")[2],
-             "--http-port", str(self.http_port), "--data", str(self.data)],
+            [sys.executable, "-m", "embereye_cli", "hub", "--host", "127.0.0.1",
+             "--grpc-port", self.grpc.rpartition(":")[2], "--http-port", str(self.http_port), "--data", str(self.data)],
             stderr=(self.data / "log").open("ab"),
             env={**os.environ, "GRPC_VERBOSITY": "NONE"},
         )  # fmt: skip

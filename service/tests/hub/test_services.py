@@ -11,11 +11,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from embereye.hub.alarms import AlarmsService, RosterService
-from embereye.hub.core import Hub
-from embereye.hub.evidence import Clocks, EvidenceService
 from embereye.hub.feed import LAG
-from embereye.hub.main import _tell_health
+from embereye.hub.hub import Hub
+from embereye.hub.server import keep_health
+from embereye.hub.services.alarms import AlarmsService, RosterService
+from embereye.hub.services.evidence import Clocks, EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.grpc_server import GrpcServer, Service, channel
@@ -171,7 +171,7 @@ async def test_health_is_not_serving_while_nothing_can_be_written(tmp_path: Path
     hub = Hub(store, retention_ns=10**15)
     await hub.open()
     server, port = await serve(hub)
-    tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(_tell_health(hub, server))]
+    tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(keep_health(hub, server))]
     other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
     async with channel(f"127.0.0.1:{port}") as link:
 
@@ -183,7 +183,7 @@ async def test_health_is_not_serving_while_nothing_can_be_written(tmp_path: Path
 
         await becomes(health_pb2.HealthCheckResponse.SERVING)
         other.execute("BEGIN IMMEDIATE")
-        hub.report(smoke("one"), lambda _: None)
+        hub.inbox.admit(smoke("one"), lambda _: None)
         await becomes(health_pb2.HealthCheckResponse.NOT_SERVING)
         other.execute("ROLLBACK")
         await becomes(health_pb2.HealthCheckResponse.SERVING)

@@ -20,13 +20,13 @@ from embereye.detect.sensing.calibration import settings_of
 from embereye.detect.sensing.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
-from embereye.sensor import calibrate
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import device_status, measurements
 from embereye.shard.episodes import Sign
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import GasThresholds, SensorSettings
 from embereye.v1.types_pb2 import Device, DigitalFlame, SensorCalibration
+from embereye_cli import calibrate_gas as calibrate
 
 NAN = math.nan
 

@@ -11,10 +11,10 @@ from harness.need import CAPTURE, RECORDINGS
 
 from embereye.detect.thermal.mlx90640 import Calibration
 from embereye.process.lifecycle import UserError
-from embereye.sensor import inspect
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords, SensorReading, SerialNumber
+from embereye_cli import inspect_capture as inspect
 
 
 def run(*arguments: str) -> int:

@@ -17,9 +17,9 @@ import pytest
 from google.protobuf import json_format
 
 from embereye.process.addresses import free_ports
-from embereye.sensor.explain import balanced, sentences
 from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
+from embereye_cli.explain_device import balanced, sentences
 
 FLEET = "default/sensors/hall"
 LINE = b"#Sensora:ADC1=%d,ADC2=1305,ADC3=2,DIO=0!\r\n"
@@ -43,7 +43,7 @@ class Site:
             hub = f"127.0.0.1:{self.ports['hub'][0]}"
             arguments = ["shard", "sensor", *arguments, "--tcp-port", other, "--metrics-port", metrics, "--hub", hub]
             arguments += ["--shard", name, "--assignment", str(self.folder / f"{name}.json")]
-        command = [sys.executable, "-m", "embereye_operator.cli", *arguments]
+        command = [sys.executable, "-m", "embereye_cli", *arguments]
         log = (self.folder / f"{name}.log").open("ab")
         self.processes[name] = subprocess.Popen(command, stderr=log, env={**os.environ, "GRPC_VERBOSITY": "NONE"})
         log.close()

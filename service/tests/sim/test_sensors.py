@@ -24,6 +24,7 @@ from embereye.v1.shard_pb2 import GasThresholds, HeatThresholds, PercentThreshol
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye.wire.device.messages import Eeprom, FrameWords, Garbage, Message, SensorReading, SerialNumber
 from embereye.wire.device.reader import LineReader
+from embereye_cli import simulate_sensors
 
 PATIENCE = 30.0  # seconds; only a broken simulator needs them
 
@@ -228,7 +229,7 @@ def test_the_same_seed_gives_the_same_chip() -> None:
 
 def parse(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    sensors.add_arguments(parser)
+    simulate_sensors.add_arguments(parser)
     return parser.parse_args(["--target", "127.0.0.1:9", *arguments])
 
 
@@ -248,16 +249,16 @@ def parse(*arguments: str) -> argparse.Namespace:
 )
 def test_arguments_that_make_no_sense_are_named(arguments: list[str], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        sensors.run(parse(*arguments))
+        simulate_sensors.run(parse(*arguments))
 
 
 def test_devices_are_named_or_counted() -> None:
-    assert sensors.parse_devices("a=hall, b=yard,c") == [
+    assert simulate_sensors.parse_devices("a=hall, b=yard,c") == [
         SensorSpec("a", "hall"),
         SensorSpec("b", "yard"),
         SensorSpec("c"),
     ]
-    assert [(spec.id, spec.zone) for spec in sensors.count_devices(5)][3:] == [
+    assert [(spec.id, spec.zone) for spec in simulate_sensors.count_devices(5)][3:] == [
         ("sensor-0004", "zone-01"),
         ("sensor-0005", "zone-02"),
     ]
@@ -267,5 +268,5 @@ def test_devices_are_named_or_counted() -> None:
 def test_the_command_ends_by_itself_and_says_what_it_sent(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        assert sensors.run(parse("--target", f"127.0.0.1:{port}", "--count", "2", "--duration", "1.5")) == 0
+        assert simulate_sensors.run(parse("--target", f"127.0.0.1:{port}", "--count", "2", "--duration", "1.5")) == 0
     assert capsys.readouterr().out.startswith("2 devices: ")

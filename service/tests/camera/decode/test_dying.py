@@ -14,7 +14,7 @@ from embereye.process.grpc_server import GrpcServer
 
 from ..conftest import assignment, device, eventually, noisy_jpeg, status_of
 
-SIMULATE = (sys.executable, "-m", "embereye_operator.cli", "simulate", "cameras", "--count", "1", "--fps", "10")
+SIMULATE = (sys.executable, "-m", "embereye_cli", "simulate", "cameras", "--count", "1", "--fps", "10")
 DEAD_SECONDS = 10  # longer than any source waits for a packet
 
 

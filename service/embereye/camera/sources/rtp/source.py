@@ -7,8 +7,8 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import WANTED_BUFFER, DatagramReader, dropped, granted_buffer, open_port
 from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream
 from embereye.camera.sources.source import Offer, SetState
-from embereye.process.beat import beat
-from embereye.wire.rtp.depacketize import PAYLOAD_TYPE
+from embereye.process.aligned_sleep import aligned_sleep
+from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class RtpSource:
         stream.report_state(f"waiting for packets on port {self._what.port}")
         with DatagramReader(receiver, stream, self._poller):
             while True:
-                await beat(CHECK_SECONDS)
+                await aligned_sleep(CHECK_SECONDS)
                 if stream.packets_ns:
                     stream.check_state(silent, lambda: dropped(receiver))
 

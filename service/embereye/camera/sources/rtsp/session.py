@@ -17,7 +17,7 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import DatagramReader, dropped, open_port
 from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream
 from embereye.camera.sources.source import Offer, SetState, read_pause
-from embereye.process.beat import beat
+from embereye.process.aligned_sleep import aligned_sleep
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.rtp.depacketize import DEADLINE_NS
 from embereye.wire.rtp.packet import parse_rtcp, receiver_report
@@ -313,7 +313,7 @@ class RtspSession(asyncio.Protocol):
             self._stream.report_state("connected, no picture yet")
         duties = _every(REPORT_SECONDS, self._send_report), _every(self._timeout / 2, self._stay_alive)
         while not self._failure:
-            await beat(CHECK_SECONDS)
+            await aligned_sleep(CHECK_SECONDS)
             self._stream.expire_pictures()
             now = time.monotonic()
             for duty in duties:

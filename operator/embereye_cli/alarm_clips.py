@@ -1,0 +1,107 @@
+"""`embereye alarms clips` and `embereye alarms clip`: what was recorded of an alarm, at the command line."""
+
+import contextlib
+import hashlib
+from argparse import Namespace
+from datetime import datetime
+from pathlib import Path
+
+import grpc
+from google.protobuf import json_format
+from rich.console import Console
+from rich.table import Column, Table
+
+from embereye.hub.clip_store import SUFFIXES
+from embereye.levels import Kind
+from embereye.process.lifecycle import UserError
+from embereye.v1.alarms_pb2 import ZonesRequest
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.v1.clips_pb2 import Clip, FetchClipRequest, ListClipsRequest
+from embereye.v1.clips_pb2_grpc import ClipsStub
+
+TIMEOUT = 5.0  # seconds for one answer
+FETCH_SECONDS = 120.0
+SHOWN_DIGITS = 12  # of a clip's name
+
+
+class ClipCommands:
+    """Talks to the hub behind `link`."""
+
+    def __init__(self, link: grpc.aio.Channel, arguments: Namespace, console: Console) -> None:
+        self._link = link
+        self._arguments = arguments
+        self._console = console
+
+    async def run(self, action: str) -> None:
+        """Run "clips" or "clip"."""
+        await (self._list() if action == "clips" else self._fetch())
+
+    async def _list(self) -> None:
+        alarm = await self._alarm(self._arguments.alarm) if self._arguments.alarm else ""
+        request = ListClipsRequest(alarm=alarm, limit=self._arguments.limit)
+        answer = await ClipsStub(self._link).List(request, timeout=TIMEOUT)
+        if self._arguments.json:
+            for clip in answer.clips:
+                print(json_format.MessageToJson(clip, indent=None, ensure_ascii=False), flush=True)
+            return
+        self._console.print(_table(list(answer.clips), bool(alarm)))
+
+    async def _alarm(self, name: str) -> str:
+        """The id of the open alarm of the zone `name`; where there is no such zone, `name` is an alarm's id."""
+        zones = (await AlarmsStub(self._link).Zones(ZonesRequest(), timeout=TIMEOUT)).zones
+        found = [zone for zone in zones if name in {zone.name, f"{zone.namespace}/{zone.name}"}]
+        if not found:
+            return name
+        if not (open_ones := [zone.alarm for zone in found if zone.alarm]):
+            raise UserError(f"zone {name} has no open alarm: name an alarm by its id, `embereye alarms --json history`")
+        return open_ones[0]
+
+    async def _fetch(self) -> None:
+        """Write the clip beside its place, verify it, then put it there: what is there is whole."""
+        wanted, target = self._arguments.clip, self._arguments.output
+        clip, digest, draft = Clip(), hashlib.sha256(), None
+        try:
+            with contextlib.ExitStack() as stack:
+                file = None
+                async for chunk in ClipsStub(self._link).Fetch(FetchClipRequest(sha256=wanted), timeout=FETCH_SECONDS):
+                    if file is None:
+                        clip = chunk.clip
+                        target = target or Path(_file_name(clip))
+                        draft = target.with_name(target.name + ".part")
+                        file = stack.enter_context(draft.open("wb"))
+                    file.write(chunk.data)
+                    digest.update(chunk.data)
+            if draft is None or digest.hexdigest() != clip.sha256:
+                raise UserError(f"clip {wanted} did not arrive as the hub has it: try again")
+            draft.replace(target)
+        except OSError as error:
+            raise UserError(f"{target} cannot be written: {error.strerror}") from error
+        finally:
+            if draft is not None:
+                draft.unlink(missing_ok=True)
+        print(target)
+
+
+def _file_name(clip: Clip) -> str:
+    device = "".join(c if c.isascii() and c.isalnum() else "-" for c in clip.device)
+    return f"{device}-{_time(clip.from_ns, '%Y%m%d-%H%M%S')}.{SUFFIXES[clip.media]}"
+
+
+def _time(time_ns: int, form: str) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime(form)
+
+
+def _table(clips: list[Clip], of_alarm: bool) -> Table:
+    name = Column("Clip", no_wrap=True)  # to be copied whole
+    table = Table(name, "What", "Device", "Zone", "Sign", "From", "Seconds", "Size", "", box=None,
+                  header_style="dim", pad_edge=False)  # fmt: skip
+    for clip in clips:
+        still = clip.media == Clip.MEDIA_STILL
+        table.add_row(
+            clip.sha256[:SHOWN_DIGITS], "still" if still else "clip", clip.device, clip.zone, Kind(clip.kind).word,
+            _time(clip.from_ns, "%Y-%m-%d %H:%M:%S"), "" if still else f"{(clip.until_ns - clip.from_ns) / 1e9:.1f}",
+            f"{clip.bytes / 1e6:.2f} MB", clip.note,
+        )  # fmt: skip
+    if not clips:
+        table.add_row("none yet: a clip comes once it is finished" if of_alarm else "none is kept")
+    return table

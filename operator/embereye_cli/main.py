@@ -1,0 +1,110 @@
+"""The `embereye` command: one name for every process and tool."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from embereye.process import environment
+from embereye.process.lifecycle import UserError
+
+# command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
+COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
+    ("up",): ("embereye_operator.up", "run fleets on this machine: operator, hub and shards as local processes"),
+    ("operator",): ("embereye_operator.main", "run the Kubernetes operator"),
+    ("hub",): ("embereye_cli.hub", "run the hub: evidence in, alarms and the console out"),
+    ("shard", "sensor"): ("embereye_cli.shard_sensor", "run one sensor shard"),
+    ("shard", "camera"): ("embereye_cli.shard_camera", "run one camera shard"),
+    ("simulate", "sensors"): ("embereye_cli.simulate_sensors", "simulate thermal/gas sensors over the real protocol"),
+    ("simulate", "cameras"): ("embereye_cli.simulate_cameras", "simulate cameras over HTTP MJPEG or gRPC"),
+    ("bench", "sensors"): ("embereye_bench.sensors", "measure the sensor path against baselines"),
+    ("bench", "cameras"): ("embereye_bench.cameras", "measure the camera path against baselines"),
+    ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
+    ("request",): ("embereye_cli.request", "have a sensor send a frame or its calibration now"),
+    ("bench", "detection"): ("embereye_bench.detection", "score flame and smoke detection on labelled clips"),
+    ("explain", "device"): ("embereye_cli.explain_device", "say what became of everything a device sent"),
+    ("alarms",): ("embereye_cli.alarms", "watch, list and acknowledge alarms"),
+    ("detect",): ("embereye_cli.detect", "look for fire in recordings, and say why it is or is not one"),
+    ("explain", "fleet"): ("embereye_operator.explain", "say why a fleet has as many shards as it has"),
+    ("explain", "replay"): ("embereye_operator.replay", "decide once more on a recorded scaling trace"),
+    ("bench", "operator"): ("embereye_operator.bench", "measure the operator against a real API server"),
+    ("calibrate", "gas"): ("embereye_cli.calibrate_gas", "measure a gas sensor's R0 in clean air"),
+    ("inspect",): ("embereye_cli.inspect_capture", "explain a capture of a device's bytes"),
+}
+GROUPS = {
+    "bench": "measure this machine",
+    "calibrate": "find out what is a device's own",
+    "explain": "say how something came about",
+    "shard": "run one shard",
+    "simulate": "simulate devices over the real protocols",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, and where help is, instead of printing the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"embereye: {message}; see {self.prog} --help\n")
+
+
+def _describe(name: str) -> str:
+    return next((text for words, (_, text) in COMMANDS.items() if words == (name,)), GROUPS.get(name, ""))
+
+
+def _command_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
+    for words in COMMANDS:
+        if tuple(arguments[: len(words)]) == words:
+            return words
+    return None
+
+
+def _overview() -> argparse.ArgumentParser:
+    parser = _Parser(prog="embereye", description="Fire watching: sensors and cameras in, alarms people can trust out.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name in dict.fromkeys(words[0] for words in COMMANDS):
+        group = commands.add_parser(name, help=_describe(name), prog=f"embereye {name}")
+        if name in GROUPS:
+            kinds = group.add_subparsers(metavar="KIND", required=True)
+            for words, (_, text) in COMMANDS.items():
+                if words[0] == name:
+                    kinds.add_parser(words[1], help=text)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that `arguments` (default: the process's) name; returns the exit code."""
+    environment.prepare()
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] == ["--version"]:
+        from importlib.metadata import version
+
+        print(f"embereye {version('embereye')}")
+        return 0
+    words = _command_of(arguments)
+    if words is None:
+        _overview().parse_args(arguments)
+        return 2
+    module_name, text = COMMANDS[words]
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != "embereye_bench":
+            raise
+        print(
+            "embereye: benchmarks are not installed here: run them from a checkout, where make install puts them",
+            file=sys.stderr,
+        )
+        return 2
+    parser = _Parser(prog=f"embereye {' '.join(words)}", description=module.__doc__ or text)
+    module.add_arguments(parser)
+    try:
+        return int(module.run(parser.parse_args(arguments[len(words) :])))
+    except UserError as error:
+        print(f"embereye: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone; there is nobody to tell
+        return 0
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,91 @@
+"""`embereye simulate sensors`: devices that speak the real protocol."""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from embereye.process import lifecycle
+from embereye.process.addresses import address_option
+from embereye.process.lifecycle import UserError
+from embereye.sim.fire import parse_fire
+from embereye.sim.sensors import SensorSpec, run_sensors
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import SerialNumber
+
+
+def parse_devices(text: str) -> list[SensorSpec]:
+    """Devices from "id=zone,id=zone"; a zone may be left out."""
+    specs: list[SensorSpec] = []
+    for part in text.split(","):
+        name, _, zone = part.strip().partition("=")
+        try:
+            encode(SerialNumber(name))
+        except ValueError as error:
+            raise UserError(f"--devices {text}: {error}") from error
+        if any(spec.id == name for spec in specs):
+            raise UserError(f"--devices {text}: {name} is there twice")
+        specs.append(SensorSpec(name, zone))
+    return specs
+
+
+def count_devices(count: int) -> list[SensorSpec]:
+    """`count` devices sensor-0001, sensor-0002 and so on, four to a zone: zone-01, zone-02 and so on."""
+    return [SensorSpec(f"sensor-{number + 1:04}", f"zone-{number // 4 + 1:02}") for number in range(count)]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `embereye simulate sensors`."""
+    parser.add_argument("--target", required=True, metavar="HOST:PORT", help="text listener of a sensor shard")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--count", type=int, default=1, help="simulate sensor-0001 to sensor-N, four to a zone (default 1)"
+    )
+    which.add_argument("--devices", metavar="ID=ZONE,…", help="simulate these")
+    parser.add_argument("--rate", type=float, default=10.0, help="readings per second and device (default 10); 0: none")
+    parser.add_argument("--frame-rate", type=float, default=4.0, help="thermal frames likewise (default 4)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same calibrations and noise")
+    parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=ZONE",
+                        help="a fire, seconds after the start; may be given more than once")  # fmt: skip
+    parser.add_argument("--grpc", action="store_true", help="send by gRPC: the target is a shard's gRPC port")
+    parser.add_argument("--spool", type=Path, metavar="FILE", help="with --grpc: keep there what is not acknowledged")
+    parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0 (default): until stopped")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Simulate until stopped, then print what was sent as one line."""
+    lifecycle.configure_logging()
+    address_option("--target", arguments.target)
+    if arguments.count < 1:
+        raise UserError(f"--count {arguments.count} is not at least 1")
+    for name in ("rate", "frame_rate", "duration"):
+        if not 0 <= getattr(arguments, name) <= 1e6:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g} is not between 0 and a million")
+    specs = parse_devices(arguments.devices) if arguments.devices else count_devices(arguments.count)
+    fires = [parse_fire(text) for text in arguments.fire]
+    for fire, text in zip(fires, arguments.fire, strict=True):
+        if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
+            raise UserError(f"--fire {text}: no simulated device is there")
+
+    async def main(stop: asyncio.Event) -> int:
+        if arguments.duration:
+            asyncio.get_running_loop().call_later(arguments.duration, stop.set)
+        stats = await run_sensors(
+            specs,
+            arguments.target,
+            stop,
+            rate=arguments.rate,
+            frame_rate=arguments.frame_rate,
+            seed=arguments.seed,
+            fires=fires,
+            grpc=arguments.grpc,
+            spool=arguments.spool,
+        )
+        print(
+            f"{len(specs)} devices: {stats.readings} readings, {stats.frames} frames, "
+            f"{stats.calibrations} calibrations, {stats.sent_bytes} bytes; "
+            f"{stats.connections} connections, {stats.failures} failed, {stats.lost} lost; "
+            f"{stats.dropped} packets dropped because the server was too slow"
+        )
+        return 0 if stats.connections else 1
+
+    return lifecycle.run(main)

@@ -1,0 +1,50 @@
+"""What people do to a zone: acknowledge, reset, test."""
+
+from enum import StrEnum
+
+from embereye.hub.committer import Committer, Draft
+from embereye.hub.zones import Zones
+from embereye.v1.alarms_pb2 import AlarmEvent
+
+
+class Action(StrEnum):
+    """What a person may do."""
+
+    ACKNOWLEDGE = "acknowledge"  # say that somebody knows of the alarm
+    RESET = "reset"  # end an alarm that is acknowledged
+    TEST = "test"  # begin a test, or end the one that is on
+
+
+class UnknownZoneError(Exception):
+    """A person named a zone that there is not."""
+
+
+class Actions:
+    """Makes people's actions steps of their zone."""
+
+    def __init__(self, committer: Committer, zones: Zones) -> None:
+        self._committer = committer
+        self._zones = zones
+
+    async def perform(self, action: Action, namespace: str, zone: str, who: str, note: str) -> AlarmEvent:
+        """Do `action` and return the event that it made, once that is durable.
+
+        Raises UnknownZoneError, NotAllowedError where the zone's state does not allow it, and StoreFailingError.
+        """
+        if not self._zones.exists(namespace, zone):
+            raise UnknownZoneError(f"there is no zone {namespace}/{zone}: GET /v1/zones lists them")
+        events: list[AlarmEvent] = []
+
+        def step(draft: Draft) -> None:
+            machine = self._zones.touch(draft, (namespace, zone))
+            match action:
+                case Action.ACKNOWLEDGE:
+                    events.extend(machine.acknowledge(who, note, draft.now_ns))
+                case Action.RESET:
+                    events.extend(machine.reset(who, note, draft.now_ns))
+                case Action.TEST:
+                    events.extend(machine.test(who, note, draft.now_ns))
+            self._zones.add_events(draft, events)
+
+        await self._committer.commit(step)
+        return events[0]

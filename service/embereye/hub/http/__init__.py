@@ -1,0 +1,1 @@
+"""The hub over HTTP: JSON, a WebSocket of events, the console."""

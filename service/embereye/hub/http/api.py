@@ -1,0 +1,392 @@
+"""The hub over HTTP: JSON for programs, a WebSocket of alarm events, and the console for people."""
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Awaitable, Callable
+from importlib import resources
+from urllib.parse import urlsplit
+
+from aiohttp import WSCloseCode, WSMsgType, web
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from prometheus_client import CollectorRegistry
+
+from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.clip_store import SUFFIXES, ClipStore
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.coverage.book import Fleet, Watched
+from embereye.hub.coverage.ledgers import Part, add_up
+from embereye.hub.feed import Subscription, TooManyError, TooSlowError
+from embereye.hub.http.replay import replay
+from embereye.hub.hub import Hub
+from embereye.hub.services.alarms import MAX_HISTORY, check_action, history_limit
+from embereye.hub.services.control import Outputs
+from embereye.process.http_server import metrics_app
+from embereye.v1.alarms_pb2 import HistoryResponse, ZonesResponse
+from embereye.v1.clips_pb2 import Clip
+from embereye.zone.state import NotAllowedError
+
+Json = dict[str, object]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+DEVICES_SECONDS = 0.5  # that a list of devices is shared between all who ask
+HEARTBEAT_SECONDS = 10.0
+MAX_CLIPS = 200  # in one list
+MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
+SECURITY = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+STATIC = {"console.js": "text/javascript", "console.css": "text/css", "icon.svg": "image/svg+xml"}
+
+
+class Refused(Exception):  # noqa: N818 -- an answer, not a fault
+    """A request that cannot be served; becomes {"error": sentence}."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+def _fields(message: Message) -> Json:
+    return json_format.MessageToDict(message)
+
+
+def _number(request: web.Request, name: str, default: int, most: int = 2**63 - 1) -> int:
+    text = request.query.get(name, "")
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit() or int(text) > most:
+        raise Refused(400, f'{name}: "{text[:50]}" is not a whole number from 0 to {most}')
+    return int(text)
+
+
+@web.middleware
+async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refusals become JSON; every answer carries the security headers, none is cached."""
+    response: web.StreamResponse
+    try:
+        response = await handler(request)
+    except Refused as refused:
+        response = web.json_response({"error": str(refused)}, status=refused.status)
+    except web.HTTPException as error:
+        response = web.json_response({"error": f"{error.status} {error.reason}: {request.path}"}, status=error.status)
+    if not response.prepared:
+        response.headers.update(SECURITY)
+        response.headers.setdefault("Cache-Control", "no-store")
+    return response
+
+
+class Api:
+    """All routes: `Api(hub, outputs, clips).app(registry)`; without `clips` none are served."""
+
+    def __init__(self, hub: Hub, outputs: Outputs, clips: ClipStore | None = None) -> None:
+        self._hub = hub
+        self._clips = clips
+        self._replays = 0
+        self._outputs = outputs
+        self._sockets: set[web.WebSocketResponse] = set()
+        self._devices_made = 0.0
+        self._devices_text = ""
+
+    def app(self, registry: CollectorRegistry) -> web.Application:
+        """The application, /metrics and /healthz among its routes."""
+        app = metrics_app(registry, lambda: self._hub.committer.failing)
+        app.middlewares.append(_manners)
+        app.on_shutdown.append(self._close_sockets)
+        device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
+        app.add_routes(
+            [
+                web.get("/", self._page),
+                web.get("/static/{name}", self._static),
+                web.get("/v1/zones", self._zones),
+                web.post("/v1/zones/{namespace}/{zone}/{action:acknowledge|reset|test}", self._act),
+                web.get("/v1/devices", self._devices),
+                web.get(f"{device}/snapshot.jpg", self._device_snapshot),
+                web.get(f"{device}/thermal", self._device_thermal),
+                web.get("/v1/snapshot/{device}.jpg", self._snapshot),
+                web.get("/v1/alarms/{alarm}/{device}/{kind:\\d+}.jpg", self._alarm_picture),
+                web.get("/v1/alarms/{alarm}/clips", self._alarm_clips),
+                web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg}", self._clip),
+                web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay),
+                web.get("/v1/history", self._history),
+                web.get("/v1/outputs", self._driven),
+                web.get("/v1/alarms/ws", self._websocket),
+            ]
+        )
+        return app
+
+    # The console
+
+    @staticmethod
+    async def _page(_: web.Request) -> web.Response:
+        return _file("index.html", "text/html")
+
+    @staticmethod
+    async def _static(request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in STATIC:
+            raise web.HTTPNotFound
+        return _file(name, STATIC[name])
+
+    # What is
+
+    async def _zones(self, _: web.Request) -> web.Response:
+        zones = self._hub.zones.messages()
+        return web.json_response(
+            {
+                "zones": [],
+                "cursor": "0",
+                **_fields(ZonesResponse(zones=zones, cursor=self._hub.feed.latest)),
+                "timeNs": str(time.time_ns()),
+                "declared": sum(zone.declared for zone in zones),
+                "covered": sum(zone.covered for zone in zones),
+                "failing": self._hub.committer.failing,
+                "clipsFailing": self._clips.failing if self._clips else "",
+            }
+        )
+
+    async def _devices(self, _: web.Request) -> web.Response:
+        now = time.monotonic()
+        if now - self._devices_made > DEVICES_SECONDS:
+            self._devices_made = now
+            book = self._hub.coverage.book
+            devices = [self._device(fleet, watched) for fleet, watched in book.devices()]
+            devices += [self._device(fleet, watched, declared=False) for fleet, watched in book.strangers()]
+            self._devices_text = json.dumps({"devices": devices, "timeNs": str(time.time_ns())})
+        response = web.Response(text=self._devices_text, content_type="application/json")
+        response.enable_compression()
+        return response
+
+    def _device(self, fleet: Fleet, watched: Watched, *, declared: bool = True) -> Json:
+        latest = max(watched.sightings.items(), key=lambda entry: entry[1].heard, default=None)
+        reason = self._hub.coverage.darkness(fleet, watched) if declared else f"not declared in {fleet.name}"
+        entry: Json = {
+            "declared": declared,
+            "fleet": fleet.name,
+            "id": watched.device.id,
+            "zone": watched.device.zone,
+            "namespace": fleet.namespace,
+            "location": watched.device.location,
+            "covered": not reason,
+            "reason": reason,
+            "shards": sorted(watched.sightings),
+            "pictureNs": str(watched.picture_ns),
+            "thermalNs": str(watched.thermal_ns),
+        }
+        if latest is not None:
+            status = latest[1].status
+            entry |= {
+                "state": status.state,
+                "degraded": status.degraded,
+                "heardNs": str(status.heard_ns),
+                "analysedNs": str(status.analysed_ns),
+                "latest": [_fields(term) for term in status.latest],
+            }
+        if parts := self._hub.coverage.ledgers.parts(fleet.name, watched.device.id):
+            entry["ledger"] = _fields(add_up(part.ledger for part in parts))
+            entry["owners"] = [self._owner(part, watched) for part in parts]
+        elif latest is not None:
+            entry["ledger"] = _fields(latest[1].status.ledger)
+        if watched.thermal:
+            celsius = [value for value in watched.thermal.celsius if math.isfinite(value)]
+            hottest = round(max(celsius), 1) if celsius else None
+            entry["thermal"] = {"hottest": hottest, "relative": watched.thermal.relative}
+        return entry
+
+    def _owner(self, part: Part, watched: Watched) -> Json:
+        sighting = watched.sightings.get(part.key.shard)
+        present = sighting is not None and sighting.status.ledger.since_ns == part.key.since_ns
+        return {
+            "shard": part.key.shard,
+            "sinceNs": str(part.key.since_ns),
+            "untilNs": str(part.until_ns),
+            "state": "closed" if part.final else "open" if present else "lost",
+            "ledger": _fields(part.ledger),
+        }
+
+    def _find(self, request: web.Request) -> Watched:
+        names = request.match_info
+        fleet = f"{names['namespace']}/{names['kind']}/{names['fleet']}"
+        found = self._hub.coverage.book.find(fleet, names["device"])
+        watched = found[1] if found else self._hub.coverage.book.stranger(fleet, names["device"])
+        if watched is None:
+            raise Refused(404, f"{fleet} declares no device {names['device']}: GET /v1/devices lists them")
+        return watched
+
+    async def _device_snapshot(self, request: web.Request) -> web.Response:
+        return _jpeg(self._find(request).picture)
+
+    async def _snapshot(self, request: web.Request) -> web.Response:
+        for _, watched in self._hub.coverage.book.devices():
+            if watched.device.id == request.match_info["device"] and watched.picture:
+                return _jpeg(watched.picture)
+        return _jpeg(b"")
+
+    async def _device_thermal(self, request: web.Request) -> web.Response:
+        watched = self._find(request)
+        if watched.thermal is None:
+            raise Refused(404, f"there is no thermal picture of {watched.device.id}")
+        return web.json_response(
+            {
+                "celsius": [round(value, 1) if math.isfinite(value) else None for value in watched.thermal.celsius],
+                "relative": watched.thermal.relative,
+                "timeNs": str(watched.thermal_ns),
+            }
+        )
+
+    async def _alarm_picture(self, request: web.Request) -> web.Response:
+        names = request.match_info
+        return _jpeg(await self._hub.history.picture(names["alarm"], names["device"], int(names["kind"])) or b"")
+
+    async def _alarm_clips(self, request: web.Request) -> web.Response:
+        """Newest first; each with the address of its content, and of what a browser can show of it."""
+        episodes = await self._hub.history.episodes(request.match_info["alarm"])
+        clips = self._clips.of_episodes(episodes) if self._clips else []
+        listed = []
+        for clip in clips[:MAX_CLIPS]:
+            address = f"/v1/clips/{clip.sha256}.{SUFFIXES[clip.media]}"
+            listed.append({**_fields(clip), "url": address, "view": address.replace(".mkv", ".mjpg")})
+        return web.json_response({"clips": listed})
+
+    def _known_clip(self, request: web.Request) -> Clip:
+        clip = self._clips.find(request.match_info["name"]) if self._clips else None
+        if clip is None or request.match_info.get("form", SUFFIXES[clip.media]) != SUFFIXES[clip.media]:
+            raise Refused(404, "there is no such clip: it is too old, or still with the shard that recorded it")
+        return clip
+
+    async def _clip(self, request: web.Request) -> web.StreamResponse:
+        assert self._clips is not None
+        clip = self._known_clip(request)
+        # Content under the name of its content never changes; its age may still be up.
+        headers = {"Cache-Control": "private, max-age=3600", **SECURITY}
+        if clip.media == Clip.MEDIA_CLIP:
+            started = time.strftime("%Y%m%d-%H%M%S", time.gmtime(clip.from_ns / 1e9))
+            headers["Content-Disposition"] = f'attachment; filename="{_plain(clip.device)}-{started}.mkv"'
+            headers["Content-Type"] = "video/matroska"
+        else:
+            headers["Content-Type"] = "image/jpeg"
+        return web.FileResponse(self._clips.path(clip), headers=headers)
+
+    async def _replay(self, request: web.Request) -> web.StreamResponse:
+        """The frames of a clip at their own pace, over and over: browsers play no Motion JPEG in Matroska."""
+        assert self._clips is not None
+        clip = self._known_clip(request)
+        if clip.media != Clip.MEDIA_CLIP:
+            raise Refused(404, "a still is no clip")
+        if self._replays >= MAX_REPLAYS:
+            raise Refused(503, f"{MAX_REPLAYS} clips are being shown already: try again later, or download it")
+        self._replays += 1
+        try:
+            return await replay(request, self._clips.path(clip), SECURITY)
+        finally:
+            self._replays -= 1
+
+    async def _driven(self, _: web.Request) -> web.Response:
+        return web.json_response({"controllers": self._outputs.in_force()})
+
+    # What was
+
+    async def _history(self, request: web.Request) -> web.Response:
+        latest = self._hub.feed.latest
+        if newest := _number(request, "newest", 0):
+            events = await self._hub.history.latest_events(min(newest, MAX_HISTORY))
+        else:
+            limit = history_limit(_number(request, "limit", 0))
+            events = await self._hub.history.events(_number(request, "after", 0), limit, request.query.get("zone", ""))
+        page = _fields(HistoryResponse(events=events, latest=latest))
+        return web.json_response({"events": [], "latest": "0", **page})
+
+    # What people do
+
+    async def _act(self, request: web.Request) -> web.Response:
+        # A form of another site cannot send this type without asking first.
+        if request.content_type != "application/json":
+            raise Refused(415, f'Content-Type "{request.content_type}": send application/json')
+        try:
+            body = await request.json()
+        except ValueError as error:
+            raise Refused(400, f"the body is not JSON: {error}") from error
+        who, note = (body.get("who", ""), body.get("note", "")) if isinstance(body, dict) else (None, None)
+        if not isinstance(who, str) or not isinstance(note, str):
+            raise Refused(400, 'the body is not of the form {"who": "name", "note": "text"}')
+        if problem := check_action(who, note):
+            raise Refused(400, problem)
+        names = request.match_info
+        try:
+            event = await self._hub.actions.perform(
+                Action(names["action"]), names["namespace"], names["zone"], who.strip(), note
+            )
+        except UnknownZoneError as error:
+            raise Refused(404, str(error)) from error
+        except NotAllowedError as error:
+            raise Refused(409, str(error)) from error
+        except StoreFailingError as error:
+            raise Refused(503, str(error)) from error
+        return web.json_response(_fields(event))
+
+    # What happens
+
+    async def _websocket(self, request: web.Request) -> web.StreamResponse:
+        origin = request.headers.get("Origin")
+        if origin and urlsplit(origin).netloc != request.host:
+            raise Refused(403, f"{origin[:200]} is another site: only the hub's own pages may listen")
+        feed = self._hub.feed
+        zones = [zone for zone in request.query.getall("zone", []) if zone]
+        after = _number(request, "cursor", feed.latest)
+        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, compress=False, max_msg_size=4096, timeout=0.5)
+        try:
+            with feed.subscribe(after, zones) as subscription:
+                await socket.prepare(request)
+                await self._serve_socket(socket, subscription)
+        except ValueError as error:
+            raise Refused(409, str(error)) from error
+        except TooManyError as error:
+            raise Refused(503, str(error)) from error
+        return socket
+
+    async def _serve_socket(self, socket: web.WebSocketResponse, subscription: Subscription) -> None:
+        self._sockets.add(socket)
+        sending = asyncio.ensure_future(self._send(socket, subscription))
+        try:
+            async for _ in socket:  # nothing is expected; reading answers pings and sees the end
+                pass
+        finally:
+            self._sockets.discard(socket)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    @staticmethod
+    async def _send(socket: web.WebSocketResponse, subscription: Subscription) -> None:
+        try:
+            while True:
+                for entry in await subscription.next():
+                    await subscription.hand_over(entry, socket.send_frame(entry.json, WSMsgType.TEXT))
+        except TooSlowError as error:
+            await socket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=str(error).encode()[:120])
+        except ConnectionError:
+            await socket.close()
+
+    async def _close_sockets(self, _: web.Application) -> None:
+        for socket in list(self._sockets):
+            await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the hub stops")
+
+
+def _file(name: str, content_type: str) -> web.Response:
+    text = resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
+    return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache"})
+
+
+def _plain(name: str) -> str:
+    """`name` as part of a file's name."""
+    return "".join(character if character.isascii() and character.isalnum() else "-" for character in name)
+
+
+def _jpeg(picture: bytes) -> web.Response:
+    if not picture:
+        raise Refused(404, "there is no such picture")
+    return web.Response(body=picture, content_type="image/jpeg")

@@ -1,0 +1,80 @@
+"""The hub without its servers: the parts, wired together, and what they do as time passes."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from embereye.hub.actions import Actions
+from embereye.hub.committer import Committer, Step
+from embereye.hub.coverage.book import CoverageBook
+from embereye.hub.coverage.keeper import CoverageKeeper
+from embereye.hub.feed import Feed
+from embereye.hub.history import History
+from embereye.hub.inbox import EvidenceInbox
+from embereye.hub.store import StoreThreads
+from embereye.hub.zones import Zones
+
+TICK_SECONDS = 0.25
+TIDY_SECONDS = 60.0
+LEDGER_SECONDS = 10.0  # between two times that the ledgers of the present owners are stored
+
+
+class Hub:
+    """`open` it, then `run` it until cancelled. Everything happens on the event loop's thread.
+
+    Shards' evidence goes to `inbox`, their coverage and the operator's rosters to `coverage`, people's actions to
+    `actions`; they change `zones` in transactions of the `committer`, which publishes to `feed`. `history` reads.
+    """
+
+    def __init__(
+        self,
+        store: StoreThreads,
+        *,
+        retention_ns: int,
+        clock: Callable[[], int] = time.time_ns,
+        steady: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._store = store
+        self._retention_ns = retention_ns
+        self._clock = clock
+        book = CoverageBook(steady())
+        self.feed = Feed(0, lambda after, limit: store.read(lambda opened: opened.events(after, limit)))
+        self.history = History(store, self.feed)
+        self.zones = Zones(book, clock=clock, steady=steady)
+        self.committer = Committer(store, clock=clock, seal=self.zones.store_changes, publish=self.feed.publish)
+        self.inbox = EvidenceInbox(self.committer, self.zones, book)
+        self.coverage = CoverageKeeper(self.committer, self.zones, book, retention_ns=retention_ns, steady=steady)
+        self.actions = Actions(self.committer, self.zones)
+
+    async def open(self) -> None:
+        """Go on from what the store holds. UserError where that cannot be read, or another hub has it."""
+        stored = await self._store.open()
+        self.zones.restore(stored.zones, stored.cursor)
+        self.coverage.restore(stored)
+        self.feed.latest = stored.cursor
+
+    async def run(self) -> None:
+        """Write, let time pass and forget the oldest, until cancelled; if one of these fails, all end."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.committer.run(), name="hub-commit")
+            tasks.create_task(self._tick(), name="hub-tick")
+            tasks.create_task(self.history.prune(self.committer, self._retention_ns, self._clock), name="hub-prune")
+
+    async def pass_time(self) -> None:
+        """What happens every tick: signs end, devices go dark or come back. Raises StoreFailingError."""
+        self.coverage.note_listening()
+        await self.committer.commit(self.coverage.pass_time)
+
+    async def _tick(self) -> None:
+        tidied = kept = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.coverage.note_listening()
+            self.committer.enqueue(Step(self.coverage.pass_time))
+            if (now := time.monotonic()) - tidied > TIDY_SECONDS:
+                tidied = now
+                self.committer.enqueue(Step(self.zones.drop_idle))
+                self.coverage.tidy()
+            if now - kept > LEDGER_SECONDS:
+                kept = now
+                self.coverage.keep_ledgers()

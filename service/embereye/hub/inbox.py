@@ -1,0 +1,106 @@
+"""Evidence that shards report, from its arrival to its acknowledgement."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from embereye.hub.committer import Committer, Draft
+from embereye.hub.coverage.book import CoverageBook, namespace_of
+from embereye.hub.store import Picture
+from embereye.hub.zones import Zones
+from embereye.units import MIB
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.zone.state import key_of
+
+MAX_PENDING = 20_000  # reports that wait to be written
+MAX_PENDING_BYTES = 64 * MIB
+NO_ZONE = "unassigned"  # of evidence that names no zone and comes from an undeclared device
+
+
+@dataclass
+class InboxCounters:
+    """Plain slots, read when metrics are scraped."""
+
+    received: int = 0
+    duplicate: int = 0
+    unusable: int = 0
+    refused: int = 0  # kept away while the store could not write
+
+
+@dataclass
+class _Report:
+    """A shard's report on its way to the store."""
+
+    inbox: "EvidenceInbox"
+    item: EvidenceItem
+    size: int  # bytes
+    on_durable: Callable[[str], None]
+    awaited: bool = True
+
+    @property
+    def evidence_id(self) -> str:
+        return self.item.id
+
+    def apply(self, draft: Draft) -> None:
+        self.inbox.step_zone(self.item, draft)
+
+    def finish(self, error: Exception | None) -> None:
+        self.inbox.release(self.size)
+        if error is None:
+            self.on_durable(self.item.id)
+
+
+class EvidenceInbox:
+    """Bounds how much evidence waits, and steps the zone of each report once, however often it is sent."""
+
+    def __init__(self, committer: Committer, zones: Zones, book: CoverageBook) -> None:
+        self._committer = committer
+        self._zones = zones
+        self._book = book
+        self._pending = 0
+        self._pending_bytes = 0
+        self.counters = InboxCounters()
+
+    def has_room(self) -> bool:
+        """Whether another report may wait to be written."""
+        return self._pending < MAX_PENDING and self._pending_bytes < MAX_PENDING_BYTES
+
+    async def wait_for_room(self) -> None:
+        """Wait until the batch that is being written is durable."""
+        await self._committer.batch_written()
+
+    def admit(self, item: EvidenceItem, on_durable: Callable[[str], None]) -> None:
+        """Have `item` stored and its zone stepped; `on_durable(id)` is called once it is committed, now or before."""
+        self.counters.received += 1
+        size = item.ByteSize()
+        if item.snapshot:
+            self._book.picture(item.fleet, item.device, item.snapshot, item.until_ns)
+        self._pending += 1
+        self._pending_bytes += size
+        self._committer.enqueue(_Report(self, item, size, on_durable))
+
+    def release(self, size: int) -> None:
+        """A report of `size` bytes waits no more."""
+        self._pending -= 1
+        self._pending_bytes -= size
+
+    def step_zone(self, item: EvidenceItem, draft: Draft) -> None:
+        """Step the zone of `item`, unless it was committed before."""
+        if item.id in draft.known:
+            self.counters.duplicate += 1
+            return
+        machine = self._zones.touch(draft, (namespace_of(item.fleet), self._zone_of(item)))
+        announced = machine.told.get(key_of(item), 0)
+        self._zones.add_events(draft, machine.evidence(item, draft.now_ns))
+        draft.known.add(item.id)
+        draft.transaction.evidence.append((item.id, draft.now_ns))
+        if machine.alarm and item.episode:
+            draft.transaction.episodes[machine.alarm, item.episode] = draft.now_ns
+        if item.snapshot and machine.alarm and machine.told.get(key_of(item), 0) > announced:
+            picture = Picture(machine.alarm, item.device, item.kind, item.until_ns, item.snapshot)
+            draft.transaction.pictures.append(picture)
+
+    def _zone_of(self, item: EvidenceItem) -> str:
+        if item.zone:
+            return item.zone
+        found = self._book.find(item.fleet, item.device)
+        return found[1].device.zone if found and found[1].device.zone else NO_ZONE

@@ -1,0 +1,97 @@
+"""The hub's process: its servers around one `Hub`."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from embereye.hub.clip_store import ClipStore
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
+from embereye.hub.metrics import HubCollector
+from embereye.hub.services.alarms import AlarmsService, RosterService
+from embereye.hub.services.clips import ClipsService
+from embereye.hub.services.control import ControlService, Outputs
+from embereye.hub.services.evidence import EvidenceService
+from embereye.hub.store import StoreThreads
+from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.http_server import bound_port, serve_http
+from embereye.process.lifecycle import Tasks, first_of
+from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
+from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
+from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
+from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
+from embereye.v1.roster_pb2_grpc import add_RosterServicer_to_server
+
+logger = logging.getLogger(__name__)
+STOP_SECONDS = 0.2  # for calls that do not end by themselves
+
+
+@dataclass(frozen=True)
+class HubOptions:
+    """How a hub was started."""
+
+    data: Path  # folder of the database and of clips
+    host: str
+    grpc_port: int
+    http_port: int
+    retention_ns: int  # how long history is kept
+    clips_bytes: int  # room for clips
+
+
+async def serve(options: HubOptions, stop: asyncio.Event) -> int:
+    """Run a hub until `stop` is set; returns the exit code. UserError where its folder or a port cannot be had."""
+    store = StoreThreads(options.data)
+    hub = Hub(store, retention_ns=options.retention_ns)
+    clips = ClipStore(options.data / "clips", capacity=options.clips_bytes)
+    try:
+        await hub.open()
+        await clips.open()
+        return await _serve(options, hub, clips, stop)
+    finally:
+        await clips.close()
+        await store.close()
+
+
+async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
+    outputs, evidence = Outputs(), EvidenceService(hub)
+    grpc = GrpcServer(
+        [
+            Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
+            Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
+            Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
+            Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
+            Service(add_ControlServicer_to_server, ControlService(hub, outputs), "embereye.v1.Control"),
+        ]
+    )
+    registry = CollectorRegistry()
+    registry.register(HubCollector(hub, evidence, clips))
+    for part in (ProcessCollector, PlatformCollector, GCCollector):
+        part(registry=registry)
+    grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
+    web = await serve_http(Api(hub, outputs, clips).app(registry), options.host, options.http_port)
+    async with Tasks() as tasks:
+        tasks.start(hub.run(), name="hub")
+        tasks.start(clips.run(), name="hub-clips")
+        await grpc.start()
+        await grpc.set_serving(True)
+        tasks.start(keep_health(hub, grpc), name="hub-health")
+        logger.info("hub ready: gRPC %d, HTTP %d, data in %s", grpc_port, bound_port(web), options.data)
+        await first_of(stop.wait(), tasks.failed.wait())
+        failed = tasks.failed.is_set()
+        await grpc.set_serving(False)
+        evidence.close()
+        await asyncio.gather(grpc.stop(STOP_SECONDS), web.cleanup())
+        if not await hub.committer.flush(STOP_SECONDS):
+            logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
+    return int(failed)
+
+
+async def keep_health(hub: Hub, grpc: GrpcServer) -> None:
+    """Keep the gRPC health at what the store allows."""
+    while True:
+        changed = hub.committer.failing_changed
+        await grpc.set_serving(not hub.committer.failing)
+        await changed.wait()

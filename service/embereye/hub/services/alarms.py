@@ -1,0 +1,162 @@
+"""The Alarms and Roster services: what people, programs and the operator call."""
+
+import time
+
+import grpc
+
+from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.coverage.keeper import OutdatedError
+from embereye.hub.feed import Subscription, TooManyError, TooSlowError
+from embereye.hub.hub import Hub
+from embereye.v1.alarms_pb2 import (
+    ActionRequest,
+    AlarmEvent,
+    HistoryRequest,
+    HistoryResponse,
+    SubscribeRequest,
+    ZonesRequest,
+    ZonesResponse,
+)
+from embereye.v1.alarms_pb2_grpc import AlarmsServicer
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, RetainRequest, RosterResponse
+from embereye.v1.roster_pb2_grpc import RosterServicer
+from embereye.zone.state import NotAllowedError
+
+DEFAULT_HISTORY = 100
+MAX_HISTORY = 1_000
+MAX_WHO = 200  # characters
+MAX_NOTE = 2_000
+
+AnyContext = grpc.aio.ServicerContext[object, object]
+
+
+def check_action(who: str, note: str) -> str:
+    """Why a person's action cannot be taken as it is; '' where it can."""
+    if not who.strip():
+        return "who is empty: say who acts, the history keeps it"
+    if len(who) > MAX_WHO:
+        return f"who has {len(who)} characters: at most {MAX_WHO} are kept"
+    if len(note) > MAX_NOTE:
+        return f"note has {len(note)} characters: at most {MAX_NOTE} are kept"
+    return ""
+
+
+def history_limit(limit: int) -> int:
+    """How many events a request for `limit` gets."""
+    return min(limit or DEFAULT_HISTORY, MAX_HISTORY)
+
+
+class AlarmsService(AlarmsServicer):
+    """Feeds, history and people's actions."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    # The stubs ask for a generator, whose slow readers could not be told so.
+    async def Subscribe(  # type: ignore[override]
+        self, request: SubscribeRequest, context: "grpc.aio.ServicerContext[SubscribeRequest, AlarmEvent]"
+    ) -> None:
+        """Send every event past the cursor, then live."""
+        feed = self._hub.feed
+        try:
+            with feed.subscribe(feed.latest if request.live_only else request.cursor, request.zones) as subscription:
+                await context.send_initial_metadata(())  # tells the client that it is subscribed
+                await self._send(subscription, context)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.OUT_OF_RANGE, str(error))
+        except (TooSlowError, TooManyError) as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+
+    @staticmethod
+    async def _send(
+        subscription: Subscription, context: "grpc.aio.ServicerContext[SubscribeRequest, AlarmEvent]"
+    ) -> None:
+        while True:
+            for entry in await subscription.next():
+                await subscription.hand_over(entry, context.write(entry.event))
+
+    async def History(self, request: HistoryRequest, context: object) -> HistoryResponse:
+        """A page of events."""
+        latest = self._hub.feed.latest
+        events = await self._hub.history.events(request.after, history_limit(request.limit), request.zone)
+        return HistoryResponse(events=events, latest=latest)
+
+    async def Zones(self, request: ZonesRequest, context: object) -> ZonesResponse:
+        """Every zone as it is now."""
+        return ZonesResponse(cursor=self._hub.feed.latest, zones=self._hub.zones.messages())
+
+    async def Acknowledge(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
+        """A person knows of a zone's alarm."""
+        return await self._act(Action.ACKNOWLEDGE, request, context)
+
+    async def Reset(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
+        """A person ends a zone's alarm."""
+        return await self._act(Action.RESET, request, context)
+
+    async def Test(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
+        """Begin a zone's test, or end the one that is on."""
+        return await self._act(Action.TEST, request, context)
+
+    async def _act(self, action: Action, request: ActionRequest, context: AnyContext) -> AlarmEvent:
+        if problem := check_action(request.who, request.note):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        if not request.zone:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "zone is empty: name the zone to act on")
+        try:
+            namespace = request.namespace or "default"
+            return await self._hub.actions.perform(action, namespace, request.zone, request.who.strip(), request.note)
+        except UnknownZoneError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except NotAllowedError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except StoreFailingError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+
+class RosterService(RosterServicer):
+    """What the operator says ought to be watched."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def Set(self, request: FleetRoster, context: AnyContext) -> RosterResponse:
+        """Replace what is known of one fleet."""
+        if problem := _check_roster(request):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        try:
+            await self._hub.coverage.set_roster(request)
+        except OutdatedError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except StoreFailingError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return self._response(self._hub.coverage.ledgers.totals(request.fleet, time.time_ns()))
+
+    async def Retain(self, request: RetainRequest, context: AnyContext) -> RosterResponse:
+        """Forget the fleets that are not named."""
+        try:
+            await self._hub.coverage.retain(request.fleets)
+        except StoreFailingError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return self._response()
+
+    def _response(self, ledger: FleetLedger | None = None) -> RosterResponse:
+        fleets = self._hub.coverage.book.fleets.values()
+        return RosterResponse(epochs={one.name: one.epoch for one in fleets if not one.derived}, ledger=ledger)
+
+
+def _check_roster(roster: FleetRoster) -> str:
+    if len([part for part in roster.fleet.split("/") if part]) != 3:
+        return f'fleet: "{roster.fleet}" is not of the form namespace/kind/name'
+    if roster.deadline_ns < 0:
+        return f"deadline_ns: {roster.deadline_ns} is negative"
+    names: set[str] = set()
+    for number, device in enumerate(roster.devices):
+        if not device.id:
+            return f"devices[{number}].id is empty"
+        if not device.zone:
+            return f'devices[{number}].zone of "{device.id}" is empty'
+        if device.id in names:
+            return f'devices[{number}].id: "{device.id}" is declared twice'
+        names.add(device.id)
+    return ""

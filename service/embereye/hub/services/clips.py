@@ -1,0 +1,94 @@
+"""The Clips service: shards deliver, people list and fetch."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+
+from embereye.hub.clip_store import ClipRefusedError, ClipStore, NoRoomError
+from embereye.hub.hub import Hub
+from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, HeldResponse, ListClipsRequest, ListClipsResponse
+from embereye.v1.clips_pb2_grpc import ClipsServicer
+
+CHUNK = 256 * 1024  # bytes
+DEFAULT_LIST = 100
+MAX_LIST = 1_000
+
+AnyContext = grpc.aio.ServicerContext[object, object]
+
+
+class ClipsService(ClipsServicer):
+    """Serves any number of shards and people."""
+
+    def __init__(self, hub: Hub, clips: ClipStore) -> None:
+        self._hub = hub
+        self._clips = clips
+        self._arriving: dict[str, asyncio.Lock] = {}
+
+    async def Held(self, request: Clip, context: AnyContext) -> HeldResponse:
+        """How much of a clip is here."""
+        try:
+            size, whole = await self._clips.held(request)
+        except ClipRefusedError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except NoRoomError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        return HeldResponse(bytes=size, whole=whole)
+
+    async def Deliver(self, request_iterator: AsyncIterator[ClipChunk], context: AnyContext) -> HeldResponse:
+        """Take one clip."""
+        first = await anext(aiter(request_iterator), None)
+        if first is None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first chunk must name its clip")
+        clip = Clip()
+        clip.CopyFrom(first.clip)
+        lock = self._arriving.setdefault(clip.sha256, asyncio.Lock())
+        try:
+            async with lock:
+                await self._take(clip, first, request_iterator)
+        except ClipRefusedError as error:
+            # Gone on with from what Held says, a clip that came apart on its way arrives after all.
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
+        except NoRoomError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        finally:
+            self._arriving.pop(clip.sha256, None)
+        return HeldResponse(bytes=clip.bytes, whole=True)
+
+    async def _take(self, clip: Clip, first: ClipChunk, rest: AsyncIterator[ClipChunk]) -> None:
+        if (await self._clips.held(clip))[1]:
+            return
+        if first.data:
+            await self._clips.write(clip, first.offset, first.data)
+        async for chunk in rest:
+            await self._clips.write(clip, chunk.offset, chunk.data)
+        size, _ = await self._clips.held(clip)
+        if size != clip.bytes:
+            raise ClipRefusedError(f"the call ended after {size} of {clip.bytes} bytes")
+        await self._clips.complete(clip)
+
+    async def List(self, request: ListClipsRequest, context: AnyContext) -> ListClipsResponse:
+        """The clips of an alarm, or the newest of all."""
+        limit = min(request.limit or DEFAULT_LIST, MAX_LIST)
+        if not request.alarm:
+            return ListClipsResponse(clips=self._clips.newest(limit))
+        episodes = await self._hub.history.episodes(request.alarm)
+        return ListClipsResponse(clips=self._clips.of_episodes(episodes)[:limit])
+
+    async def Fetch(self, request: FetchClipRequest, context: AnyContext) -> AsyncIterator[ClipChunk]:
+        """One clip's content."""
+        clip = self._clips.find(request.sha256)
+        if clip is None:
+            sentence = f'there is no clip "{request.sha256[:80]}": `embereye alarms clips` lists them'
+            await context.abort(grpc.StatusCode.NOT_FOUND, sentence)
+        path, offset = self._clips.path(clip), request.offset
+        while data := await asyncio.to_thread(_part, path, offset):
+            yield ClipChunk(clip=clip if offset == request.offset else None, offset=offset, data=data)
+            offset += len(data)
+
+
+def _part(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(CHUNK)

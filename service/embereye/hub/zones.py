@@ -1,0 +1,126 @@
+"""The zones' alarm state machines: every step of one becomes part of a transaction."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from embereye.hub.committer import Draft, ZoneKey
+from embereye.hub.coverage.book import CoverageBook
+from embereye.levels import ZoneState
+from embereye.process.lifecycle import UserError
+from embereye.units import DAY
+from embereye.v1.alarms_pb2 import AlarmEvent, Zone
+from embereye.zone.state import ZoneMachine
+
+RESET_MEMORY_NS = DAY  # a reset keeps reports from before it away for so long
+
+
+class Zones:
+    """Holds all zones and numbers their events. `clock` is the wall's, `steady` is set by no time server."""
+
+    def __init__(self, book: CoverageBook, *, clock: Callable[[], int], steady: Callable[[], int]) -> None:
+        self._book = book
+        self._clock = clock
+        self._steady = steady
+        self._machines: dict[ZoneKey, ZoneMachine] = {}
+        self._cursor = 0  # of the newest event, durable or not
+        self.events: Counter[str] = Counter()  # by type, since the start
+
+    def restore(self, zones: Iterable[bytes], cursor: int) -> None:
+        """Go on from what was stored; UserError where that cannot be read."""
+        for data in zones:
+            try:
+                machine = ZoneMachine.load(data)
+            except (ValueError, KeyError, TypeError) as error:
+                raise UserError(f"the hub's database holds a zone that cannot be read: {error}") from error
+            self._machines[machine.namespace, machine.name] = machine
+        self._cursor = cursor
+
+    # What others see
+
+    def exists(self, namespace: str, name: str) -> bool:
+        """Whether the zone has devices, or a history that is not over."""
+        machine = self._machines.get((namespace, name))
+        if machine is not None and not machine.idle:
+            return True
+        return (namespace, name) in self._book.counts(self._steady())
+
+    def messages(self) -> list[Zone]:
+        """Every zone as it is told to clients, the most urgent first."""
+        now_ns, counts = self._clock(), self._book.counts(self._steady())
+        messages = []
+        for key in self._machines.keys() | counts.keys():
+            machine = self._machines.get(key) or ZoneMachine(*key)
+            if machine.idle and key not in counts:
+                continue
+            message = machine.message(now_ns)
+            message.declared, message.covered = counts.get(key, (0, 0))
+            messages.append(message)
+        messages.sort(key=lambda zone: (-ZoneState(zone.state).severity, not zone.faults, zone.namespace, zone.name))
+        return messages
+
+    def worst(self) -> ZoneState:
+        """The most urgent state of any zone."""
+        states = [machine.state for machine in self._machines.values()]
+        return max(states, key=lambda state: state.severity, default=ZoneState.NORMAL)
+
+    def faults(self) -> list[tuple[ZoneKey, str, str]]:
+        """Every open fault: zone, fleet, device."""
+        return [(key, *fault) for key, machine in self._machines.items() for fault in machine.faults]
+
+    # How they step
+
+    def touch(self, draft: Draft, key: ZoneKey) -> ZoneMachine:
+        """The zone, which is about to step within `draft`; made where there is none."""
+        machine = self._machines.get(key)
+        if machine is None:
+            machine = self._machines[key] = ZoneMachine(*key)
+        draft.touched.setdefault(key, machine.revision)
+        return machine
+
+    def add_events(self, draft: Draft, events: Iterable[AlarmEvent]) -> None:
+        """Number `events` and add them to `draft`."""
+        for event in events:
+            self._cursor += 1
+            event.cursor = self._cursor
+            draft.transaction.events.append(event)
+            self.events[AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower()] += 1
+
+    def open_fault(self, draft: Draft, key: ZoneKey, fleet: str, device: str, reason: str) -> None:
+        """`device` is not watched. A known fault only gets its new reason, which need not be stored."""
+        machine = self._machines.get(key)
+        if machine is None or (fleet, device) not in machine.faults:
+            machine = self.touch(draft, key)
+        self.add_events(draft, machine.fault(fleet, device, reason, draft.now_ns))
+
+    def clear_fault(self, draft: Draft, key: ZoneKey, fleet: str, device: str, why: str) -> None:
+        """`device` is watched again, or need not be: `why` says which."""
+        machine = self.touch(draft, key)
+        self.add_events(draft, machine.fault_cleared(fleet, device, why, draft.now_ns))
+
+    def pass_time(self, draft: Draft) -> None:
+        """End signs that are not renewed, and tests that nobody ended."""
+        for key, machine in list(self._machines.items()):
+            if machine.restless:
+                revision = machine.revision
+                events = machine.tick(draft.now_ns)
+                if machine.revision != revision:
+                    draft.touched.setdefault(key, revision)
+                self.add_events(draft, events)
+
+    def drop_idle(self, draft: Draft) -> None:
+        """Have `store_changes` look at idle zones too, and forget those that nothing would be lost with."""
+        for key, machine in self._machines.items():
+            if machine.idle:
+                draft.touched.setdefault(key, machine.revision)
+
+    def store_changes(self, draft: Draft) -> None:
+        """Put the zones that changed into the transaction; what is idle need not be kept."""
+        for key, revision in draft.touched.items():
+            machine = self._machines.get(key)
+            if machine is None:
+                continue
+            if machine.idle and draft.now_ns - machine.reset_ns > RESET_MEMORY_NS:
+                del self._machines[key]
+                draft.transaction.zones[key] = None
+            elif machine.revision != revision:
+                draft.transaction.zones[key] = machine.dump()

@@ -1,0 +1,64 @@
+"""The heap that a process keeps for good: out of the garbage collector's sight, and on large pages."""
+
+import contextlib
+import ctypes
+import gc
+import logging
+import mmap
+import os
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+COLLECT_AFTER = 20_000  # objects made and not yet freed, until the garbage collector looks at the new ones
+COLLAPSE = 25  # MADV_COLLAPSE of linux/mman.h, since Linux 6.1
+SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
+LARGEST = 512 * 1024 * 1024  # bytes: a mapping of more is reserved rather than used
+RESIDENT = 0.75  # of a large page, so that hardly any memory is taken besides
+
+
+def freeze_heap() -> None:
+    """Let what is loaded by now stay for good.
+
+    Nearly all garbage is no cycle. A collector that looks at everything again and again only makes a process that is to
+    answer within milliseconds stand still for tens of them. And a process that wakes up for a millisecond and sleeps
+    again finds no address translation where it left it: with large pages there are few to look up.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 20, 100)
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # it is as well without, only slower
+        logger.debug("%d large pages", fold_heap())
+
+
+def fold_heap() -> int:
+    """Have the kernel put this process' memory on large pages where nearly all of one is in use; how many it did.
+
+    None where whoever runs the machine wants none at all.
+    """
+    if "[never]" in (SETTINGS / "enabled").read_text():
+        return 0
+    large = int((SETTINGS / "hpage_pmd_size").read_text())
+    advise = ctypes.CDLL(None, use_errno=True).madvise
+    # Where memory is in too many pieces the kernel tries for long: one failure is enough.
+    done = takewhile(
+        lambda begin: advise(ctypes.c_void_p(begin), ctypes.c_size_t(large), COLLAPSE) == 0, list(_in_use(large))
+    )
+    return sum(1 for _ in done)
+
+
+def _in_use(large: int) -> Iterator[int]:
+    """Addresses of whole large pages of private memory of which RESIDENT is there."""
+    entries = large // mmap.PAGESIZE
+    with Path("/proc/self/pagemap").open("rb") as pages:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            reach, rights, _, _, inode = line.split(maxsplit=5)[:5]
+            first, last = (int(address, 16) for address in reach.split("-"))
+            if rights != "rw-p" or inode != "0" or last - first > LARGEST:
+                continue
+            for begin in range(-(-first // large) * large, last - large + 1, large):
+                present = os.pread(pages.fileno(), 8 * entries, begin // mmap.PAGESIZE * 8)
+                if sum(byte >> 7 for byte in present[7::8]) >= RESIDENT * entries:
+                    yield begin

@@ -1,0 +1,183 @@
+from embereye.hub.coverage.book import FRESH, MARGIN, NOBODY, RESTART_GRACE, CoverageBook, Fleet, Watched
+from embereye.units import SECOND
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ThermalPicture
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.types_pb2 import Device
+
+FLEET = "default/cameras/yard"
+DEADLINE = 2 * SECOND
+START = 1_000 * SECOND
+
+
+def roster(epoch: int = 1, *devices: str) -> FleetRoster:
+    names = devices or ("cam-1", "cam-2")
+    return FleetRoster(
+        fleet=FLEET, epoch=epoch, deadline_ns=DEADLINE, devices=[Device(id=name, zone="yard") for name in names]
+    )
+
+
+def report(*covered: str, dark: tuple[str, ...] = (), shard: str = "yard-0", epoch: int = 1, time: int = 0) -> Coverage:
+    devices = [DeviceStatus(id=name, zone="yard", covered=True) for name in covered]
+    devices += [DeviceStatus(id=name, zone="yard", reason="silent for 6.2 s") for name in dark]
+    return Coverage(fleet=FLEET, shard=shard, epoch=epoch, time_ns=time, devices=devices)
+
+
+def book_at_rest() -> CoverageBook:
+    """A book whose roster was set long after the start."""
+    book = CoverageBook(0)
+    book.set_roster(roster(), START)
+    return book
+
+
+def one(book: CoverageBook, device: str = "cam-1") -> tuple[Fleet, Watched]:
+    found = book.find(FLEET, device)
+    assert found is not None
+    return found
+
+
+def test_a_device_is_covered_while_a_shard_freshly_says_so() -> None:
+    book = book_at_rest()
+    book.report(report("cam-1"), START)
+    assert book.covered(*one(book), START + FRESH - 1)
+    assert not book.covered(*one(book), START + FRESH)
+    assert book.counts(START)["default", "yard"] == (2, 1)
+
+
+def test_a_device_is_dark_once_its_deadline_and_the_margin_have_passed_without_cover() -> None:
+    book = book_at_rest()
+    book.report(report("cam-1"), START + SECOND)
+    due = START + SECOND + DEADLINE + MARGIN
+    assert not book.dark(*one(book), due)
+    assert book.dark(*one(book), due + 1)
+    assert book.reason(*one(book), due + 1) == NOBODY
+
+
+def test_a_newly_declared_device_gets_the_same_patience() -> None:
+    book = book_at_rest()
+    assert not book.dark(*one(book), START + DEADLINE + MARGIN)
+    assert book.dark(*one(book), START + DEADLINE + MARGIN + 1)
+
+
+def test_after_a_restart_shards_get_time_to_come_back() -> None:
+    book = CoverageBook(START)
+    book.restore(roster(), derived=False)
+    assert not book.dark(*one(book), START + DEADLINE + RESTART_GRACE)
+    assert book.dark(*one(book), START + DEADLINE + RESTART_GRACE + 1)
+
+
+def test_the_shards_own_reason_is_told() -> None:
+    book = book_at_rest()
+    book.report(report(dark=("cam-1",)), START)
+    assert book.reason(*one(book), START) == "silent for 6.2 s"
+
+
+def test_during_a_handover_either_shard_covers() -> None:
+    book = book_at_rest()
+    book.report(report("cam-1", shard="yard-0"), START)
+    book.report(report(dark=("cam-1",), shard="yard-1"), START)
+    assert book.covered(*one(book), START)
+    book.report(report("cam-2", shard="yard-0", time=1), START)  # yard-0 let go
+    assert not book.covered(*one(book), START)
+    assert book.reason(*one(book), START) == "silent for 6.2 s"
+
+
+def test_a_shard_that_works_under_an_outdated_assignment_does_not_cover() -> None:
+    book = book_at_rest()
+    book.set_roster(roster(2), START)
+    book.report(report("cam-1", epoch=1), START)
+    assert not book.covered(*one(book), START)
+    assert book.reason(*one(book), START) == "yard-0 still works under assignment 1, and 2 is in force"
+    book.report(report("cam-1", epoch=3, time=1), START)
+    assert book.covered(*one(book), START)
+
+
+def test_a_new_roster_keeps_what_is_known_of_the_devices_that_stay() -> None:
+    book = book_at_rest()
+    book.report(report("cam-1"), START)
+    book.set_roster(roster(1, "cam-1", "cam-9"), START)
+    assert book.covered(*one(book), START)
+    assert book.find(FLEET, "cam-2") is None
+
+
+def test_a_report_from_an_older_stream_of_the_same_shard_is_ignored() -> None:
+    book = book_at_rest()
+    book.report(report(dark=("cam-1",), time=20), START)
+    book.report(report("cam-1", time=10), START)
+    assert not book.covered(*one(book), START)
+
+
+def test_an_undeclared_fleet_is_what_its_shards_say() -> None:
+    book = CoverageBook(0)
+    assert book.report(report("cam-1"), START) is not None
+    assert book.report(report("cam-1", time=1), START) is None, "nothing new to store"
+    assert book.report(report("cam-1", "cam-2", time=2), START) is not None
+    book.report(report("cam-1", time=3), START)
+    assert book.find(FLEET, "cam-2") is not None, "a device that no shard lists any more is dark, not gone"
+
+
+def test_a_forgotten_fleet_does_not_come_back_by_its_shards_last_words() -> None:
+    book = book_at_rest()
+    book.forget(FLEET)
+    assert book.report(report("cam-1"), START) is None
+    assert FLEET not in book.fleets
+    book.set_roster(roster(), START)
+    assert FLEET in book.fleets
+
+
+def test_pictures_are_kept_when_a_report_brings_none() -> None:
+    book = book_at_rest()
+    status = DeviceStatus(id="cam-1", covered=True, picture=b"jpeg", thermal=ThermalPicture(celsius=[20.0]))
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=5, devices=[status]), START)
+    book.report(report("cam-1", time=6), START)
+    watched = one(book)[1]
+    assert (watched.picture, watched.picture_ns) == (b"jpeg", 5)
+    assert watched.thermal is not None
+    assert list(watched.thermal.celsius) == [20.0]
+
+
+def test_what_a_vanished_shard_said_is_dropped_at_last() -> None:
+    book = book_at_rest()
+    book.report(report("cam-1"), START)
+    book.tidy(START + 61 * SECOND)
+    assert not one(book)[1].sightings
+
+
+def test_shards_are_excused_for_a_while_after_the_hub_itself_was_suspended() -> None:
+    book = CoverageBook(START)
+    assert book.listening(START + SECOND // 4)
+    woke = START + 60 * SECOND
+    assert not book.listening(woke)
+    assert not book.listening(woke + RESTART_GRACE - SECOND // 4 * 9)
+
+
+def test_a_shard_that_heard_the_device_and_calls_it_dark_has_waited_long_enough() -> None:
+    book = book_at_rest()
+    later = START + 60 * SECOND
+    book.report(report("cam-1"), later)
+    silent = DeviceStatus(id="cam-1", zone="yard", reason="silent for 2.1 s", heard_ns=1)
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, devices=[silent]), later + SECOND)
+    assert not book.dark(*one(book), later + MARGIN)
+    assert book.dark(*one(book), later + MARGIN + 1)
+
+
+def test_a_new_owner_that_never_heard_the_device_is_given_the_deadline() -> None:
+    book = book_at_rest()
+    later = START + 60 * SECOND
+    book.report(report("cam-1"), later)
+    unheard = DeviceStatus(id="cam-1", zone="yard", reason="never heard")
+    book.report(Coverage(fleet=FLEET, shard="yard-1", epoch=2, devices=[unheard]), later + SECOND)
+    assert not book.dark(*one(book), later + MARGIN + 1)
+
+
+def test_a_device_nobody_declared_is_kept_apart_while_a_shard_reports_it() -> None:
+    book = book_at_rest()
+    stranger = DeviceStatus(id="x", reason="not declared in this fleet")
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=1, devices=[stranger]), START)
+    assert [watched.device.id for _, watched in book.strangers()] == ["x"]
+    assert book.find(FLEET, "x") is None
+    assert book.counts(START)["default", "yard"] == (2, 0)
+    book.set_roster(roster(2, "cam-1", "x"), START)
+    assert not list(book.strangers())
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=2, time_ns=2, devices=[DeviceStatus(id="y")]), START)
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=2, time_ns=3), START)
+    assert not list(book.strangers())

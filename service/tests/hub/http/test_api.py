@@ -1,0 +1,336 @@
+"""What the hub serves over HTTP and WebSocket, and the Control service, in this process."""
+
+import asyncio
+import json
+import math
+import re
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import aiohttp
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry
+
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
+from embereye.hub.metrics import HubCollector
+from embereye.hub.services.control import ControlService, Lease, Outputs
+from embereye.hub.services.evidence import EvidenceService
+from embereye.hub.store import StoreThreads
+from embereye.levels import Kind, Level, Sense
+from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.process.http_server import bound_port, serve_http
+from embereye.v1.control_pb2 import Command, ControlRequest, ControlResponse, Handshake
+from embereye.v1.control_pb2_grpc import ControlStub, add_ControlServicer_to_server
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ThermalPicture
+from embereye.v1.types_pb2 import Term
+
+FLEET = "default/sensors/hall"
+FOLDER = "/v1/devices/default/sensors/hall"
+
+
+@dataclass
+class Served:
+    hub: Hub
+    outputs: Outputs
+    base: str
+    session: aiohttp.ClientSession
+
+    async def get(self, path: str) -> tuple[int, dict[str, object]]:
+        async with self.session.get(self.base + path) as response:
+            return response.status, await response.json()
+
+    async def post(self, path: str, body: object, **headers: str) -> tuple[int, dict[str, object]]:
+        headers = {"Content-Type": "application/json", **headers}
+        async with self.session.post(self.base + path, data=json.dumps(body), headers=headers) as response:
+            return response.status, await response.json()
+
+    async def alarm(self, name: str = "one", zone: str = "hall", device: str = "s-01") -> None:
+        now = time.time_ns()
+        item = EvidenceItem(
+            id=name, episode=device, fleet=FLEET, device=device, zone=zone, kind=Kind.HEAT,
+            sense=Sense.SENSOR, level=Level.ALARM, since_ns=now, until_ns=now, snapshot=b"\xff\xd8jpeg",
+            why=[Term(name="temperature.max", value=61.3, threshold=57, unit="°C")],
+        )  # fmt: skip
+        self.hub.inbox.admit(item, lambda _: None)
+        await self.hub.committer.flush(10)
+
+    def coverage(self) -> None:
+        celsius = [20.0] * 767 + [math.nan]
+        device = DeviceStatus(
+            id="s-01", zone="hall", covered=True, state="streaming", picture=b"\xff\xd8still",
+            ledger=Ledger(offered=10, analysed=9, shed={"queue full": 1}),
+            latest=[Term(name="gas", value=400, unit="ppm")], thermal=ThermalPicture(celsius=celsius),
+        )  # fmt: skip
+        devices = [device, DeviceStatus(id="s-02", zone="hall", reason="never heard")]
+        self.hub.coverage.report(Coverage(fleet=FLEET, shard="hall-0", time_ns=time.time_ns(), devices=devices))
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    store, outputs, registry = StoreThreads(tmp_path), Outputs(), CollectorRegistry()
+    hub = Hub(store, retention_ns=10**15)
+    await hub.open()
+    registry.register(HubCollector(hub, EvidenceService(hub)))
+    running = asyncio.ensure_future(hub.run())
+    runner = await serve_http(Api(hub, outputs).app(registry), "127.0.0.1", 0)
+    async with aiohttp.ClientSession() as session:
+        yield Served(hub, outputs, f"http://127.0.0.1:{bound_port(runner)}", session)
+    await runner.cleanup()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await store.close()
+
+
+async def test_zones_tell_their_state_their_reason_and_their_coverage(served: Served) -> None:
+    served.coverage()
+    await served.alarm()
+    _, body = await served.get("/v1/zones")
+    (zone,) = body["zones"]  # type: ignore[misc, attr-defined]
+    assert (zone["state"], zone["why"]) == ("ZONE_STATE_ALARM", "heat 61.3 °C ≥ 57 °C at s-01")
+    assert (body["declared"], body["covered"], body["cursor"], body["failing"]) == (2, 1, "1", "")
+
+
+async def test_people_act_over_http(served: Served) -> None:
+    await served.alarm()
+    zone = "/v1/zones/default/hall"
+    status, event = await served.post(f"{zone}/acknowledge", {"who": " Ada ", "note": "going"})
+    assert (status, event["who"], event["why"]) == (200, "Ada", "acknowledged by Ada: going")
+    status, body = await served.post(f"{zone}/acknowledge", {"who": "Bob"})
+    assert (status, "Ada has acknowledged" in str(body["error"])) == (409, True)
+    status, event = await served.post(f"{zone}/reset", {"who": "Ada"})
+    assert (status, event["state"]) == (200, "ZONE_STATE_NORMAL")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "answer"),
+    [
+        ("hall/acknowledge", {}, {}, (400, "who is empty")),
+        ("hall/acknowledge", {"who": 7}, {}, (400, "not of the form")),
+        ("hall/acknowledge", ["Ada"], {}, (400, "not of the form")),
+        ("hall/acknowledge", {"who": "x" * 201}, {}, (400, "at most 200")),
+        ("hall/acknowledge", {"who": "Ada"}, {"Content-Type": "text/plain"}, (415, "application/json")),
+        ("attic/reset", {"who": "Ada"}, {}, (404, "no zone default/attic")),
+        ("hall/explode", {"who": "Ada"}, {}, (404, "404")),
+    ],
+)
+async def test_an_action_that_cannot_be_taken_is_refused_with_a_sentence(
+    served: Served, path: str, body: object, headers: dict[str, str], answer: tuple[int, str]
+) -> None:
+    await served.alarm()
+    status, refusal = await served.post(f"/v1/zones/default/{path}", body, **headers)
+    assert status == answer[0]
+    assert answer[1] in str(refusal["error"])
+
+
+async def test_a_zone_whose_name_has_a_slash_and_a_space_can_be_acted_on(served: Served) -> None:
+    await served.alarm(zone="hall 1/east")
+    async with served.session.post(
+        aiohttp.client.URL(f"{served.base}/v1/zones/default/hall%201%2Feast/acknowledge", encoded=True),
+        json={"who": "Ada"},
+    ) as response:
+        assert (response.status, (await response.json())["zone"]) == (200, "hall 1/east")
+
+
+async def test_devices_tell_coverage_values_ledger_and_pictures(served: Served) -> None:
+    served.coverage()
+    _, body = await served.get("/v1/devices")
+    first, second = body["devices"]  # type: ignore[misc, attr-defined]
+    assert (first["covered"], first["state"], first["shards"]) == (True, "streaming", ["hall-0"])
+    assert first["ledger"]["shed"] == {"queue full": "1"}
+    assert first["thermal"] == {"hottest": 20.0, "relative": False}
+    assert (second["covered"], second["reason"]) == (False, "never heard")
+    for path in (f"{FOLDER}/s-01/snapshot.jpg", "/v1/snapshot/s-01.jpg"):
+        async with served.session.get(served.base + path) as response:
+            assert (response.content_type, await response.read()) == ("image/jpeg", b"\xff\xd8still")
+    _, thermal = await served.get(f"{FOLDER}/s-01/thermal")
+    assert thermal["celsius"] == [20.0] * 767 + [None]
+    for path in (f"{FOLDER}/s-02/thermal", f"{FOLDER}/s-09/snapshot.jpg", "/v1/snapshot/s-02.jpg"):
+        assert (await served.get(path))[0] == 404
+
+
+async def test_the_picture_of_an_alarm_is_served(served: Served) -> None:
+    await served.alarm()
+    alarm = served.hub.zones.messages()[0].alarm
+    async with served.session.get(f"{served.base}/v1/alarms/{alarm}/s-01/1.jpg") as response:
+        assert await response.read() == b"\xff\xd8jpeg"
+    assert (await served.get(f"/v1/alarms/{alarm}/s-01/2.jpg"))[0] == 404
+
+
+async def test_history_is_paged_by_cursor(served: Served) -> None:
+    for number in range(5):
+        await served.alarm(f"e{number}", device=f"s-{number}")
+    _, body = await served.get("/v1/history?after=1&limit=2")
+    assert [event["cursor"] for event in body["events"]] == ["2", "3"]  # type: ignore[attr-defined]
+    assert body["latest"] == "5"
+    _, body = await served.get("/v1/history?newest=2")
+    assert [event["cursor"] for event in body["events"]] == ["4", "5"]  # type: ignore[attr-defined]
+    _, body = await served.get("/v1/history?zone=attic")
+    assert body["events"] == []
+    assert (await served.get("/v1/history?after=-1"))[0] == 400
+
+
+async def test_a_websocket_resumes_by_cursor_and_goes_on_live(served: Served) -> None:
+    for number in range(3):
+        await served.alarm(f"e{number}", device=f"s-{number}")
+    async with served.session.ws_connect(f"{served.base}/v1/alarms/ws?cursor=1") as socket:
+        await served.alarm("live", device="s-9")
+        seen = [await socket.receive_json(timeout=10) for _ in range(3)]
+    assert [event["cursor"] for event in seen] == ["2", "3", "4"]
+    assert seen[-1]["why"] == "also heat 61.3 °C ≥ 57 °C at s-9"
+    async with served.session.ws_connect(f"{served.base}/v1/alarms/ws") as socket:
+        await served.alarm("later", device="s-10")
+        assert (await socket.receive_json(timeout=10))["cursor"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "status"),
+    [
+        ("cursor=99", {}, 409),
+        ("cursor=abc", {}, 400),
+        ("", {"Origin": "https://elsewhere.example"}, 403),
+    ],
+)
+async def test_a_websocket_that_may_not_be_is_refused(
+    served: Served, query: str, headers: dict[str, str], status: int
+) -> None:
+    with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+        await served.session.ws_connect(f"{served.base}/v1/alarms/ws?{query}", headers=headers)
+    assert caught.value.status == status
+
+
+async def test_the_console_is_served_with_a_policy_that_runs_nothing_else(served: Served) -> None:
+    for path, kind in (
+        ("/", "text/html"),
+        ("/static/console.js", "text/javascript"),
+        ("/static/icon.svg", "image/svg+xml"),
+    ):
+        async with served.session.get(served.base + path) as response:
+            assert (response.status, response.content_type) == (200, kind)
+            assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    assert (await served.get("/static/..%2Fmain.py"))[0] == 404
+
+
+def test_the_console_never_makes_markup_of_text_and_loads_nothing_from_elsewhere() -> None:
+    files = resources.files("embereye.hub").joinpath("static")
+    for file in files.iterdir():
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://", text), (
+            file.name
+        )
+
+
+async def test_metrics_tell_states_devices_and_commits(served: Served) -> None:
+    served.coverage()
+    await served.alarm()
+    async with served.session.get(f"{served.base}/metrics") as response:
+        text = await response.text()
+    for line in (
+        'embereye_hub_zones{state="alarm"} 1.0',
+        "embereye_hub_evidence_received_total 1.0",
+        'embereye_hub_events_total{type="state"} 1.0',
+        "embereye_hub_devices 2.0",
+        "embereye_hub_devices_covered 1.0",
+        "embereye_hub_store_failing 0.0",
+    ):
+        assert line in text
+    assert "embereye_hub_commit_seconds_count" in text
+
+
+async def test_health_says_why_the_hub_is_not_well(served: Served) -> None:
+    async with served.session.get(f"{served.base}/healthz") as response:
+        assert (response.status, await response.text()) == (200, "ok\n")
+    served.hub.committer.failing = "the hub cannot write its database: disk full"
+    async with served.session.get(f"{served.base}/healthz") as response:
+        assert (response.status, "disk full" in await response.text()) == (503, True)
+
+
+# Control
+
+
+def test_outputs_fall_to_zero_when_their_controller_is_silent() -> None:
+    lease = Lease("crane", 100, {"valve": 0.0, "relay": 0.0})
+    lease.command({"valve": 0.5, "relay": 1.0}, 1_000)
+    assert lease.in_force(1_100) == {"valve": 0.5, "relay": 1.0}
+    assert lease.in_force(1_101) == {"valve": 0.0, "relay": 0.0}
+    lease.command({"relay": 1.0}, 1_200)
+    assert lease.in_force(1_200) == {"valve": 0.0, "relay": 1.0}
+
+
+@pytest.fixture
+async def controlled(served: Served) -> AsyncIterator[grpc.aio.Channel]:
+    service = Service(add_ControlServicer_to_server, ControlService(served.hub, served.outputs), "embereye.v1.Control")
+    server = GrpcServer([service])
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    async with channel(f"127.0.0.1:{port}") as link:
+        yield link
+    await server.stop(0)
+
+
+def shake(*outputs: str, controller: str = "crane", version: int = 1) -> ControlRequest:
+    return ControlRequest(handshake=Handshake(controller=controller, version=version, outputs=outputs))
+
+
+async def test_a_controller_gets_one_state_for_every_command(served: Served, controlled: grpc.aio.Channel) -> None:
+    await served.alarm()
+    call = ControlStub(controlled).Session()
+    await call.write(shake("valve"))
+    welcome = await call.read()
+    assert isinstance(welcome, ControlResponse)
+    assert welcome.welcome.version == 1
+    for sequence in range(1, 20):
+        command = Command(sequence=sequence, outputs={"valve": sequence / 20})
+        await call.write(ControlRequest(command=command))
+        state = await call.read()
+        assert isinstance(state, ControlResponse)
+        assert (state.state.sequence, state.state.outputs["valve"]) == (sequence, sequence / 20)
+        assert state.state.worst == 3
+    assert (await served.get("/v1/outputs"))[1] == {"controllers": {"crane": {"valve": 0.95}}}
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+    assert served.outputs.in_force() == {}
+
+
+@pytest.mark.parametrize(
+    ("requests", "sentence"),
+    [
+        ([ControlRequest(command=Command(sequence=1))], "must be a handshake"),
+        ([shake(controller="")], "controller is empty"),
+        ([shake(version=2)], "this hub speaks 1"),
+        ([shake("valve"), shake("valve")], "come commands"),
+        ([shake("valve"), ControlRequest(command=Command(outputs={"pump": 1}))], '"pump" was not named'),
+        ([shake("valve"), ControlRequest(command=Command(outputs={"valve": math.nan}))], "not a finite number"),
+    ],
+)
+async def test_a_controller_that_breaks_the_rules_is_told_which(
+    controlled: grpc.aio.Channel, requests: list[ControlRequest], sentence: str
+) -> None:
+    call = ControlStub(controlled).Session(timeout=10)
+    for request in requests:
+        await call.write(request)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await _read_all(call)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert sentence in (caught.value.details() or "")
+
+
+async def _read_all(call: "grpc.aio.StreamStreamCall[ControlRequest, ControlResponse]") -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
+
+
+async def test_an_output_has_one_controller(controlled: grpc.aio.Channel) -> None:
+    first = ControlStub(controlled).Session(timeout=10)
+    await first.write(shake("valve"))
+    await first.read()
+    second = ControlStub(controlled).Session(timeout=10)
+    await second.write(shake("valve", controller="other"))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await second.read()
+    assert caught.value.details() == 'output "valve" is driven by crane: end that session first'
+    first.cancel()

@@ -1,0 +1,318 @@
+"""The hub's heart in this process, on clocks that tests set."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.coverage.keeper import OutdatedError
+from embereye.hub.hub import Hub
+from embereye.hub.store import Store, StoreThreads, Transaction
+from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.types_pb2 import Device
+
+FLEET = "default/sensors/hall"
+WALL = 1_700_000_000 * SECOND
+
+
+class Clock:
+    """Both clocks of the hub."""
+
+    def __init__(self) -> None:
+        self.now = 5_000 * SECOND
+
+    def steady(self) -> int:
+        return self.now
+
+    def wall(self) -> int:
+        return WALL + self.now
+
+
+@asynccontextmanager
+async def running(folder: Path, clock: Clock) -> AsyncIterator[Hub]:
+    store = StoreThreads(folder)
+    hub = Hub(store, retention_ns=3600 * SECOND, clock=clock.wall, steady=clock.steady)
+    await hub.open()
+    task = asyncio.ensure_future(hub.run())
+    try:
+        yield hub
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await store.close()
+
+
+async def advance(hub: Hub, clock: Clock, seconds: float, *, covered: tuple[str, ...] = ()) -> None:
+    """Let time pass in half seconds, `covered` devices being reported all the while."""
+    for _ in range(int(seconds * 2)):
+        clock.now += SECOND // 2
+        if covered:
+            devices = [DeviceStatus(id=name, zone="hall", covered=True) for name in covered]
+            coverage = Coverage(fleet=FLEET, shard="hall-0", epoch=1, time_ns=clock.wall(), devices=devices)
+            hub.coverage.report(coverage)
+        await hub.pass_time()
+
+
+def roster(*devices: str, epoch: int = 1, zone: str = "hall") -> FleetRoster:
+    declared = [Device(id=name, zone=zone) for name in devices]
+    return FleetRoster(fleet=FLEET, epoch=epoch, deadline_ns=2 * SECOND, devices=declared)
+
+
+def sign(name: str, clock: Clock, *, zone: str = "hall", snapshot: bytes = b"") -> EvidenceItem:
+    return EvidenceItem(
+        id=name,
+        episode="e",
+        fleet=FLEET,
+        device="s-01",
+        zone=zone,
+        kind=Kind.SMOKE,
+        sense=Sense.SENSOR,
+        level=Level.ALARM,
+        since_ns=clock.wall(),
+        until_ns=clock.wall(),
+        snapshot=snapshot,
+    )
+
+
+async def told(hub: Hub) -> list[tuple[str, str]]:
+    """Type and reason of every event there is."""
+    return [
+        (AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower(), event.why)
+        for event in await hub.history.events(0, 1000)
+    ]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_dark_device_becomes_a_fault_once_and_the_fault_clears_when_it_is_watched_again(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01", "s-02"))
+        await advance(hub, clock, 3, covered=("s-01", "s-02"))
+        assert await told(hub) == []
+        await advance(hub, clock, 3, covered=("s-01",))
+        assert await told(hub) == []
+        await advance(hub, clock, 30, covered=("s-01",))
+        assert await told(hub) == [("fault", "s-02 is dark: no shard reports it")]
+        (zone,) = hub.zones.messages()
+        assert (zone.declared, zone.covered, [fault.device for fault in zone.faults]) == (2, 1, ["s-02"])
+        assert zone.state == ZoneState.NORMAL
+        await advance(hub, clock, 1, covered=("s-01", "s-02"))
+        assert (await told(hub))[1:] == [("fault_cleared", "s-02 is watched again")]
+
+
+async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01", "s-02"))
+        await advance(hub, clock, 10, covered=("s-01",))
+        assert len(await told(hub)) == 1
+    async with running(tmp_path, clock) as hub:
+        (zone,) = hub.zones.messages()
+        assert [fault.device for fault in zone.faults] == ["s-02"]
+        await advance(hub, clock, 4)  # nobody has dialled yet: no hasty fault
+        assert len(await told(hub)) == 1
+        await advance(hub, clock, 20, covered=("s-01",))
+        assert len(await told(hub)) == 1
+        await advance(hub, clock, 1, covered=("s-01", "s-02"))
+        assert (await told(hub))[-1] == ("fault_cleared", "s-02 is watched again")
+
+
+async def test_a_fault_clears_with_the_device_that_is_no_longer_declared(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01", "s-02"))
+        await advance(hub, clock, 10)
+        await hub.coverage.set_roster(roster("s-01", epoch=2))
+        await hub.coverage.retain([])
+        assert [why for _, why in await told(hub)][-2:] == [
+            "s-02 is no longer declared",
+            "s-01 is no longer declared",
+        ]
+        assert hub.zones.messages() == []
+
+
+async def test_a_fault_follows_its_device_to_another_zone(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01"))
+        await advance(hub, clock, 10)
+        await hub.coverage.set_roster(roster("s-01", epoch=2, zone="attic"))
+        await advance(hub, clock, 1)
+        assert [(zone.name, len(zone.faults)) for zone in hub.zones.messages()] == [("attic", 1)]
+
+
+async def test_a_suspended_hub_does_not_take_its_own_absence_for_silence(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01"))
+        await advance(hub, clock, 3, covered=("s-01",))
+        clock.now += 60 * SECOND
+        await hub.pass_time()
+        await advance(hub, clock, 10, covered=("s-01",))
+        assert await told(hub) == []
+
+
+async def test_an_outdated_roster_is_refused(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01", epoch=5))
+        with pytest.raises(OutdatedError, match="epoch 4 is older than 5"):
+            await hub.coverage.set_roster(roster("s-01", epoch=4))
+
+
+async def test_a_resent_report_counts_once_also_after_a_restart(tmp_path: Path) -> None:
+    clock, durable = Clock(), list[str]()
+    async with running(tmp_path, clock) as hub:
+        hub.inbox.admit(sign("one", clock), durable.append)
+        hub.inbox.admit(sign("one", clock), durable.append)
+        await hub.committer.flush(10)
+        await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
+        await hub.actions.perform(Action.RESET, "default", "hall", "Ada", "")
+    async with running(tmp_path, clock) as hub:
+        clock.now += 60 * SECOND
+        hub.inbox.admit(sign("one", clock), durable.append)
+        await hub.committer.flush(10)
+        assert durable == ["one"] * 3, "a duplicate is acknowledged too"
+        assert [kind for kind, _ in await told(hub)] == ["state"] * 3
+        assert hub.zones.messages() == []
+
+
+async def test_evidence_without_a_zone_goes_to_the_zone_of_its_device(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock) as hub:
+        hub.inbox.admit(sign("one", clock, zone=""), lambda _: None)
+        await hub.committer.flush(10)
+        await hub.coverage.set_roster(roster("s-01"))
+        hub.inbox.admit(sign("two", clock, zone=""), lambda _: None)
+        await hub.committer.flush(10)
+        assert {zone.name: zone.state for zone in hub.zones.messages()} == {
+            "unassigned": ZoneState.ALARM,
+            "hall": ZoneState.ALARM,
+        }
+
+
+async def test_the_picture_that_raised_an_alarm_is_kept(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(tmp_path, clock) as hub:
+        hub.inbox.admit(sign("one", clock, snapshot=b"first"), lambda _: None)
+        clock.now += SECOND
+        hub.inbox.admit(sign("two", clock, snapshot=b"second"), lambda _: None)
+        await hub.committer.flush(10)
+        alarm = hub.zones.messages()[0].alarm
+        assert await hub.history.picture(alarm, "s-01", Kind.SMOKE) == b"first"
+        assert await hub.history.picture(alarm, "s-02", Kind.SMOKE) is None
+
+
+async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_seen(tmp_path: Path) -> None:
+    clock, durable = Clock(), list[str]()
+    async with running(tmp_path, clock) as hub:
+        store = hub._store
+        # SQLite answers a database that may not grow as it answers a full disk.
+        await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
+        for number in range(300):
+            clock.now += SECOND // 1000
+            hub.inbox.admit(sign(f"report with a long name {number:0200}", clock), durable.append)
+        await until(lambda: hub.committer.failing)
+        assert "full" in hub.committer.failing
+        await until(hub.zones.messages)
+        assert hub.zones.messages()[0].state == ZoneState.ALARM
+        hub.inbox.admit(sign("attic", clock, zone="attic"), durable.append)
+        await until(lambda: len(hub.zones.messages()) == 2)
+        assert durable == []
+        assert hub.feed.latest == 0
+        with pytest.raises(StoreFailingError, match="cannot write its database"):
+            await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
+        await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
+        await until(lambda: not hub.committer.failing)
+        assert await hub.committer.flush(10)
+        assert len(durable) == 301
+        assert len([kind for kind, _ in await told(hub) if kind == "state"]) == 2
+        await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
+
+
+async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> None:
+    clock, durable = Clock(), list[str]()
+    async with running(tmp_path, clock) as hub:
+        other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        hub.inbox.admit(sign("one", clock), durable.append)
+        await until(lambda: hub.committer.failing)
+        assert "locked" in hub.committer.failing
+        assert durable == []
+        other.execute("ROLLBACK")
+        other.close()
+        await until(lambda: durable == ["one"])
+        assert hub.committer.failing == ""
+        assert len(await told(hub)) == 1
+
+
+async def test_reports_that_cannot_be_processed_hold_up_no_others(tmp_path: Path) -> None:
+    clock, durable = Clock(), list[str]()
+    async with running(tmp_path, clock) as hub:
+        hub.inbox.admit(sign("bad", clock), durable.append)
+        hub.inbox.step_zone = _failing_on("bad", hub.inbox.step_zone)  # type: ignore[method-assign, assignment]
+        hub.inbox.admit(sign("good", clock), durable.append)
+        await hub.committer.flush(10)
+        assert durable == ["good"]
+
+
+def _failing_on(name: str, take: Callable[..., None]) -> Callable[..., None]:
+    def wrapped(item: EvidenceItem, draft: object) -> None:
+        if item.id == name:
+            raise RuntimeError("broken")
+        take(item, draft)
+
+    return wrapped
+
+
+async def test_an_unknown_zone_is_named(tmp_path: Path) -> None:
+    async with running(tmp_path, Clock()) as hub:
+        with pytest.raises(UnknownZoneError, match="no zone default/attic"):
+            await hub.actions.perform(Action.TEST, "default", "attic", "Ada", "")
+
+
+def test_the_cursor_never_goes_back_although_retention_took_every_event(tmp_path: Path) -> None:
+    store = Store(tmp_path / "hub.sqlite")
+    store.commit(Transaction(events=[AlarmEvent(cursor=n, time_ns=n, zone="z") for n in range(1, 11)]))
+    while store.prune(100):
+        pass
+    assert store.events(0, 100) == []
+    store.close()
+    store = Store(tmp_path / "hub.sqlite")
+    assert store.load().cursor == 10
+    store.close()
+
+
+def test_a_transaction_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = Store(tmp_path / "hub.sqlite")
+    store.commit(Transaction(events=[AlarmEvent(cursor=1, zone="z")]))
+    clash = Transaction(evidence=[("new", 1)], events=[AlarmEvent(cursor=1, zone="z")])
+    with pytest.raises(sqlite3.IntegrityError):
+        store.commit(clash)
+    assert store.known(["new"]) == set()
+    store.close()
+
+
+def test_history_is_found_by_a_zones_name_with_and_without_its_namespace(tmp_path: Path) -> None:
+    store = Store(tmp_path / "hub.sqlite")
+    zones = [("default", "hall"), ("default", "hall/east"), ("other", "hall")]
+    events = [AlarmEvent(cursor=n, namespace=space, zone=zone) for n, (space, zone) in enumerate(zones, 1)]
+    store.commit(Transaction(events=events))
+    found = {name: [event.cursor for event in store.events(0, 9, name)] for name in ("hall", "other/hall", "hall/east")}
+    assert found == {"hall": [1, 3], "other/hall": [3], "hall/east": [2]}
+    assert [event.cursor for event in store.events(0, 9, "default/hall/east")] == [2]
+    store.close()

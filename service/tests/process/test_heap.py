@@ -1,0 +1,61 @@
+import gc
+import mmap
+import subprocess
+import sys
+
+import pytest
+
+from embereye.process import heap
+
+SIZE = 32 * 1024 * 1024  # bytes
+LARGE = 2 * 1024 * 1024
+# A process that has touched one half of a mapping, and one page in eight of the other half.
+PROCESS = f"""
+import mmap
+from embereye.process.heap import fold_heap
+
+def resident():
+    with open("/proc/self/smaps_rollup") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("Rss:"))
+
+mapping = mmap.mmap(-1, {SIZE}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+pages = {SIZE} // mmap.PAGESIZE
+touched = [page for page in range(pages) if page < pages // 2 or page % 8 == 0]
+for page in touched:
+    mapping[page * mmap.PAGESIZE] = page % 251
+before = resident()
+print(fold_heap(), resident() - before)
+assert all(mapping[page * mmap.PAGESIZE] == page % 251 for page in touched)
+"""
+
+
+@pytest.mark.skipif(mmap.PAGESIZE != 4096, reason="large pages have another size here")
+def test_what_is_in_use_moves_to_large_pages_and_hardly_any_memory_is_taken_for_it():
+    if not (heap.SETTINGS / "enabled").exists() or "[never]" in (heap.SETTINGS / "enabled").read_text():
+        pytest.skip("this kernel has no large pages, or is to give none")
+    run = subprocess.run([sys.executable, "-c", PROCESS], capture_output=True, text=True, check=True)
+    folded, taken_kb = map(int, run.stdout.split())
+    if not folded:
+        pytest.skip("this kernel does not collapse memory into large pages when it is asked to: Linux 6.1 does")
+    assert folded >= SIZE // 4 // LARGE
+    assert taken_kb * 1024 < SIZE // 8
+
+
+def test_whoever_wants_no_large_pages_gets_none(monkeypatch, tmp_path):
+    (tmp_path / "enabled").write_text("always madvise [never]\n")
+    monkeypatch.setattr(heap, "SETTINGS", tmp_path)
+    assert heap.fold_heap() == 0
+
+
+def test_a_process_settles_on_a_kernel_without_large_pages_as_well(monkeypatch):
+    def refuse():
+        raise FileNotFoundError("hpage_pmd_size")
+
+    thresholds = gc.get_threshold()
+    monkeypatch.setattr(heap, "fold_heap", refuse)
+    try:
+        heap.freeze_heap()
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
