@@ -21,6 +21,8 @@ from embereye.process.lifecycle import UserError
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Term
 from embereye.zone.sentences import quantity
+from embereye_operator.assignments import build_camera_settings
+from embereye_operator.model import CameraFleetSpec
 
 SUFFIXES = (".avi", ".gif", ".m4v", ".mjpeg", ".mjpg", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
 
@@ -79,7 +81,9 @@ def settings_of(detectors: str) -> CameraSettings:
     for name in names:
         if name not in AVAILABLE:
             raise UserError(f'--detectors: "{name}" is not one of {", ".join(AVAILABLE)}')
-    return CameraSettings(detectors=names)
+    settings = build_camera_settings(CameraFleetSpec())
+    settings.detectors[:] = names or AVAILABLE
+    return settings
 
 
 def _positive(option: str, value: float, least: float) -> float:

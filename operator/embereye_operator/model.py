@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import yaml
 
 from embereye.process.lifecycle import UserError
+from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye_operator.schema import Constraint as Limit
 from embereye_operator.schema import (
     Duration,
@@ -311,6 +312,7 @@ class Thermal(Heat):
 class GasCurve(Resource):
     """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
 
+    # The CO2 line of the MQ-135's datasheet, as fitted by G. Krocker.
     scale: float = described("ppm where Rs is R0.", default=116.6020682, minimum=0.001, maximum=1_000_000)
     exponent: float = described("Slope of the line.", default=-2.769034857, minimum=-10, maximum=-0.1)
 
@@ -320,6 +322,8 @@ class Gas(Resource):
     """Gas, from an MQ-135 on ADC3."""
 
     RULES = (_ordered("preAlarmPpm", "alarmPpm"),)
+    # 5,000 ppm CO2 is the usual occupational limit. The common boards load the sensor with 10 kΩ; 76.63 kΩ is where the
+    # curve meets the 400 ppm of outdoor air for the specimen that it was fitted to.
     pre_alarm_ppm: float = described("ppm CO2-equivalent.", default=2000.0, minimum=1, maximum=1_000_000)
     alarm_ppm: float = described("ppm CO2-equivalent.", default=5000.0, minimum=1, maximum=1_000_000)
     load_kilohm: float = described("kΩ; the load resistor.", default=10.0, minimum=0.1, maximum=1000)
@@ -343,6 +347,7 @@ class SmokePercent(Resource):
     """Smoke, from the analog channel ADC1."""
 
     RULES = (_ordered("preAlarmPercent", "alarmPercent"),)
+    # The devices known so far rest at 7 % smoke and 32 % flame.
     pre_alarm_percent: float = described("% of the converter's range.", default=15.0, minimum=0, maximum=100)
     alarm_percent: float = described("% of the converter's range.", default=25.0, minimum=0, maximum=100)
 
@@ -368,9 +373,9 @@ class Converter(Resource):
 class DeviceCommands(Resource):
     """The bare words sent to text devices."""
 
-    start: str = described("Stream continuously.", default="PERIOD_ON", pattern="^[!-~]*$", max_length=32)
-    calibration: str = described("Send the calibration.", default="EEPROM1", pattern="^[!-~]*$", max_length=32)
-    request: str = described("Send one frame now.", default="REQUEST1", pattern="^[!-~]*$", max_length=32)
+    start: str = described("Stream continuously.", default=START, pattern="^[!-~]*$", max_length=32)
+    calibration: str = described("Send the calibration.", default=CALIBRATION, pattern="^[!-~]*$", max_length=32)
+    request: str = described("Send one frame now.", default=REQUEST, pattern="^[!-~]*$", max_length=32)
 
 
 @dataclass(frozen=True, slots=True)
