@@ -35,6 +35,13 @@ VALUE_SETS = {
     ),
     "nothing is kept": ("--set", "crds.keep=false", "--set", "hub.persistence.keep=false"),
     "without CRDs": ("--set", "crds.enabled=false"),
+    "arguments and variables": (
+        "--set", "operator.extraArgs[0]=--namespace=site", "--set", "hub.extraEnv[0].name=EMBEREYE_LOG_LEVEL",
+        "--set", "hub.extraEnv[0].value=DEBUG", "--set", "operator.scalingTrace.enabled=true",
+        "--set", "operator.prometheus=http://prometheus:9090", "--set", "hub.extraArgs[0]=--retention=7d",
+    ),
+    "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations",
+                    "--set", "monitoring.grafanaAlerts.enabled=true"),
 }  # fmt: skip
 every_value_set = pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 
@@ -134,6 +141,17 @@ def pod_of(deployment: Any) -> Any:
         ("operator.resources.request.cpu=1", "request"),
         ("crd.keep=true", "crd"),
         ("additionalLabels.team=7", "additionalLabels.team"),
+        ("logFormat=xml", "logFormat"),
+        ("monitoring.enabled=perhaps", "monitoring.enabled"),
+        ("monitoring.scrape=serviceMonitors", "monitoring.scrape"),
+        ("monitoring.interval=soon", "monitoring.interval"),
+        ("monitoring.labels.release=7", "monitoring.labels.release"),
+        ("monitoring.rules.disabled[0]=EmberEyeDeviceDark", "monitoring.rules.disabled.0"),
+        ("monitoring.rules.runbookUrl=wiki", "monitoring.rules.runbookUrl"),
+        ("monitoring.dashboard.enabled=false", "monitoring.dashboard"),
+        ("operator.extraArgs[0]=verbose", "operator.extraArgs.0"),
+        ("operator.prometheus=prometheus:9090", "operator.prometheus"),
+        ("operator.scalingTrace.size=lots", "operator.scalingTrace.size"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
@@ -193,3 +211,13 @@ def test_shards_are_pulled_as_the_values_say() -> None:
     manifests = render("--set", "image.pullPolicy=Always")
     operator = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-operator"))
     assert "--image-pull-policy=Always" in operator["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_logs_are_json_of_operator_and_hub_where_asked_for() -> None:
+    for manifest in render("--set", "logFormat=json"):
+        if manifest["kind"] == "Deployment":
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
+            assert {"name": "EMBEREYE_LOG_FORMAT", "value": "json"} in container["env"]
+    assert all(
+        "env" not in m["spec"]["template"]["spec"]["containers"][0] for m in render() if m["kind"] == "Deployment"
+    )

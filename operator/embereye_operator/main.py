@@ -3,14 +3,14 @@
 import asyncio
 import logging
 import os
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
 
-from embereye.process import lifecycle
+from embereye.process import lifecycle, logs
 from embereye.process.http_server import serve_http
 from embereye.process.lifecycle import UserError
 from embereye_operator.controller import Controller
@@ -85,11 +85,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="URL of the Prometheus that KEDA asks for fleets with autoscaling.mode keda [EMBEREYE_PROMETHEUS]",
     )
     parser.add_argument(
-        "--monitor-labels",
-        type=labels,
-        default=env("MONITOR_LABELS"),
-        metavar="K=V,…",
-        help="labels by which Prometheus selects monitors and rules, for example release=prometheus",
+        "--scrape-annotations",
+        action="store_true",
+        default=env("SCRAPE_ANNOTATIONS") == "true",
+        help="annotate the shards' Services with prometheus.io/* [EMBEREYE_SCRAPE_ANNOTATIONS=true]",
     )
     parser.add_argument(
         "--scaling-trace",
@@ -101,14 +100,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--health-port", type=int, default=int(env("HEALTH_PORT", "8080")), help="port of /healthz and /metrics"
     )
-
-
-def labels(text: str) -> dict[str, str]:
-    """`a=b,c=d` as a mapping; an argparse type."""
-    pairs = [part.partition("=") for part in text.split(",") if part]
-    if any(not name or not value for name, _, value in pairs):
-        raise ArgumentTypeError(f'"{text}" is not a list of labels such as release=prometheus')
-    return {name: value for name, _, value in pairs}
 
 
 def run(arguments: Namespace, *, runtime: type[KubernetesRuntime] = KubernetesRuntime) -> int:
@@ -134,7 +125,8 @@ async def serve(arguments: Namespace, stop: asyncio.Event, runtime_type: type[Ku
         image_pull_policy=arguments.image_pull_policy,
         host=arguments.shard_host,
         prometheus=arguments.prometheus,
-        monitor_labels=arguments.monitor_labels,
+        log_format=os.environ.get(logs.FORMAT_VARIABLE, ""),
+        scrape_annotations=arguments.scrape_annotations,
         operator=_operator(client, arguments.lease),
         trace=Trace(arguments.scaling_trace).write if arguments.scaling_trace else None,
     )

@@ -9,7 +9,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, Peer
@@ -17,9 +17,7 @@ from embereye_operator.additions import (
     TOLERANCE,
     build_autoscaler,
     build_network_policy,
-    build_rules,
     build_scaled_object,
-    build_service_monitor,
 )
 from embereye_operator.assignments import encode
 from embereye_operator.autoscale import CAPACITY, Observed
@@ -68,7 +66,8 @@ class Settings:
     image_pull_policy: str = ""  # empty: Kubernetes' own default
     host: str = ""  # that shards listen on; empty: every address, of both families
     prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
-    monitor_labels: Mapping[str, str] = field(default_factory=dict)  # by which a Prometheus selects monitors and rules
+    log_format: str = ""  # of the shards; empty: text
+    scrape_annotations: bool = False  # for a Prometheus that looks for prometheus.io/* rather than monitors
     operator: str = ""  # its Lease, namespace/name, by which a fleet's status names it; empty: it has none
     trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on
 
@@ -158,7 +157,7 @@ def build_children(
     pushing = push_ports(assignments)
     return [
         build_placement(fleet, assignments=assignments, record=record),
-        *(build_service(fleet, shard) for shard in shards),
+        *(build_service(fleet, shard, scraped=settings.scrape_annotations) for shard in shards),
         build_fleet_service(fleet),
         *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
         build_disruption_budget(fleet, evictable=evictable),
@@ -184,11 +183,6 @@ def build_additions(
             built.append(build_autoscaler(fleet, metadata, tolerance=offers(TOLERANCE)))
         case Autoscaling(mode="keda", observe=False) if offers("ScaledObject"):
             built.append(build_scaled_object(fleet, metadata, settings.prometheus))
-    monitored = {**metadata, "labels": {**metadata["labels"], **settings.monitor_labels}}
-    if offers("ServiceMonitor"):
-        built.append(build_service_monitor(fleet, monitored, selector(fleet), LABEL_SHARD))
-    if offers("PrometheusRule") and fleet.spec.alerts.enabled:
-        built.append(build_rules(fleet, monitored, LABEL_SHARD))
     return built
 
 
@@ -265,13 +259,23 @@ def _ports(fleet: Fleet) -> list[Manifest]:
     return ports
 
 
-def build_service(fleet: Fleet, shard: str) -> Manifest:
-    """A shard's own Service: where its peers send devices, and where the operator and Prometheus find it."""
+def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifest:
+    """A shard's own Service: where its peers send devices, and where the operator and Prometheus find it.
+
+    It is the Service that is annotated for Prometheus, not the pod, which would have to be made anew.
+    """
+    metadata = _metadata(fleet, shard, shard)
+    if scraped:
+        metadata["annotations"] = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/path": "/metrics",
+            "prometheus.io/port": str(METRICS_PORT),
+        }
     metrics = {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(fleet, shard, shard),
+        "metadata": metadata,
         "spec": {
             "type": "ClusterIP",
             "selector": {**selector(fleet), LABEL_SHARD: shard},
@@ -472,6 +476,8 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
     }
+    if settings.log_format == "json":
+        environment["EMBEREYE_LOG_FORMAT"] = "json"
     if model := _model_volume(fleet):
         environment["EMBEREYE_MODEL"] = MODEL_FOLDER
     ports = [("grpc", GRPC_PORT), ("metrics", METRICS_PORT)]

@@ -475,14 +475,21 @@ class Template(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Alerts(Resource):
-    """Alert rules for Prometheus."""
+    """Alerts about this fleet. The rules are the release's: see its values under monitoring.rules."""
 
     enabled: bool = described("Whether this fleet's alert rules fire.", default=True)
     labels: Mapping[str, str] = described(
-        "Added to every alert.", default=dict, max_items=32, item=Limit(max_length=200)
+        "Not used: alerts carry namespace, kind and fleet to route by; monitoring.rules.labels adds others.",
+        default=dict,
+        max_items=32,
+        item=Limit(max_length=200),
     )
     runbook_url: str = described(
-        "Where your runbooks are.", default="", pattern="^(https?://[!-~]+)?$", hint="is not a URL", max_length=1024
+        "Not used: the release's value monitoring.rules.runbookUrl says where runbooks are.",
+        default="",
+        pattern="^(https?://[!-~]+)?$",
+        hint="is not a URL",
+        max_length=1024,
     )
 
 

@@ -40,7 +40,7 @@ from embereye_operator.status import Facts, build_status, read_status, timestamp
 logger = logging.getLogger(__name__)
 SECOND = 1_000_000_000  # nanoseconds
 MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
-OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule", TOLERANCE)
+OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", TOLERANCE)
 BUSY = 0.3  # of a core; with less a fleet is far from needing another shard
 DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
 ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes people are told of

@@ -18,10 +18,10 @@ from embereye_operator.manifests import (
     PLACEMENT_FOLDER,
     PLAIN_PLACEMENT,
     Settings,
-    build_additions,
     build_children,
     build_deployment,
     build_placement,
+    build_service,
     credential_volumes,
     peer_address,
     placement_size,
@@ -34,7 +34,7 @@ from embereye_operator.record import Record, read_record
 from embereye_operator.schema import Manifest
 
 from .fakes import SETTINGS
-from .test_schema import camera, manifest
+from .test_schema import manifest
 
 
 def fleet(**spec: Any) -> Fleet:
@@ -61,21 +61,12 @@ def test_the_same_fleet_gives_the_same_manifests() -> None:
     assert built(fleet()) == built(fleet())
 
 
-def rules(owner: Fleet) -> dict[str, Manifest]:
-    (found,) = build_additions(owner, SETTINGS, lambda kind: kind == "PrometheusRule")
-    return {rule["alert"]: rule for rule in found["spec"]["groups"][0]["rules"]}
-
-
-def test_clips_that_cannot_be_written_are_an_alert_of_the_shards_of_that_camera_fleet_alone() -> None:
-    cameras = parse_fleet(manifest("CameraFleet", spec={"cameras": [camera()]}, uid="u"))
-    rule = rules(cameras)["EmberEyeClipsFailing"]
-    ((label, pattern),) = re.findall(r'(\w+)=~"([^"]+)"', rule["expr"])
-    assert label == "embereye_dev_shard"
-    assert re.fullmatch(pattern, shard_name(cameras, 12))
-    assert not re.fullmatch(pattern, "other-" + shard_name(cameras, 0))
-    assert f'embereye_camera_clips_failing{{namespace="{cameras.namespace}"' in rule["expr"]
-    assert (rule["for"], rule["labels"]["severity"]) == ("5m", "warning")
-    assert set(rules(cameras)) - set(rules(fleet())) == {"EmberEyeClipsFailing"}
+def test_services_of_shards_are_annotated_where_prometheus_looks_for_that() -> None:
+    annotated = build_service(fleet(), "hall-sensors-0", scraped=True)["metadata"]["annotations"]
+    assert annotated == {
+        "prometheus.io/scrape": "true", "prometheus.io/path": "/metrics", "prometheus.io/port": "9100",
+    }  # fmt: skip
+    assert "annotations" not in build_service(fleet(), "hall-sensors-0")["metadata"]
 
 
 def test_each_device_is_in_one_assignment_and_elsewhere_in_the_others() -> None:

@@ -160,9 +160,7 @@ async def test_what_is_added_and_removed_again_leaves_nothing_behind(
 async def test_what_the_operator_was_told_and_is_no_longer_is_removed(ground: Ground) -> None:
     await ground.declare(sensor_fleet(ground.namespace))
     before = await ground.children()
-    ground.settings = Settings(
-        image="embereye:test", hub="127.0.0.1:9", image_pull_policy="Always", monitor_labels={"release": "prometheus"}
-    )
+    ground.settings = Settings(image="embereye:test", hub="127.0.0.1:9", image_pull_policy="Always")
     await ground.settle()
     between = await ground.children()
     assert between["ServiceMonitor", "hall-sensors"]["labels"]["release"] == "prometheus"

@@ -137,16 +137,24 @@ async def test_keda_that_is_not_installed_is_reported() -> None:
     assert condition(outcome.status, "Degraded")[:2] == ("True", "ScalerMissing")
 
 
-async def test_monitors_and_rules_are_made_where_their_kinds_exist() -> None:
+async def test_a_network_policy_is_made_where_its_kind_exists() -> None:
     world = scaled()
     await world.settle()
-    assert not {kind for kind, _ in world.runtime.objects} & {"ServiceMonitor", "PrometheusRule", "NetworkPolicy"}
+    assert "NetworkPolicy" not in {kind for kind, _ in world.runtime.objects}
     world.runtime.missing = set()
     await world.settle()
-    assert {kind for kind, _ in world.runtime.objects} >= {"ServiceMonitor", "PrometheusRule", "NetworkPolicy"}
-    world.manifest["spec"]["alerts"] = {"enabled": False}
+    assert "NetworkPolicy" in {kind for kind, _ in world.runtime.objects}
+
+
+async def test_monitors_and_rules_of_single_fleets_that_an_earlier_version_made_are_removed() -> None:
+    world = scaled()
+    world.runtime.missing = set()
     await world.settle()
-    assert ("PrometheusRule", "hall-sensors") not in world.runtime.objects
+    policy = world.runtime.objects["NetworkPolicy", "hall-sensors"]
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        world.runtime.objects[kind, "hall-sensors"] = {**policy, "kind": kind}
+    await world.settle()
+    assert not {kind for kind, _ in world.runtime.objects} & {"ServiceMonitor", "PrometheusRule"}
 
 
 async def test_the_time_a_new_shard_takes_is_measured() -> None:

@@ -343,6 +343,7 @@ class KubernetesRuntime:
         if patch_type is PatchType.MERGE:
             # Its version has just become another one.
             manifest = {**manifest, "metadata": {k: v for k, v in metadata.items() if k != "resourceVersion"}}
+        before = self._version(key_of(manifest))
         stored: Manifest = await self._client.patch(
             CHILDREN[manifest["kind"]],
             metadata["name"],
@@ -353,13 +354,17 @@ class KubernetesRuntime:
             field_manager=MANAGED_BY,
         )
         stored = {**stored, "kind": manifest["kind"]}
-        self._count_write(stored)
+        self._count_write(stored, before)
         return stored
 
-    def _count_write(self, stored: Manifest) -> None:
-        # The server gives no new version to what is as it was.
-        known = self.cache.objects.get(key_of(stored))
-        self.writes[stored["kind"], known is None or known.version != version_of(stored)] += 1
+    def _version(self, key: ObjectKey) -> int:
+        known = self.cache.objects.get(key)
+        return known.version if known else 0
+
+    def _count_write(self, stored: Manifest, before: int) -> None:
+        # The server gives no new version to what is as it was. The version is the one before the request: a watch may
+        # tell the new one earlier than the answer does.
+        self.writes[stored["kind"], version_of(stored) != before] += 1
 
     async def delete(self, manifest: Manifest) -> None:
         """See Runtime."""
@@ -428,11 +433,12 @@ class KubernetesRuntime:
             "metadata": {"name": fleet.name, "namespace": fleet.namespace, "uid": fleet.uid},
             "status": status,
         }
+        before = self._version((fleet.type.resource, fleet.namespace, fleet.name))
         stored = await self._client.patch(
             FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
             force=True, field_manager=MANAGED_BY,
         )  # fmt: skip
-        self._count_write(stored)
+        self._count_write({**stored, "kind": fleet.type.resource}, before)
         self.cache.put(stored)
 
     async def event(

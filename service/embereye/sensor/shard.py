@@ -238,6 +238,8 @@ class SensorShard:
             relay_dropped=self.relay_dropped,
             garbage=self.garbage,
             archive=self.batcher.archive,
+            waits=self.batcher.waits,
+            works=self.batcher.works,
         )
 
     async def drain(self) -> None:

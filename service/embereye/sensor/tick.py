@@ -20,6 +20,7 @@ from embereye.detect.sensing.bands import BandTable
 from embereye.detect.thermal.batch import temperatures
 from embereye.detect.thermal.heat import Extreme, extremes
 from embereye.detect.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
+from embereye.process.latency import LatencyHistogram
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.arrivals import Row
 from embereye.sensor.device.sensor import COMPACTED, SensorDevice
@@ -83,6 +84,8 @@ class TickBatcher:
         self.analysed = 0  # packets
         self.offered = 0  # packets
         self.ticks = 0
+        self.waits = LatencyHistogram()  # from the arrival of a tick's first packet until the tick
+        self.works = LatencyHistogram()  # of a tick's work
         self._window = UNASSIGNED_WINDOW
         self._capacity = 0  # packets of one device in one tick
         self._compact = True  # what does not fit; else it is dropped
@@ -148,6 +151,13 @@ class TickBatcher:
     def flush(self, until: float = float("inf")) -> None:
         """Analyse what is waiting; stop after the batch in which `until` (monotonic seconds) passed."""
         self.ticks += 1
+        started = time.monotonic()
+        if self._queue:
+            self.waits.observe(started - self._since)
+        self._work_off(until)
+        self.works.observe(time.monotonic() - started)
+
+    def _work_off(self, until: float) -> None:
         while self._queue:
             batch: list[Source] = []
             size = 0

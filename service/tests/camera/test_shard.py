@@ -196,7 +196,7 @@ async def test_counters_do_not_fall_when_a_camera_is_handed_over(running):
     assert totals.offered == 4
     assert totals.waiting == 0
     names = {metric.name for metric in shard.metrics()}
-    assert all(name.startswith("embereye_camera_") for name in names)
+    assert all(name.startswith(("embereye_camera_", "embereye_shard_devices_without_series")) for name in names)
 
 
 async def test_load_counts_what_waits_and_how_long(running):

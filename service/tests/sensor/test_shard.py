@@ -16,7 +16,6 @@ from embereye.levels import Kind, Level
 from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import Tasks, UserError
-from embereye.sensor import request
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
@@ -33,6 +32,7 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import LineReader
+from embereye_cli import request
 
 SETTINGS = sensor_settings(
     smoke={"preAlarmPercent": 40, "alarmPercent": 60}, flame={"preAlarmPercent": 50, "alarmPercent": 70}

@@ -10,12 +10,12 @@ from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
 from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.device.status import CameraStatus
-from embereye.camera.latency import LatencyHistogram
 from embereye.camera.model.host import ModelHost
 from embereye.camera.scheduling.mailbox import Frame, Tally
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
+from embereye.process.latency import LatencyHistogram
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
 from embereye.v1.evidence_pb2 import DeviceStatus
