@@ -55,7 +55,8 @@ def dry_run(cluster: ApiServer, manifest: Any) -> Any:
 @pytest.fixture(scope="module")
 def _home(cluster: ApiServer) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}})
+    for name in (NAMESPACE, "north", "south"):
+        cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
 
 
 @every_value_set
