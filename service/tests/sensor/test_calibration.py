@@ -31,13 +31,14 @@ from embereye.v1.shard_pb2 import GasThresholds, SensorSettings
 from embereye.v1.types_pb2 import Device, DigitalFlame, SensorCalibration
 from embereye_cli import calibrate_gas as calibrate
 
-BOARD = board_of(sensor_settings().gas)
+SETTINGS = sensor_settings()
+BOARD = board_of(SETTINGS.gas)
 NAN = math.nan
 
 
 def sensor(settings: SensorSettings | None = None, **calibration: object) -> SensorDevice:
     spec = Device(id="s", zone="hall", calibration=SensorCalibration(**calibration))  # type: ignore[arg-type]
-    return SensorDevice(spec, settings or sensor_settings(), BandTable())
+    return SensorDevice(spec, settings or SETTINGS, BandTable())
 
 
 def ppm(adc: float, board: Mq135 = BOARD) -> float:

@@ -28,6 +28,7 @@ from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import MAX_LINE
 
 CHIP = Chip(3)
+SETTINGS = sensor_settings()
 TIMED = {"temperature.rise", "temperature.over_normal", "counts.rise", "spot.growth"}  # they depend on the clock
 QUIET = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -93,7 +94,8 @@ class Bench:
 def make(*devices: str, **fields: Any) -> Bench:
     shard, evidence = SensorShard(), list[EvidenceItem]()
     options = ShardOptions("s", Path("none"), "", None, "127.0.0.1", 0, 0, 0, 0, 0)
-    settings = sensor_settings()
+    settings = SensorSettings()
+    settings.CopyFrom(SETTINGS)
     settings.MergeFrom(SensorSettings(window_ns=HOUR, **fields))
     shard._context = ShardContext(options, Tasks(), evidence.append, lambda: None)
     shard.apply(

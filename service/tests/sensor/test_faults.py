@@ -22,13 +22,14 @@ EEPROM = invent_eeprom(4)
 CALIBRATION = Calibration.from_eeprom(EEPROM)
 DICE = np.random.default_rng(3)
 NAN = math.nan
+SETTINGS = sensor_settings()
 
 
 class Played:
     """A device that is looked at every 5 s, as its shard does."""
 
     def __init__(self) -> None:
-        self.device = SensorDevice(Device(id="s", zone="hall"), sensor_settings(), BandTable())
+        self.device = SensorDevice(Device(id="s", zone="hall"), SETTINGS, BandTable())
         self.device.calibrate(EEPROM.astype(">u2").tobytes(), START)
         self.now = START
 

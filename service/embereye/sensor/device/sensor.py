@@ -128,7 +128,8 @@ class SensorDevice:
 
     def _note_blindness(self) -> None:
         blind = self.levels.blind
-        self.arrivals.watch.blind = "; ".join((*blind.values(), *self.faults.values())) if blind or self.faults else ""
+        if blind or self.faults or not self.arrivals.seeing:  # nearly always nothing: this runs for every frame
+            self.arrivals.watch.blind = "; ".join((*blind.values(), *self.faults.values()))
 
     def covered(self, now_ns: int, deadline_ns: int) -> bool:
         """Whether it was heard and analysed in time, and can see."""
