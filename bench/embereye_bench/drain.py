@@ -19,6 +19,7 @@ from google.protobuf import json_format
 
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
+from embereye.process.tasks import start_task
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import StatusRequest
@@ -157,14 +158,14 @@ async def drain_once(streams: int) -> Handover:
         shards = await asyncio.gather(*(start_shard(Path(name), f"bench-{number}", streams) for number in range(2)))
         links = [channel(shard.grpc) for shard in shards]
         senders = [Sender(f"device-{number}") for number in range(streams)]
-        tasks: list[asyncio.Future[None]] = []
+        tasks: list[asyncio.Task[None]] = []
         enough = asyncio.Event()
         try:
             await asyncio.gather(*(link.channel_ready() for link in links))
             stubs = [IngestStub(link) for link in links]
-            tasks += [asyncio.ensure_future(sender.run(stubs)) for sender in senders]
+            tasks += [start_task(sender.run(stubs), name=sender.device) for sender in senders]
             with _no_garbage_collection():
-                tasks.append(ticker := asyncio.ensure_future(_tick(senders, enough)))
+                tasks.append(ticker := start_task(_tick(senders, enough), name="tick"))
                 await asyncio.sleep(STEADY_SECONDS)
                 at = time.perf_counter()
                 shards[0].process.send_signal(signal.SIGTERM)

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.process.tasks import beside
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
@@ -164,11 +165,11 @@ async def _stream(port: int, requests: list[bytes], last: int) -> None:
                 await call.write(request)
             await call.done_writing()
 
-        sender = asyncio.ensure_future(send())
         acknowledged = 0
-        async for response in call:
-            acknowledged = max(acknowledged, *(mark.sequence for mark in response.ack.watermarks))
-        await sender
+        async with beside(send(), name="send") as sender:
+            async for response in call:
+                acknowledged = max(acknowledged, *(mark.sequence for mark in response.ack.watermarks))
+            await sender
         if last and acknowledged != last:
             raise RuntimeError(f"acknowledged up to {acknowledged}, not {last}")
 

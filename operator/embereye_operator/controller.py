@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from embereye.process.backoff import Backoff
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye_operator.manifests import Settings
 from embereye_operator.memory import Memory
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus, parse_fleet

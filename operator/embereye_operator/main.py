@@ -17,7 +17,8 @@ from prometheus_client.registry import Collector
 
 from embereye.process import lifecycle
 from embereye.process.http_server import serve_http
-from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks, first_of
 from embereye_operator.controller import Controller
 from embereye_operator.handlers import Watches
 from embereye_operator.manifests import Settings

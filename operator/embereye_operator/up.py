@@ -22,7 +22,8 @@ from embereye.levels import Level, ZoneState
 from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel
-from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks, first_of
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign

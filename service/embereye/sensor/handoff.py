@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import grpc
 
 from embereye.process.grpc_server import channel
+from embereye.process.tasks import start_task
 from embereye.v1.ingest_pb2 import TakeOverRequest
 from embereye.v1.ingest_pb2_grpc import IngestStub
 
@@ -62,9 +63,7 @@ class Handoffs:
         for target in {self._targets[device] for device in self._waiting}:
             task = self._tasks.get(target)
             if task is None or task.done():
-                self._tasks[target] = asyncio.get_running_loop().create_task(
-                    self._offer(target), name=f"take-over-{target}"
-                )
+                self._tasks[target] = start_task(self._offer(target), name=f"take-over-{target}")
 
     def gone(self, device: str) -> bool:
         """Whether nothing is to be taken of it here."""

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from embereye.process.tasks import start_task
 from embereye.units import split_address
 
 logger = logging.getLogger(__name__)
@@ -19,7 +20,7 @@ class Relay(asyncio.Protocol):
         self._words = words
         self._transport: asyncio.Transport | None = None
         self._waiting = bytearray(greeting)
-        self._task = asyncio.get_running_loop().create_task(self._dial(address), name=f"relay-{address}")
+        self._task = start_task(self._dial(address), name=f"relay-{address}")
 
     async def _dial(self, address: str) -> None:
         try:

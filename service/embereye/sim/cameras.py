@@ -13,16 +13,17 @@ import grpc
 from aiohttp import web
 
 from embereye.process.backoff import Backoff
-from embereye.process.grpc_server import channel
+from embereye.process.grpc_server import channel, converse
 from embereye.process.http_server import bound_port, serve_http
-from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks, first_of
 from embereye.sim.fire import Fire
 from embereye.sim.scene import Loops, render
 from embereye.sim.thermal_camera import HEIGHT as THERMAL_HEIGHT
 from embereye.sim.thermal_camera import RATE as THERMAL_RATE
 from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH
 from embereye.sim.thermal_camera import ThermalRoom
-from embereye.v1.frames_pb2 import PushRequest, RawWords
+from embereye.v1.frames_pb2 import PushRequest, PushResponse, RawWords
 from embereye.v1.frames_pb2_grpc import FramesStub
 
 logger = logging.getLogger(__name__)
@@ -170,7 +171,7 @@ def mjpeg_app(cameras: Cameras) -> web.Application:
     return app
 
 
-async def run_cameras(
+async def run_cameras(  # noqa: PLR0913 -- a scenario, all by name
     specs: Sequence[CameraSpec],
     host: str,
     port: int,
@@ -221,27 +222,20 @@ async def _push(cameras: Cameras, camera: str, home: str) -> None:
 
 async def _push_once(cameras: Cameras, camera: str, link: grpc.aio.Channel, backoff: Backoff) -> str:
     """Push until the shard drains; returns the address it names."""
-    call = FramesStub(link).Push()
 
-    async def send() -> None:
+    async def send(call: "grpc.aio.StreamStreamCall[PushRequest, PushResponse]") -> None:
         sequence, raw = 0, cameras.films[camera].raw
         async for frame in cameras.frames(camera):
             sequence += 1
             request = PushRequest(camera=camera, sequence=sequence, time_ns=time.time_ns(), image=frame, raw=raw)
             await call.write(request)
 
-    sender = asyncio.get_running_loop().create_task(send(), name=f"push-send-{camera}")
-    try:
-        async for response in call:
+    async with contextlib.aclosing(converse(FramesStub(link).Push(), send)) as responses:
+        async for response in responses:
             if response.HasField("drain"):
                 return response.drain.target
             if response.HasField("rejected"):
                 logger.warning("camera %s: rejected: %s", camera, response.rejected.reason)
             else:
                 backoff.reset()
-        return ""
-    finally:
-        sender.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await sender
-        call.cancel()
+    return ""

@@ -9,7 +9,8 @@ import socket
 import time
 from collections.abc import Callable
 
-from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks, first_of, start_task
 from embereye.sim.cameras import Cameras
 from embereye.wire.jpeg.header import JpegError
 from embereye.wire.rtp.depacketize import PAYLOAD_TYPE
@@ -142,7 +143,7 @@ class _Viewer:
             self._set_up(item, camera)
         elif item.reason == "PLAY" and self._sinks:
             if self._player is None:
-                self._player = asyncio.get_running_loop().create_task(
+                self._player = start_task(
                     _stream(self._cameras, self._camera, *self._sinks), name=f"rtsp-play-{self._camera}"
                 )
             self._reply(item, "200 OK")

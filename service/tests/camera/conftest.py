@@ -11,7 +11,7 @@ import uvloop
 from harness.need import OPENSSL
 
 from embereye.camera.shard import CameraShard
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.shard.service import ShardContext
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, CameraSettings

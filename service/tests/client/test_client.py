@@ -18,7 +18,7 @@ import pytest
 from embereye.client import Client, SpoolFullError
 from embereye.client.client import WINDOW, _Link
 from embereye.process.grpc_server import GrpcServer, channel
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip, SensorSpec, run_sensors
@@ -361,7 +361,7 @@ async def test_where_the_service_is_gone_a_shard_that_is_known_is_asked(start: S
 DEVICES = ["device-0", "device-1", "device-2"]
 
 
-async def end_once(seconds: float, folder: Path, how: signal.Signals) -> int:
+async def end_once(seconds: float, folder: Path, how: signal.Signals) -> int:  # noqa: PLR0915 -- one story from start to end
     """A shard is ended `seconds` into a stream of readings; its client goes on with another one.
 
     Returns how many readings both analysed: what was analysed and not acknowledged at that moment.

@@ -22,8 +22,8 @@ from embereye.hub import clip_store as clips_module
 from embereye.hub.clip_store import ClipStore
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
+from embereye.hub.outputs import Outputs
 from embereye.hub.services.clips import ClipsService
-from embereye.hub.services.control import Outputs
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from embereye.levels import Kind, Level, Sense, ZoneState
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool

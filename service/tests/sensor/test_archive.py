@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from harness.need import PARQUET
 
-from embereye.process.lifecycle import Tasks, UserError
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions

@@ -14,7 +14,8 @@ from embereye.detect.thermal.mlx90640 import Calibration, words_of
 from embereye.levels import Kind, Level
 from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
-from embereye.process.lifecycle import Tasks, UserError
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks
 from embereye.sensor import request
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import grpc
 
 from embereye.process.grpc_server import Service
+from embereye.process.tasks import start_task
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.handoff import Handoffs
 from embereye.v1.ingest_pb2 import (
@@ -214,7 +215,7 @@ class Ingest:
                 self._send(stream)
 
     def _send(self, stream: _Stream) -> None:
-        task = asyncio.get_running_loop().create_task(stream.flush(), name="ingest-send")
+        task = start_task(stream.flush(), name="ingest-send")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 

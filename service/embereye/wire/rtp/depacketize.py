@@ -311,7 +311,7 @@ class Depacketizer:
         self.counts.problem = problem
         return _NOTHING
 
-    def _payload(self, packet: Packet, arrival: Arrival, now_ns: int) -> Sequence[JpegFrame]:
+    def _payload(self, packet: Packet, arrival: Arrival, now_ns: int) -> Sequence[JpegFrame]:  # noqa: C901, PLR0911, PLR0912 -- the checks of RFC 2435 in the order of its bytes
         payload = packet.payload
         if len(payload) < MAIN.size:
             return self._refuse(f"{len(payload)} bytes of payload, a JPEG header has {MAIN.size}")

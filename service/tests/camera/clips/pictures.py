@@ -2,11 +2,12 @@
 
 from embereye.camera.clips.ring import KeptFrame
 from embereye.levels import Kind, Level
+from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.types_pb2 import Term
 
-from ..conftest import SECOND, noisy_jpeg
+from ..conftest import noisy_jpeg
 
 START = 1_795_000_000 * SECOND
 PICTURES = [noisy_jpeg(number) for number in range(8)]

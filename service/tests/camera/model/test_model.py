@@ -12,11 +12,11 @@ from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.model import ModelError, Network
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level
-from embereye.units import MILLISECOND
+from embereye.units import MILLISECOND, SECOND
 from embereye.v1.shard_pb2 import Model, ModelClass
 
 from ...detect.vision.models import RUNTIMES, constant, redness, settings
-from ..conftest import SECOND, assignment, device, eventually, status_of
+from ..conftest import assignment, device, eventually, status_of
 
 FLAME = [ModelClass(index=0, kind=Kind.FLAME, threshold=0.5)]
 

@@ -18,7 +18,8 @@ from prometheus_client import CollectorRegistry
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
-from embereye.hub.services.control import ControlService, Lease, Outputs
+from embereye.hub.outputs import Lease, Outputs
+from embereye.hub.services.control import ControlService
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, Sense

@@ -58,7 +58,7 @@ class HttpSource:
         set_state("connected, no picture yet")
         loop = asyncio.get_running_loop()
         with _bare(response, pictures, self._poller) as bare:
-            ended = bare or asyncio.ensure_future(_read(response, pictures))
+            ended = bare or asyncio.ensure_future(_read(response, pictures))  # noqa: TID251 -- awaited below
             try:
                 # A server that dribbles bytes without ever ending a picture is as silent as one that sends nothing.
                 while not ended.done() and (wait := pictures.latest + self._stall - loop.time()) > 0:

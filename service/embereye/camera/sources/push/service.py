@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from embereye.camera.scheduling.mailbox import Tally
+from embereye.process.tasks import beside
 from embereye.units import SECOND
 from embereye.v1.frames_pb2 import FrameAck, PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesServicer
@@ -126,31 +127,28 @@ class PushService(FramesServicer):
         """Serve one sender."""
         stream = _Stream()
         self._streams.add(stream)
-        reader = asyncio.get_running_loop().create_task(self._read_frames(stream, context), name="push-read")
-        reader.add_done_callback(lambda _: stream.wake.set())
-        try:
-            while not reader.done():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(ACK_PERIOD):
-                        await stream.wake.wait()
-                        await asyncio.sleep(GATHER)  # a sender of many cameras is told of all of them at once
-                stream.wake.clear()
+        async with beside(self._read_frames(stream, context), name="push-read") as reader:
+            reader.add_done_callback(lambda _: stream.wake.set())
+            try:
+                while not reader.done():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(ACK_PERIOD):
+                            await stream.wake.wait()
+                            await asyncio.sleep(GATHER)  # a sender of many cameras is told of all of them at once
+                    stream.wake.clear()
+                    for response in stream.responses():
+                        yield response
+                if not await reader:
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "too many unknown cameras on one stream")
+                # A sender that has finished still learns what became of its last frames.
+                for _ in range(int(FINISH_SECONDS / FINISH_PERIOD)):
+                    if not stream.pending:
+                        break
+                    await asyncio.sleep(FINISH_PERIOD)
                 for response in stream.responses():
                     yield response
-            if not await reader:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "too many unknown cameras on one stream")
-            # A sender that has finished still learns what became of its last frames.
-            for _ in range(int(FINISH_SECONDS / FINISH_PERIOD)):
-                if not stream.pending:
-                    break
-                await asyncio.sleep(FINISH_PERIOD)
-            for response in stream.responses():
-                yield response
-        finally:
-            self._streams.discard(stream)
-            reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await reader
+            finally:
+                self._streams.discard(stream)
 
     async def _read_frames(
         self, stream: _Stream, context: "grpc.aio.ServicerContext[PushRequest, PushResponse]"

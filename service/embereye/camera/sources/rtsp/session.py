@@ -55,7 +55,7 @@ class SilentError(Exception):
 class RtspSession(asyncio.Protocol):
     """One connection to one camera."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- one dial, all that it needs by name
         self, url: str, user: str, password: str, offer: Offer, set_state: SetState,
         *, poller: SocketPoller, dial: float, stall: float, proven: bool,
     ) -> None:  # fmt: skip
