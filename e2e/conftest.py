@@ -9,6 +9,7 @@ import pytest_asyncio
 from harness.cluster import Cluster
 from harness.diary import Diary
 from harness.keep import keep
+from harness.need import CLUSTER, HELM, KUBECTL
 from harness.page import write_page
 from harness.site import SITE, SYSTEM, Site, results_folder
 
@@ -58,6 +59,8 @@ async def site(
     request: pytest.FixtureRequest, pytestconfig: pytest.Config, tell: Callable[[str], None]
 ) -> AsyncIterator[Site]:
     """A clean cluster for a module; everything it can tell is kept, and it is clean again afterwards."""
+    for need in (KUBECTL, HELM, CLUSTER):
+        need.require()
     diary = Diary(results_folder(), tell)
     pytestconfig.stash.setdefault(DIARIES, []).append(diary)
     tell(f"results: {diary.folder}")

@@ -25,6 +25,7 @@ tool=$(basename "$0")
 # --- progress and failures ----------------------------------------------------------------------------------------
 
 doing='' began=0 child='' scratch=''
+again='run it again, what was finished is kept' # after an interruption
 exec {report}>&2 # also where a step's own output goes to a log
 
 step() { # step TEXT: the line is ended, with the seconds that it took, by the next step or by `stepped`
@@ -79,7 +80,7 @@ interrupted() {
   fi
   [ -z "$doing" ] || printf 'interrupted\n' >&"$report"
   doing=''
-  [ -n "${EMBEREYE_PART:-}" ] || printf '%s: interrupted; run it again, what was finished is kept.\n' "$tool" >&"$report"
+  [ -n "${EMBEREYE_PART:-}" ] || printf '%s: interrupted; %s.\n' "$tool" "$again" >&"$report"
   exit 130
 }
 

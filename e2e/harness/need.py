@@ -76,6 +76,11 @@ def _has_rtsp_server() -> bool:
         return False
 
 
+def _has_cluster() -> bool:
+    cache = Path(os.environ.get("EMBEREYE_CACHE") or ROOT / ".cache")
+    return any(cache.glob("cluster/clusters/*/ready"))
+
+
 def _packages(*names: str) -> Callable[[], bool]:
     return lambda: all(map(importlib.util.find_spec, names))
 
@@ -96,13 +101,14 @@ OPENSSL = Need("openssl", "install Debian's package openssl", _commands("openssl
 FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
 GSTREAMER = Need("GStreamer", _install, _commands("gst-launch-1.0"), "make peers")
 RTSP_SERVER = Need("gst-rtsp-server", _install, _has_rtsp_server, "make peers")
+CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
 CAPTURE = Need(
     "a real device's recording",
     f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS, ROOT)}",
     _recordings("capture.bin", "temperatures.npy"),
 )
-NEEDS = (API_SERVER, CONTROLLER_MANAGER, KUBECTL, HELM, OPENSSL, FFMPEG, GSTREAMER, RTSP_SERVER, PARQUET, CAPTURE)
+NEEDS = tuple(value for value in list(globals().values()) if isinstance(value, Need))
 
 
 def summary(reasons: Iterable[str], needs: Iterable[Need] = NEEDS) -> str:

@@ -8,9 +8,12 @@ from pathlib import Path
 from embereye.process import lifecycle
 from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
-from embereye.sim.cameras import Cameras, CameraSpec, prepare, push_cameras, run_cameras
+from embereye.sim.films import Cameras, CameraSpec, prepare
 from embereye.sim.fire import parse_fire
-from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp, serve_rtsp
+from embereye.sim.mjpeg import run_cameras
+from embereye.sim.push import push_cameras
+from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp
+from embereye.sim.rtsp import serve_rtsp
 
 logger = logging.getLogger(__name__)
 

@@ -24,14 +24,16 @@ from lightkube.types import PatchType
 from embereye.process.addresses import free_port
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
+from embereye_operator import watch_lag
 from embereye_operator.controller import rest_period
 from embereye_operator.crds import build_crd
 from embereye_operator.model import API_VERSION, FLEET_TYPES
 from embereye_operator.placement import LIMIT, place, shard_loads, spread
-from embereye_operator.runtime.kubernetes import CHILDREN, FLEETS
+from embereye_operator.runtime.resources import CHILDREN, FLEETS
 from embereye_operator.simulator import LIMITS, day, parts, policies, simulate
 
 NAMESPACE = "default"
+STABILIZATION = 30  # seconds; short, so that the row is affordable
 ROOT = Path(__file__).parents[2]
 
 
@@ -158,7 +160,8 @@ PURE: dict[str, Callable[[bool], list[Number]]] = {
     "placement-100k": lambda _: _placement("placement-100k", 100_000, 3_000),
     "scaling-day": _scaling_day,
 }
-ON_SERVER = ("cold-start", "rest-1000", "change-p99", "leader-takeover", "shard-loss")
+MANY = ("cold-start", "rest-1000", "change-p99", "idle-shrinks-1000", "rollout-1000")
+ON_SERVER = (*MANY, "leader-takeover", "shard-loss")
 BENCHES = (*PURE, *ON_SERVER)
 
 
@@ -195,6 +198,14 @@ class _Operator:
         except OSError:
             return ""
 
+    def is_well(self) -> bool:
+        """What the liveness probe asks."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=3):
+                return True
+        except OSError:
+            return False
+
     def value(self, name: str) -> float:
         return sum(float(line.rsplit(" ", 1)[1]) for line in self.metrics().splitlines() if line.startswith(name))
 
@@ -216,10 +227,11 @@ class _Session:
         self._seconds = 8 if quick else 30
         self._show = show
         self._folder = Path(tempfile.mkdtemp(prefix="embereye-bench-"))
+        self._work = self._folder / "cores"  # of work that fleets have, where it is not next to nothing
 
     def run(self, names: Sequence[str]) -> None:
         """Measure in an order in which each finds what it needs."""
-        if {"cold-start", "rest-1000", "change-p99"} & set(names):
+        if set(MANY) & set(names):
             asyncio.run(self._create([_fleet(f"f{index:04}") for index in range(self._fleets)]))
             with self._operator() as operator:
                 self._cold_start(operator, first=True, shown="cold-start" in names)
@@ -229,6 +241,10 @@ class _Session:
                     self._rest(operator)
                 if "change-p99" in names:
                     self._show([asyncio.run(self._changes())])
+                if "idle-shrinks-1000" in names:
+                    self._idle(operator)
+            if "rollout-1000" in names:
+                self._rollout()
             asyncio.run(self._delete())
         if "leader-takeover" in names:
             self._takeover()
@@ -236,13 +252,19 @@ class _Session:
             self._loss()
 
     @contextlib.contextmanager
-    def _operator(self, *options: str) -> Iterator[_Operator]:
+    def _operator(self, *options: str, **variables: str) -> Iterator[_Operator]:
         port = free_port()
         dead = self._folder / f"dead-{port}"
         dead.touch()
         command = [sys.executable, "-m", "embereye_operator.simulated", "--image=bench", "--hub=127.0.0.1:9",
                    f"--health-port={port}", "--namespace", NAMESPACE, *options]  # fmt: skip
-        environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "EMBEREYE_DEAD_SHARDS": str(dead)}
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(self._kubeconfig),
+            "EMBEREYE_DEAD_SHARDS": str(dead),
+            "EMBEREYE_SIMULATED_CORES": str(self._work),
+            **variables,
+        }
         with (self._folder / f"operator-{port}.log").open("wb") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
@@ -290,14 +312,79 @@ class _Session:
             what = "children are made" if first else "children exist"
             self._show([number(name, seconds, "s", 600 if first else 60, fleets=self._fleets, what=what)])
 
-    def _rest(self, operator: _Operator) -> None:
-        ready = 'embereye_fleet_condition{condition="Covered"'
+    def _covered(self, operator: _Operator) -> float:
+        condition = 'embereye_fleet_condition{condition="Covered"'
 
         def covered() -> bool:
-            lines = [line for line in operator.metrics().splitlines() if line.startswith(ready)]
+            lines = [line for line in operator.metrics().splitlines() if line.startswith(condition)]
             return len(lines) >= self._fleets and all(line.endswith(" 1.0") for line in lines)
 
-        self._wait(covered, 300, "all fleets covered")
+        return self._wait(covered, 300, "all fleets covered")
+
+    def _idle(self, operator: _Operator) -> None:
+        """One fleet among all those at rest has work for two shards, rests, and then has next to none."""
+        limits: dict[str, Any] = {"minShards": 1, "maxShards": 3, "targetUtilization": 0.2}
+        limits["scaleDown"] = {"stabilization": f"{STABILIZATION}s"}
+        self._work.write_text("idle 0.3")
+        asyncio.run(self._create([_fleet("idle", shards=2, autoscaling=limits)]))
+        self._covered(operator)
+        time.sleep(rest_period(self._fleets) + 10)
+        ok = asyncio.run(self._shards("idle")) == 2
+        self._work.write_text("idle 0.001")
+        limit = STABILIZATION + 120
+        try:
+            seconds = self._wait(lambda: asyncio.run(self._shards("idle")) == 1, limit, "a fleet that shrinks")
+        except UserError:
+            seconds, ok = float(limit), False
+        reach = STABILIZATION + 60
+        self._show([number("idle-shrinks-1000", seconds, "s", reach, ok=ok, fleets=self._fleets + 1)])
+
+    async def _shards(self, name: str) -> int:
+        client = self._client()
+        found: Any = await client.get(FLEETS["SensorFleet"], name, namespace=NAMESPACE)
+        await client.close()
+        return int(found["spec"]["shards"])
+
+    def _rollout(self) -> None:
+        """An operator that brings another image rolls every fleet, while it lists everything again and again."""
+        with self._operator("--image=another", EMBEREYE_RESYNC_SECONDS="20") as operator:
+            answers, ill = 0, 0
+
+            def look() -> None:
+                nonlocal answers, ill
+                time.sleep(1)
+                well = operator.is_well()
+                answers, ill = answers + well, ill + (answers > 0 and not well)
+
+            def rolled() -> bool:
+                for _ in range(3):
+                    look()
+                return asyncio.run(self._images("another")) >= self._fleets
+
+            seconds = self._wait(rolled, 900, "every fleet rolled")
+            seconds += self._covered(operator)
+            for _ in range(int(watch_lag.LIMIT) + 30):  # until a watch that is taken for dead would be told of
+                look()
+            ok = operator.process.poll() is None and not ill
+            writes = operator.value('embereye_operator_writes_total{changed="true"')
+            void = operator.value('embereye_operator_writes_total{changed="false"')
+            self._show(
+                [
+                    number("rollout-1000", void, "writes that change nothing", 0, ok=ok, fleets=self._fleets,
+                           seconds=round(seconds, 1), writes=int(writes), unhealthy=ill)
+                ]
+            )  # fmt: skip
+
+    async def _images(self, image: str) -> int:
+        client, found = self._client(), 0
+        listed: Any = client.list(CHILDREN["Deployment"], namespace=NAMESPACE, chunk_size=500)
+        async for manifest in listed:
+            found += manifest["spec"]["template"]["spec"]["containers"][0]["image"] == image
+        await client.close()
+        return found
+
+    def _rest(self, operator: _Operator) -> None:
+        self._covered(operator)
         time.sleep(self._seconds / 2)
         before = asyncio.run(self._versions())
         started, cpu = time.monotonic(), operator.cpu()
@@ -395,7 +482,7 @@ class _Session:
             leader.process.wait()
             del both[leader.port]
             (follower,) = both.values()
-            seconds = self._wait(lambda: follower.value("embereye_operator_passes_total") > 0, 60, "a takeover")
+            seconds = self._wait(lambda: follower.value("embereye_fleet_shards") > 0, 60, "a takeover")
             time.sleep(5)
             after = self._record("takeover")
         moved = sum(after.get(device) != shard for device, shard in before.items())
@@ -415,7 +502,7 @@ class _Session:
         asyncio.run(self._delete())
 
 
-def _fleet(name: str, shards: int = 1, devices: int = 4) -> dict[str, Any]:
+def _fleet(name: str, shards: int = 1, devices: int = 4, autoscaling: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": "SensorFleet",
@@ -423,6 +510,6 @@ def _fleet(name: str, shards: int = 1, devices: int = 4) -> dict[str, Any]:
         "spec": {
             "sensors": [{"id": f"s-{index}", "zone": "hall"} for index in range(devices)],
             "shards": shards,
-            "autoscaling": {"mode": "none"},
+            "autoscaling": autoscaling or {"mode": "none"},
         },
     }

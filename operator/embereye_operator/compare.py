@@ -1,9 +1,10 @@
 """Whether an observed object already says what a desired manifest says."""
 
-import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
+
+from lightkube.utils.quantity import parse_quantity
 
 # What tells the entries of Kubernetes' associative lists apart. Entries that others added are theirs: a sidecar
 # injector's container is not ours to fight over.
@@ -11,18 +12,14 @@ MERGE_KEYS = ("name", "uid", "mountPath", "topologyKey")
 # Replaced as a whole by the API server: one entry more selects other pods.
 ATOMIC = frozenset({"selector", "matchLabels", "nodeSelector"})
 QUANTITIES = frozenset({"requests", "limits"})
-SUFFIXES = {
-    "": Decimal(1),
-    "m": Decimal("0.001"),
-    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
-    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
-}
 
 
 def quantity(value: object) -> Decimal | None:
     """`"500m"`, `"0.5"` and `0.5` as the same number; None where `value` is no quantity."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([mkMGTPE]|[KMGTPE]i)?", str(value))
-    return Decimal(match[1]) * SUFFIXES[match[2] or ""] if match else None
+    try:
+        return parse_quantity(str(value))
+    except ValueError:
+        return None
 
 
 def differences(desired: Any, observed: Any, path: str = "") -> list[str]:

@@ -3,20 +3,22 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
 from embereye.process.backoff import Backoff
 from embereye.process.tasks import Tasks
+from embereye_operator.failure import GRACE, Failure, build_failed_status, is_to_be_told, judge
 from embereye_operator.manifests import Settings
 from embereye_operator.memory import Memory
-from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetStatus, parse_fleet
-from embereye_operator.reconcile import reconcile
+from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetReference, FleetStatus, parse_fleet
+from embereye_operator.reconcile import Outcome, reconcile
 from embereye_operator.runtime import NotLeadingError, UnavailableError
 from embereye_operator.runtime.cache import ObjectKey, Stored
 from embereye_operator.runtime.kubernetes import KubernetesRuntime, retry_after
-from embereye_operator.schema import Manifest
+from embereye_operator.schema import Manifest, to_manifest
+from embereye_operator.status import read_status
 from embereye_operator.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -25,11 +27,11 @@ PERIOD = 2.0  # seconds between passes over all fleets, for what only shards kno
 REST_SECONDS = 0.03  # that a fleet at rest adds to the time between looks at those
 REST_PASSES = 3  # without anything to do, after which a fleet is at rest
 MAX_PERIOD = 60.0  # seconds between looks at a fleet at rest, however many there are
+STATUS_LIMIT = 5.0  # seconds for writing that a pass failed
 RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed; at least
 NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied
 OBJECT_SECONDS = 0.05  # that every object adds to it
 PASS_LIMIT = 30.0  # seconds that one pass may take
-STALE = 20.0  # seconds that a watch may lag behind a list before it counts as dead
 
 
 def rest_period(fleets: int) -> float:
@@ -51,8 +53,29 @@ class FleetRecord:
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
     failing: str = ""  # why the latest pass failed
+    failing_since: float = 0.0  # monotonic seconds; 0: the latest pass succeeded
     not_before: float = 0.0  # monotonic seconds, where the API server asked to be left alone
     backoff: Backoff = field(default_factory=Backoff)
+
+    def rests(self, now: float, fleets: int) -> bool:
+        """Whether it need not be looked at yet at `now`, in monotonic seconds, with so many fleets there.
+
+        Many fleets at rest are looked at less often: only what their shards say does not come as an event.
+        """
+        return self.at_rest >= REST_PASSES and now - self.latest < rest_period(fleets)
+
+    def ended(self, outcome: Outcome, now: float) -> None:
+        """Note that a pass succeeded at `now`, in monotonic seconds."""
+        self.failing, self.failing_since = "", 0.0
+        self.backoff.reset()
+        self.latest = now
+        self.status = outcome.status
+        self.at_rest = self.at_rest + 1 if outcome.at_rest else 0
+
+    def is_current(self, now: float, fleets: int) -> bool:
+        """Whether what `status` says may be believed at `now`, in monotonic seconds, with so many fleets there."""
+        told = not self.failing or now - self.failing_since < GRACE
+        return bool(self.latest) and told and now - self.latest < PASS_LIMIT + 2 * rest_period(fleets)
 
     def read(self, stored: Stored) -> Fleet | None:
         """The fleet that was stored, None where it is being deleted; what did not change is not validated again."""
@@ -91,8 +114,6 @@ class Controller:
         self._synced = asyncio.Event()
         self._beat = time.monotonic()
         self._resynced = time.monotonic()
-        self._lagging_since = 0.0  # monotonic seconds of the first list that told more; 0: watches keep up
-        self._watches_stopped = False
 
     def observe(self, type_: str | None, manifest: Manifest) -> None:
         """Take a watch event."""
@@ -120,6 +141,7 @@ class Controller:
                 tasks.start(self._work(), name=f"worker-{number}")
             tasks.start(self._tick(), name="tick")
             tasks.start(self._look_at_nodes(), name="look-at-nodes")
+            tasks.start(self._runtime.write_events(), name="events")
             await tasks.failed.wait()
         raise RuntimeError("a task of the controller failed; the log says which")
 
@@ -132,8 +154,8 @@ class Controller:
         now = time.monotonic()
         if now - self._beat > 5 * PERIOD:
             return f"the event loop has not ticked for {now - self._beat:.0f} s"
-        if self._watches_stopped:
-            return "watches have stopped telling what lists tell"
+        if dead := self._runtime.lag.dead(now):
+            return dead
         if self._leads() and self._fleets():
             idle = now - max(self._ended, self._led)
             if self._synced.is_set() and idle > 2 * PASS_LIMIT:
@@ -160,7 +182,8 @@ class Controller:
                 continue
             backoff.reset()
             failing = ""
-            self.judge_watches(missed if self._synced.is_set() else [], time.monotonic())
+            if missed and self._synced.is_set():
+                logger.info("a list told %d changes before the watches did", len(missed))
             if self._leads():
                 self._queue_all()
             self._synced.set()
@@ -169,29 +192,14 @@ class Controller:
             # Lists of many objects cost more than what watches may have missed is worth.
             await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))
 
-    def judge_watches(self, missed: Sequence[ObjectKey], now: float) -> None:
-        """Take what a complete list told at `now`, in monotonic seconds, and the watches had not."""
-        # One object may be listed before its event arrives; a watch that is dead misses more every time. The next
-        # list says which it was, and of many objects it comes late: until then nothing is known to be wrong.
-        if not missed:
-            self._lagging_since = 0.0
-        elif not self._lagging_since:
-            self._lagging_since = now
-        self._watches_stopped = bool(missed) and now - self._lagging_since > STALE
-        if missed:
-            logger.info("a list told %d changes before the watches did", len(missed))
-
     async def _tick(self) -> None:
         while True:
             self._beat = time.monotonic()
             now = time.monotonic()
             fleets = self._fleets() if self._leads() else []
-            # Many fleets at rest are looked at less often: only what their shards say does not come as an event.
-            rest = rest_period(len(fleets))
             for key in fleets:
                 record = self.records.get(key)
-                resting = record is not None and record.at_rest >= REST_PASSES and now - record.latest < rest
-                if key not in self._retries and not resting:
+                if key not in self._retries and not (record and record.rests(now, len(fleets))):
                     self._queue.add(key, routine=True)
             await asyncio.sleep(PERIOD)
 
@@ -241,18 +249,14 @@ class Controller:
         except NotLeadingError:
             return  # in the middle of it; whoever leads now goes on from there
         except Exception as error:
-            self._failed(key, record, error)
+            await self._failed(key, record, error)
             return
         finally:
             record.seconds += time.monotonic() - started
         if record.failing:
             logger.info("%s: passes succeed again", fleet.key)
-        record.failing = ""
+        record.ended(outcome, time.monotonic())
         record.fleet = replace(fleet, manifest={})
-        record.backoff.reset()
-        record.latest = time.monotonic()
-        record.status = outcome.status
-        record.at_rest = record.at_rest + 1 if outcome.at_rest else 0
         if outcome.actions:
             logger.info("%s: %s", fleet.key, ", ".join(outcome.actions))
 
@@ -262,19 +266,44 @@ class Controller:
             logger.info("%s %s/%s is gone", *key)
             await self._retain()
 
-    def _failed(self, key: ObjectKey, record: FleetRecord, error: Exception) -> None:
-        reason = str(error) or type(error).__name__
+    async def _failed(self, key: ObjectKey, record: FleetRecord, error: Exception) -> None:
+        now, failure = time.monotonic(), judge(error)
         record.failures += 1
-        if reason != record.failing:
+        record.at_rest = 0
+        record.failing_since = record.failing_since or now
+        if failure.message != record.failing:
             expected = isinstance(error, FleetError)
-            logger.warning("%s %s/%s: %s; trying again", *key, reason, exc_info=None if expected else error)
-        record.failing = reason
+            logger.warning("%s %s/%s: %s; trying again", *key, failure.message, exc_info=None if expected else error)
+        record.failing = failure.message
         asked = retry_after(error)
-        record.not_before = time.monotonic() + asked
+        record.not_before = now + asked
         delay = max(record.backoff.next(), asked)
         if (before := self._retries.pop(key, None)) is not None:
             before.cancel()
         self._retries[key] = asyncio.get_running_loop().call_later(delay, self._retry, key)
+        if is_to_be_told(failure, now - record.failing_since):
+            await self._tell_failure(key, record, failure)
+
+    async def _tell_failure(self, key: ObjectKey, record: FleetRecord, failure: Failure) -> None:
+        """Write into the status that it cannot be kept up, and why."""
+        if (stored := self._runtime.cache.objects.get(key)) is None:
+            return
+        manifest = stored.manifest()
+        metadata = manifest["metadata"]
+        fleet = FleetReference(FLEET_TYPES[key[0]], key[1], key[2], str(metadata.get("uid") or ""))
+        previous = read_status(manifest.get("status"))
+        record.status = build_failed_status(failure, previous, int(metadata.get("generation") or 1), time.time_ns())
+        await self._runtime.event(fleet, "Warning", failure.reason, failure.message)
+        if record.status == previous:
+            return
+        try:
+            async with asyncio.timeout(STATUS_LIMIT):
+                await self._runtime.write_status(fleet, to_manifest(record.status))
+        except NotLeadingError:
+            return
+        except Exception as error:
+            # Most likely what the pass failed of: the next one tries again, and /metrics says it meanwhile.
+            logger.debug("%s: its status is not written: %s", fleet.key, error)
 
     def _retry(self, key: ObjectKey) -> None:
         self._retries.pop(key, None)
@@ -291,6 +320,11 @@ class Controller:
 
     def _fleets(self) -> list[ObjectKey]:
         return [key for key in self._runtime.cache.objects if key[0] in FLEET_TYPES]
+
+    @property
+    def writes(self) -> Mapping[tuple[str, bool], int]:
+        """Patches so far, by kind and whether they changed anything."""
+        return self._runtime.writes
 
     def known(self) -> Mapping[ObjectKey, FleetRecord]:
         """Fleets and what is remembered of them."""

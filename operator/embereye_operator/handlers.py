@@ -1,17 +1,16 @@
-"""kopf's part: watches that tell of events. It writes nothing to any object."""
+"""kopf's part: when the operator starts and stops, and watches that mark fleets dirty. It writes to no object."""
 
-import asyncio
 import logging
-import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import kopf
-from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
+from embereye.process import lifecycle
+from embereye_operator.manager import Manager
 from embereye_operator.manifests import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.model import FLEET_TYPES, GROUP, VERSION
-from embereye_operator.schema import Manifest
 
 WATCHED = (
     *((GROUP, VERSION, fleet.plural) for fleet in FLEET_TYPES.values()),
@@ -21,79 +20,54 @@ WATCHED = (
     ("policy", "v1", "poddisruptionbudgets"),
 )
 LABELLED = ("deployments", "services", "poddisruptionbudgets")  # ConfigMaps of device lists are other people's
+REPEAT_SECONDS = 600.0  # between messages of kopf's that say the same
 
 
-logger = logging.getLogger(__name__)
-Observe = Callable[[str | None, Manifest], None]  # event type (None: it was there already), object
-STOP_SECONDS = 2.0  # for kopf to close its streams; nothing is lost if it does not
+async def run_operator(manager: Manager, *, namespaces: list[str]) -> None:
+    """Run kopf on this loop until `manager.stopping` is set or it is signalled; no namespaces: all of them.
 
-
-class Watches:
-    """Runs kopf in a thread with an event loop of its own, and calls `observe` on the loop that made this.
-
-    kopf takes the loop it runs on for its own: it replaces signal handlers, and when it ends it waits for every task
-    it did not start itself, then cancels it.
+    kopf takes the loop for its own: it replaces signal handlers, and what is left of anybody's tasks when it ends it
+    waits for, then cancels. So everything that `manager` runs begins in kopf's startup and is over with its cleanup.
     """
-
-    def __init__(self, observe: Observe, *, namespace: str) -> None:
-        """`namespace` is the one to watch; empty: all."""
-        self.ended = asyncio.Event()  # set when watching is over, whyever
-        self._loop = asyncio.get_running_loop()
-        self._observe = observe
-        self._namespace = namespace
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
-        self._thread.start()
-
-    async def stop(self) -> None:
-        """Stop watching."""
-        self._stop.set()
-        await asyncio.to_thread(self._thread.join, STOP_SECONDS)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(
-                kopf.operator(
-                    registry=build_registry(self._tell),
-                    settings=build_settings(),
-                    memories=NoMemories(),
-                    standalone=True,
-                    clusterwide=not self._namespace,
-                    namespaces=[self._namespace] if self._namespace else [],
-                    stop_flag=self._stop,
-                )
-            )
-        except Exception:
-            logger.exception("the watches failed")
-        finally:
-            self._on_loop(self.ended.set)
-
-    def _tell(self, type_: str | None, manifest: Manifest) -> None:
-        self._on_loop(self._observe, type_, manifest)
-
-    def _on_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(callback, *arguments)
+    quieten(logging.getLogger("kopf"))
+    try:
+        await kopf.operator(
+            registry=build_registry(),
+            settings=build_settings(),
+            memo=manager,
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=manager.stopping,
+        )
+    finally:
+        await manager.stop()  # where kopf did not get as far as its startup
 
 
-class NoMemories(ResourceMemories):
-    """Keeps nothing: what kopf remembers of an object, handlers of events alone never ask for."""
-
-    async def recall(self, raw_body: Any, **options: Any) -> ResourceMemory:
-        """A memory for this event only."""
-        return await super().recall(raw_body, **{**options, "ephemeral": True})
-
-
-def build_registry(tell: Observe) -> kopf.OperatorRegistry:
-    """Handlers that pass every event on. Only `on.event`: kopf's other kinds write annotations and finalizers."""
+def build_registry() -> kopf.OperatorRegistry:
+    """All handlers. Of objects only `on.event`: kopf's other kinds write annotations and finalizers."""
     registry = kopf.OperatorRegistry()
+
+    @kopf.on.startup(registry=registry)
+    async def start(memo: Manager, **_: Any) -> None:
+        try:
+            await memo.start()
+        except BaseException:
+            await memo.stop()  # kopf cleans up only what has started
+            raise
+        # kopf's own handlers take a second signal for a bug; ours end the process at once.
+        lifecycle.stop_on_signals(memo.stopping)
+
+    @kopf.on.cleanup(registry=registry)
+    async def stop(memo: Manager, **_: Any) -> None:
+        await memo.stop()
 
     @kopf.on.login(registry=registry)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
-    async def observe(event: kopf.RawEvent, **_: Any) -> None:
-        tell(event["type"], dict(event["object"]))
+    async def observe(event: kopf.RawEvent, memo: Manager, **_: Any) -> None:
+        memo.controller.observe(event["type"], dict(event["object"]))
 
     for group, version, plural in WATCHED:
         kopf.on.event(group, version, plural, registry=registry, id=f"observe-{plural}")(observe)
@@ -117,10 +91,35 @@ def build_settings() -> kopf.OperatorSettings:
     settings.process.ultimate_exiting_timeout = 20
     for plural in LABELLED:
         settings.watching.label_selectors[plural] = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
-    for noisy in ("kopf.objects", "kopf.activities", "kopf._core", "kopf._cogs"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    # It tells every attempt of every watch; `resync` meets the same server and tells it once.
-    logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)
-    # It warns that it does not handle signals in a thread, which is why it runs in one.
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    # Every namespace has one, and no fleet takes devices from it.
+    settings.watching.field_selectors["configmaps"] = "metadata.name!=kube-root-ca.crt"
     return settings
+
+
+def quieten(kopf_logger: logging.Logger) -> None:
+    """Let through only what kopf warns of, and not every attempt of every watch at a server that is away."""
+    kopf_logger.setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:  # a filter on a logger does not see what its children pass up
+        if not any(isinstance(known, Unrepeated) for known in handler.filters):
+            handler.addFilter(Unrepeated(kopf_logger.name))
+
+
+class Unrepeated(logging.Filter):
+    """Drops what a logger below `name` has said lately: the same beginning counts as the same."""
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._prefix = f"{name}."
+        self._clock = clock
+        self._said: dict[tuple[str, str], float] = {}  # logger and beginning → monotonic seconds
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether `record` is to be seen."""
+        if not record.name.startswith(self._prefix):
+            return True
+        key = record.name, " ".join(record.getMessage().split()[:2])
+        now = self._clock()
+        if now - self._said.get(key, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return False
+        self._said[key] = now
+        return True

@@ -4,25 +4,20 @@ import asyncio
 import logging
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
-from aiohttp import web
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
-from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.registry import Collector
 
 from embereye.process import lifecycle
 from embereye.process.http_server import serve_http
 from embereye.process.lifecycle import UserError
-from embereye.process.tasks import Tasks, first_of
 from embereye_operator.controller import Controller
-from embereye_operator.handlers import Watches
+from embereye_operator.handlers import run_operator
+from embereye_operator.manager import Manager
 from embereye_operator.manifests import Settings
-from embereye_operator.model import FLEET_TYPES
+from embereye_operator.metrics import health_app
 from embereye_operator.runtime.kubernetes import ALL_NAMESPACES, KubernetesRuntime
 from embereye_operator.runtime.lease import Election
 from embereye_operator.trace import Trace
@@ -120,31 +115,22 @@ async def serve(arguments: Namespace, stop: asyncio.Event, runtime_type: type[Ku
     )
     election = _election(client, arguments.lease)
     leads = election.leads if election else lambda: True
-    runtime = runtime_type(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES, leads=leads)
-    controller = Controller(runtime, settings, leads)
-    runner = await serve_http(_health_app(controller, election), "0.0.0.0", arguments.health_port)
-    try:
-        async with Tasks() as tasks:
-            tasks.start(controller.run(), name="controller")
-            # kopf looks for the resources only once: they have been listed before it starts.
-            await first_of(controller.synced(), stop.wait(), tasks.failed.wait())
-            if stop.is_set() or tasks.failed.is_set():
-                return int(tasks.failed.is_set())
-            watches = Watches(controller.observe, namespace=namespace)
-            if election:
-                # Whoever cannot see the world yet does not stand for election.
-                election.changed = controller.lead
-                tasks.start(election.run(), name="election")
-            logger.info("operator ready: %s, image %s", namespace or "all namespaces", arguments.image)
-            await first_of(stop.wait(), tasks.failed.wait(), watches.ended.wait())
-            failed = not stop.is_set()
-            await watches.stop()
-            return int(failed)
-    finally:
-        if election:
-            await election.release()
-        await runtime.close()
-        await runner.cleanup()
+    async with AsyncExitStack() as closing:
+        runtime = runtime_type(client, hub=arguments.hub, namespace=namespace or ALL_NAMESPACES, leads=leads)
+        closing.push_async_callback(runtime.close)
+        controller = Controller(runtime, settings, leads)
+        # One port for both pages, which answer from the first moment: kopf's own endpoint has one page, and only after
+        # its startup, which waits for CustomResourceDefinitions.
+        runner = await serve_http(health_app(controller, election), "0.0.0.0", arguments.health_port)
+        closing.push_async_callback(runner.cleanup)
+        manager = Manager(controller, election, stop, closing)
+        logger.info("operator of %s, image %s", namespace or "all namespaces", arguments.image)
+        try:
+            await run_operator(manager, namespaces=[namespace] if namespace else [])
+        except Exception:
+            logger.exception("the operator failed")
+            return 1
+    return int(manager.failed)
 
 
 def _election(client: AsyncClient, lease: str) -> Election | None:
@@ -152,78 +138,3 @@ def _election(client: AsyncClient, lease: str) -> Election | None:
         return None
     namespace, _, name = lease.rpartition("/")
     return Election(client, name, namespace or client.namespace)
-
-
-class OperatorMetrics(Collector):
-    """Fleets as the operator sees them, read at scrape time."""
-
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: prometheus_client would otherwise collect at registration."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """One sample per fleet and family."""
-        labels = ["namespace", "kind", "fleet"]
-        gauges = {
-            "embereye_fleet_required_shards": ("Shards that the scaling law asks for.", "required_shards"),
-            "embereye_fleet_shards": ("Shards that exist.", "shards"),
-            "embereye_fleet_ready_shards": ("Shards that work under the current placement.", "ready_shards"),
-            "embereye_fleet_placement_epoch": ("Epoch of the placement.", "placement_epoch"),
-        }
-        families: dict[str, Metric] = {}
-        for name, (text, _) in gauges.items():
-            families[name] = GaugeMetricFamily(name, text, labels=labels)
-        utilization = GaugeMetricFamily(
-            "embereye_fleet_utilization_ratio", "Share of one core in use, mean over the shards.", labels=labels
-        )
-        declared = GaugeMetricFamily("embereye_fleet_devices", "Devices declared.", labels=labels)
-        covered = GaugeMetricFamily("embereye_fleet_devices_covered", "Devices covered.", labels=labels)
-        condition = GaugeMetricFamily(
-            "embereye_fleet_condition", "1 where the condition is true.", labels=[*labels, "condition"]
-        )
-        passes = CounterMetricFamily("embereye_operator_passes", "Reconcile passes.", labels=labels)
-        failures = CounterMetricFamily("embereye_operator_failures", "Passes that failed.", labels=labels)
-        seconds = CounterMetricFamily("embereye_operator_pass_seconds", "Time spent in passes.", labels=labels)
-        for (resource, namespace, fleet), record in self._controller.known().items():
-            if not record.latest:
-                continue  # unknown is not 0: an autoscaler would take shards away
-            values = [namespace, FLEET_TYPES[resource].kind, fleet]
-            for name, (_, attribute) in gauges.items():
-                families[name].add_sample(
-                    name, dict(zip(labels, values, strict=True)), getattr(record.status, attribute)
-                )
-            if record.status.load:
-                utilization.add_metric(values, record.status.load.utilization)
-            declared.add_metric(values, record.status.devices.declared)
-            covered.add_metric(values, record.status.devices.covered)
-            for entry in record.status.conditions:
-                condition.add_metric([*values, entry.type], float(entry.status == "True"))
-            passes.add_metric(values, record.passes)
-            failures.add_metric(values, record.failures)
-            seconds.add_metric(values, record.seconds)
-        yield from families.values()
-        yield from (declared, covered, utilization, condition, passes, failures, seconds)
-
-
-def _health_app(controller: Controller, election: Election | None) -> web.Application:
-    registry = CollectorRegistry()
-    registry.register(OperatorMetrics(controller))
-    leading = Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry)
-    leading.set_function(lambda: float(election.leads() if election else True))
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    app = web.Application()
-
-    async def healthz(_: web.Request) -> web.Response:
-        reason = controller.unhealthy() or (election.unhealthy() if election else "")
-        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/metrics", metrics)
-    return app

@@ -13,6 +13,7 @@ from embereye_operator.record import Record
 
 SECOND = 1_000_000_000  # nanoseconds
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
+REFUSED = 15 * SECOND  # between attempts at what a quota or a policy refuses, as long as nobody changes the fleet
 UNEVEN = 60 * SECOND  # that loads must differ before devices move for it
 SAMPLE = 10 * SECOND  # between samples of a device's rate
 SAMPLES = 3  # until a device's weight is believed
@@ -29,6 +30,16 @@ class _Rate:
     samples: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """That an object was not taken, and of which generation of the fleet it was made."""
+
+    reason: str
+    generation: int
+    first: int  # nanoseconds since the Unix epoch, of those in a row
+    latest: int  # likewise
+
+
 @dataclass
 class Memory:
     """Of one fleet. Times are nanoseconds since the Unix epoch."""
@@ -37,6 +48,7 @@ class Memory:
     waiting: dict[str, int] = field(default_factory=dict)  # device that is handed over → since when we see it
     leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it is to go
     redeclared: dict[str, int] = field(default_factory=dict)  # device → the epoch that first declares it as it is
+    refused: dict[tuple[str, str], Refusal] = field(default_factory=dict)  # kind, name → the latest
     scaler: Scaler = field(default_factory=Scaler)
     lead: float = DEFAULT_LEAD  # seconds from a new shard's making until it answers
     _coming: dict[str, int] = field(default_factory=dict)  # shard → since when it exists without answering
@@ -114,6 +126,20 @@ class Memory:
     def leaves(self, shards: Collection[str], now: int) -> None:
         """Note which shards are to go."""
         self.leaving = {shard: self.leaving.get(shard, now) for shard in shards}
+
+    def refuses(self, identity: tuple[str, str], reason: str, generation: int, now: int) -> None:
+        """Note that the object of that kind and name was refused, as it was made of `generation`."""
+        before = self.refused.get(identity)
+        first = before.first if before and before.generation == generation else now
+        self.refused[identity] = Refusal(reason, generation, first, now)
+
+    def refusal(self, identity: tuple[str, str], generation: int, now: int) -> str:
+        """Why the object was refused, where it is too early for another attempt: waits double up to REFUSED."""
+        known = self.refused.get(identity)
+        if known is None or known.generation != generation:
+            return ""
+        wait = min(REFUSED, known.latest - known.first)
+        return known.reason if 0 <= now - known.latest < wait else ""
 
     def redeclares(self, before: Mapping[str, Assignment | None], after: Mapping[str, Assignment], epoch: int) -> None:
         """Note which devices `epoch` declares otherwise: under an older one something else is watched by their name."""

@@ -834,6 +834,26 @@ class FleetError(UserError):
 
 
 @dataclass(frozen=True, slots=True)
+class FleetReference:
+    """Which fleet: all that is known of one that cannot be parsed."""
+
+    type: FleetType
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def kind(self) -> FleetKind:
+        """`sensors` or `cameras`."""
+        return self.type.kind
+
+    @property
+    def key(self) -> str:
+        """`namespace/kind/name`, the `fleet` of the wire contract."""
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """A fleet as it is declared."""
 

@@ -17,7 +17,8 @@ from embereye_operator.manifests import ANNOTATION_DRAIN, drained, placement_nam
 from embereye_operator.model import Fleet, FleetStatus
 from embereye_operator.record import Record, read_record
 from embereye_operator.runtime.client import connected, fleets_of
-from embereye_operator.runtime.kubernetes import ALL_NAMESPACES, CHILDREN, FLEETS
+from embereye_operator.runtime.kubernetes import ALL_NAMESPACES
+from embereye_operator.runtime.resources import CHILDREN, FLEETS
 from embereye_operator.schema import Manifest, from_manifest
 
 Row = Sequence[object]

@@ -30,8 +30,8 @@ from embereye_operator.model import Fleet, FleetError, FleetStatus, LastScale, p
 from embereye_operator.placement import LIMIT, shard_loads, spread
 from embereye_operator.record import Record, read_record, recover
 from embereye_operator.runtime import RefusedError, Runtime, UnavailableError
-from embereye_operator.schema import Manifest, from_manifest, to_manifest
-from embereye_operator.status import Facts, build_status, timestamp
+from embereye_operator.schema import Manifest, to_manifest
+from embereye_operator.status import Facts, build_status, read_status, timestamp
 
 logger = logging.getLogger(__name__)
 SECOND = 1_000_000_000  # nanoseconds
@@ -134,10 +134,7 @@ class _Pass:
     def _previous(self) -> FleetStatus:
         """What the status says; a manifest without one says that it is what it was at the last pass."""
         if stored := self.fleet.status:
-            try:
-                self.memory.status = from_manifest(FleetStatus, stored)
-            except (TypeError, ValueError, AttributeError):
-                self.memory.status = None  # written by another version, or by hand
+            self.memory.status = read_status(stored)
         elif "status" in self.fleet.manifest:
             self.memory.status = None
         return self.memory.status or FleetStatus()
@@ -241,7 +238,9 @@ class _Pass:
             self._keep()
             return
         # The record first: whoever leads next must know of every epoch that a shard may have seen.
-        await self._apply(desired[0], children, fenced=True)
+        if not await self._apply(desired[0], children, fenced=True):
+            self._keep()  # without a record nothing else may happen
+            return
         if plan.overdue:
             self.actions.append(f"let go of {len(plan.overdue)} devices that their new owners have not heard")
         await self._hand_over(assignments)
@@ -360,20 +359,27 @@ class _Pass:
 
     # --- making it so ---
 
-    async def _apply(self, manifest: Manifest, children: Mapping[Identity, Manifest], *, fenced: bool = False) -> None:
+    async def _apply(self, manifest: Manifest, children: Mapping[Identity, Manifest], *, fenced: bool = False) -> bool:
+        """Make the object as `manifest` says where it is not; False where that is refused."""
         observed = children.get(identity(manifest))
         if observed is not None and not _differs(manifest, observed):
-            return
+            return True
         if fenced and observed is not None and (version := self.versions.get(identity(manifest))):
             # Whoever decided on an older record than there is must read again: the API server refuses this then.
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
-        self.actions.append(f"apply {' '.join(identity(manifest))}")
+        if refusal := self.memory.refusal(identity(manifest), self.fleet.generation, self.now):
+            self.problems["ApplyRefused"] = refusal
+            return False
         try:
             await self.runtime.apply(manifest)
         except RefusedError as error:
-            if fenced:
-                raise  # without a record nothing else may happen
             self.problems["ApplyRefused"] = str(error)
+            self.memory.refuses(identity(manifest), str(error), self.fleet.generation, self.now)
+            await self.runtime.event(self.fleet, "Warning", "ApplyRefused", str(error))
+            return False
+        self.memory.refused.pop(identity(manifest), None)
+        self.actions.append(f"apply {' '.join(identity(manifest))}")
+        return True
 
     async def _hand_over(self, assignments: Mapping[str, Assignment]) -> None:
         """Give shards their assignments: first to those that gain devices, so that each has an owner throughout."""
@@ -474,14 +480,7 @@ class _Pass:
         rivals = self.runtime.rivals(self.fleet)
         if rivals and (limits.mode != "keda" or len(rivals) > 1):
             self.problems["TwoScalers"] = f"{', '.join(rivals)} would scale it, too: delete it, or set mode: none"
-        if (
-            limits.mode != "embedded"
-            or limits.observe
-            or rivals
-            or spec.paused
-            or decision.shards == spec.shards
-            or not self.record.epoch
-        ):
+        if not self._may_scale() or decision.shards == spec.shards or not self.record.epoch:
             return decision, None
         await self.runtime.scale(self.fleet, decision.shards)
         self.actions.append(f"scale from {spec.shards} to {decision.shards}")
@@ -491,6 +490,12 @@ class _Pass:
         message = f"from {spec.shards} to {decision.shards} shards: {decision.reason}"
         await self.runtime.event(self.fleet, "Normal", "Scaled", message)
         return decision, change
+
+    def _may_scale(self) -> bool:
+        """Whether the number of shards is ours to change."""
+        limits = self.fleet.spec.autoscaling
+        ours = limits.mode == "embedded" and not limits.observe and not self.fleet.spec.paused
+        return ours and not self.runtime.rivals(self.fleet)
 
     async def _finish(self) -> Outcome:
         decision, scaled = await self._scale()
@@ -525,8 +530,10 @@ class _Pass:
         settled = progressing is not None and progressing.status == "False"
         covered = status.condition("Covered")
         calm = all(told is not None and told.load.utilization < BUSY for told in self.statuses.values())
-        same = decision.known and decision.required <= self.fleet.spec.shards
-        at_rest = settled and calm and same and not self.actions and covered is not None and covered.status == "True"
+        # One that may lose shards is watched closely until it has: what nobody saw was not watched.
+        idle = decision.required < self.fleet.spec.shards and self._may_scale()
+        far = decision.known and decision.required <= self.fleet.spec.shards and not idle
+        at_rest = settled and calm and far and not self.actions and covered is not None and covered.status == "True"
         return Outcome(status, tuple(self.actions), settled, at_rest)
 
     async def _announce(self, status: FleetStatus) -> None:
@@ -542,7 +549,9 @@ class _Pass:
             and now.status == "True"
             and (before is None or (before.status, before.reason) != (now.status, now.reason))
         ):
-            await self.runtime.event(self.fleet, "Warning", now.reason, now.message)
+            logger.warning("%s: %s: %s", self.fleet.key, now.reason, now.message)
+            if now.reason != "ApplyRefused":  # told each time
+                await self.runtime.event(self.fleet, "Warning", now.reason, now.message)
 
 
 def _differs(desired: Manifest, observed: Manifest) -> list[str]:

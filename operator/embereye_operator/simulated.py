@@ -11,7 +11,7 @@ from embereye.process.lifecycle import configure_logging
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, ShardStatus
-from embereye_operator import main
+from embereye_operator import controller, main
 from embereye_operator.model import Fleet
 from embereye_operator.runtime.kubernetes import KubernetesRuntime
 
@@ -58,10 +58,19 @@ class SimulatedRuntime(KubernetesRuntime):
 
     def _load(self, fleet: Fleet) -> Load:
         """Next to nothing, or this shard's share of the cores of work that a file says there are."""
-        if not self._work.exists():
+        if (cores := self._cores(fleet)) is None:
             return Load(arrival_rate=40, cost_seconds=0.0001, utilization=0.02)
-        share = float(self._work.read_text()) / max(1, fleet.spec.shards)
+        share = cores / max(1, fleet.spec.shards)
         return Load(arrival_rate=share * 1000, cost_seconds=0.001, utilization=min(1.0, share))
+
+    def _cores(self, fleet: Fleet) -> float | None:
+        """One number is for every fleet; otherwise a line has a fleet's name and its number."""
+        words = self._work.read_text().split() if self._work.exists() else []
+        if len(words) == 1:
+            return float(words[0])
+        return next(
+            (float(cores) for name, cores in zip(words[::2], words[1::2], strict=True) if name == fleet.name), None
+        )
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Taken at once."""
@@ -82,6 +91,8 @@ class SimulatedRuntime(KubernetesRuntime):
 
 if __name__ == "__main__":
     configure_logging()
+    if period := os.environ.get("EMBEREYE_RESYNC_SECONDS"):
+        controller.RESYNC_PERIOD, controller.OBJECT_SECONDS = float(period), 0.0
     parser = argparse.ArgumentParser()
     main.add_arguments(parser)
     sys.exit(main.run(parser.parse_args(), runtime=SimulatedRuntime))

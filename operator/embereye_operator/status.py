@@ -23,6 +23,7 @@ from embereye_operator.model import (
     LoadSummary,
 )
 from embereye_operator.record import Move
+from embereye_operator.schema import Manifest, from_manifest
 
 SECOND = 1_000_000_000  # nanoseconds
 LOAD_BAND = 0.25  # a load that changed by less than this share is not written again
@@ -57,6 +58,15 @@ class Facts:
 def timestamp(nanoseconds: int) -> str:
     """RFC 3339, to the second."""
     return datetime.fromtimestamp(nanoseconds // SECOND, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_status(stored: Manifest | None) -> FleetStatus:
+    """The status as it was stored; an empty one where another version or a hand wrote it, or nobody did."""
+    try:
+        status: FleetStatus = from_manifest(FleetStatus, stored or {})
+    except (TypeError, ValueError, AttributeError):
+        return FleetStatus()
+    return status
 
 
 def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
@@ -153,7 +163,7 @@ def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
         return _condition("Degraded", False, "AsExpected", "")
     condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values())[:4000])
     before = previous.condition("Degraded")
-    same = before and before.reason == condition.reason and _shape(before.message) == _shape(condition.message)
+    same = before and before.reason == condition.reason and shape(before.message) == shape(condition.message)
     return before if before and same else condition
 
 
@@ -163,7 +173,7 @@ def _less_detected(facts: Facts) -> str:
     for shard, status in sorted(facts.statuses.items()):
         for device in status.devices if status and status.epoch == facts.epoch else ():
             if device.degraded and facts.placement.get(device.id) == shard:
-                by_reason.setdefault(_shape(device.degraded), [device.degraded]).append(device.id)
+                by_reason.setdefault(shape(device.degraded), [device.degraded]).append(device.id)
     return "; ".join(f"{_listed(ids, 5)}: {why}" for why, *ids in by_reason.values())
 
 
@@ -172,7 +182,7 @@ def _less_done(facts: Facts) -> str:
     by_reason: dict[str, list[str]] = {}
     for shard, status in sorted(facts.statuses.items()):
         if status and status.degraded:
-            by_reason.setdefault(_shape(status.degraded), [status.degraded]).append(shard)
+            by_reason.setdefault(shape(status.degraded), [status.degraded]).append(shard)
     return "; ".join(f"{_listed(shards, 5)}: {why}" for why, *shards in by_reason.values())
 
 
@@ -241,7 +251,7 @@ def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
         if reason := _why_dark(facts, device, reported):
             kept = before.get(device.id)
             # Only numbers that grew are no news, and not worth a write every two seconds.
-            if kept and _shape(kept.reason) == _shape(reason):
+            if kept and shape(kept.reason) == shape(reason):
                 reason = kept.reason
             dark.append(DarkDevice(device.id, device.zone, reason))
     declared, covered = len(facts.devices), len(facts.devices) - len(dark)
@@ -264,7 +274,8 @@ def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], D
     return status.reason or "its shard does not say why"
 
 
-def _shape(reason: str) -> str:
+def shape(reason: str) -> str:
+    """`reason` without its numbers: one in which only those changed is no news."""
     return reason if reason.startswith("silent since") else re.sub(r"\d+(\.\d+)?", "#", reason)
 
 

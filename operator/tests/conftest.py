@@ -28,7 +28,7 @@ def site(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Site]:
                 command, env={**os.environ, "KUBECONFIG": str(proxy.kubeconfig)}, stdout=out, stderr=out
             )
         try:
-            site = Site(cluster, namespace, proxy, log)
+            site = Site(cluster, namespace, proxy, log, port)
             wait_for(lambda: answers(port), "an operator that answers")
             site.heals(2, 20)
             yield site

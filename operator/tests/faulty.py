@@ -28,7 +28,8 @@ def is_write(request: web.Request) -> bool:
 def status(code: int, message: str, **headers: str) -> web.Response:
     """A refusal as an API server words it."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message}
-    return web.json_response(body, status=code, headers=headers)
+    # As bytes: with a charset in the content type clients would not take it for an API server's.
+    return web.Response(body=json.dumps(body).encode(), status=code, headers=headers, content_type="application/json")
 
 
 def gone() -> web.Response:

@@ -2,6 +2,7 @@
 
 import json
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from .test_operator import children, create, names, sensor_fleet
 class Site:
     """A namespace with one fleet, an operator whose shards are simulated, and a faulty server between."""
 
-    def __init__(self, cluster: ApiServer, namespace: str, proxy: FaultyServer, log: Path) -> None:
-        self.cluster, self.namespace, self.proxy, self.log = cluster, namespace, proxy, log
+    def __init__(self, cluster: ApiServer, namespace: str, proxy: FaultyServer, log: Path, port: int) -> None:
+        self.cluster, self.namespace, self.proxy, self.log, self.port = cluster, namespace, proxy, log, port
         self.fleet = path_of(create(cluster, sensor_fleet(namespace, shards=2, autoscaling={"mode": "none"})))
 
     def covered(self, shards: int) -> bool:
@@ -51,6 +52,23 @@ class Site:
                 f"{shards} shards: {sorted(children(self.cluster, self.namespace))} {self.told()}"
             )
             time.sleep(0.1)
+
+    def conditions(self) -> dict[str, tuple[str, str]]:
+        """Status and reason of each, as the fleet says."""
+        told = (self.cluster.get(self.fleet) or {}).get("status") or {}
+        return {entry["type"]: (entry["status"], entry["reason"]) for entry in told.get("conditions", ())}
+
+    def events(self, reason: str) -> list[Any]:
+        listed = self.cluster.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
+        return [event for event in listed if event["reason"] == reason]
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """The fleet's sample; None where there is none."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as response:
+            lines = response.read().decode().splitlines()
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        found = [line for line in lines if line.startswith(f"{name}{{") and all(part in line for part in wanted)]
+        return float(found[0].rsplit(" ", 1)[1]) if found else None
 
     def told(self) -> Any:
         return (self.cluster.get(self.fleet) or {}).get("status"), self.log.read_text()[-1500:]

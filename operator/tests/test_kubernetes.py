@@ -181,9 +181,21 @@ async def test_a_record_decided_on_an_older_one_is_refused_by_the_server(bench: 
 
 async def test_a_change_is_announced_by_an_event(bench: Bench, namespace: str) -> None:
     await settle(bench)
+    await bench.runtime.close()  # writes what is due
     events = bench.cluster.get(f"/api/v1/namespaces/{namespace}/events")["items"]
     # The API server announces things of its own, about Services for example.
     reasons = {event["reason"]: event for event in events if event["involvedObject"]["kind"] == "SensorFleet"}
     assert set(reasons) == {"NotCovered", "NotReady"}
     assert reasons["NotCovered"]["involvedObject"]["name"] == "hall"
     assert reasons["NotCovered"]["type"] == "Warning"
+
+
+async def test_patches_that_change_nothing_are_counted_apart(bench: Bench) -> None:
+    await settle(bench)
+    assert bench.runtime.writes["ConfigMap", True] > 0
+    assert not any(count for (_, changed), count in bench.runtime.writes.items() if not changed)
+    fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
+    (record,) = [child for child in await bench.runtime.children(fleet) if child["kind"] == "ConfigMap"]
+    kept = {key: record["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
+    await bench.runtime.apply({**record, "metadata": kept})
+    assert bench.runtime.writes["ConfigMap", False] == 1

@@ -10,8 +10,8 @@ import pytest
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.manifests import PLACEMENT_KEY, push_name, shard_index
+from embereye_operator.memory import REFUSED
 from embereye_operator.model import parse_fleet
-from embereye_operator.runtime import RefusedError
 
 from .fakes import SECOND, World
 from .test_schema import camera, manifest
@@ -431,12 +431,49 @@ async def test_a_refused_child_is_reported_and_the_others_are_made() -> None:
     assert ("Deployment", "hall-sensors-1") in world.runtime.objects
 
 
-async def test_without_a_record_nothing_else_is_made() -> None:
+async def test_without_a_record_nothing_else_is_made_and_people_are_told() -> None:
     world = World(fleet_of())
-    world.runtime.refused[PLACEMENT] = "no"
-    with pytest.raises(RefusedError):
+    world.runtime.refused[PLACEMENT] = "ConfigMap default/hall-sensors-placement is refused: quota"
+    for _ in range(3):
+        outcome = await world.step()
+    assert not world.runtime.objects
+    assert condition(outcome.status, "Degraded")[:2] == ("True", "ApplyRefused")
+    assert condition(outcome.status, "Covered")[0] == "False"
+    assert [event for event in world.runtime.events if "quota" in event], "and told each time"
+
+
+async def test_a_record_that_is_refused_leaves_the_placement_in_force() -> None:
+    world = World(fleet_of())
+    await world.settle()
+    owners = world.owners()
+    world.runtime.refused[PLACEMENT] = "quota"
+    world.manifest = fleet_of(count=13)
+    outcome = await world.step()
+    assert world.owners() == owners
+    assert outcome.status.devices.declared == 13
+    assert condition(outcome.status, "Covered")[:2] == ("False", "DevicesDark"), "the new one has no owner"
+    world.runtime.refused.clear()
+    for _ in range(REFUSED // (2 * SECOND) + 3):
+        outcome = await world.step()
+    assert condition(outcome.status, "Degraded")[0] == "False"
+    assert condition(outcome.status, "Covered")[0] == "True"
+
+
+async def test_what_is_refused_is_not_tried_at_every_pass_unless_the_fleet_changes() -> None:
+    world = World(fleet_of())
+    world.runtime.refused[PLACEMENT] = "quota"
+
+    def told() -> int:
+        return sum("quota" in event for event in world.runtime.events)
+
+    for _ in range(5 * REFUSED // SECOND):
         await world.step()
-    assert world.runtime.log == []
+    assert 10 <= told() <= 10 + 4
+    before = told()
+    world.manifest = fleet_of(count=13)
+    outcome = await world.step()
+    assert told() == before + 1
+    assert condition(outcome.status, "Degraded")[:2] == ("True", "ApplyRefused")
 
 
 async def test_the_record_is_written_only_over_the_one_it_was_decided_on() -> None:

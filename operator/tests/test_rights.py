@@ -158,6 +158,10 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
         events = {"kind": "Event", "metadata": {"namespace": namespace}}
         wait_for(lambda: cluster.get(path_of(events, name=False))["items"], "an event")
 
+        # What is refused again and again raises the count of its Event.
+        less = {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}
+        create(cluster, sensor_fleet(namespace, name="odd", template=less))
+
         # What is left over of kinds that are not watched is found by the next complete list.
         deadline = time.monotonic() + 60
         # A watch is in the log once it has ended.

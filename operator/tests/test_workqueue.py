@@ -1,14 +1,10 @@
 """The work queue and the cache that feeds it."""
 
 import asyncio
-import time
 from typing import Any
 
-from embereye_operator.controller import STALE, Controller
 from embereye_operator.runtime.kubernetes import Cache, key_of
 from embereye_operator.workqueue import WorkQueue
-
-from .fakes import SETTINGS
 
 
 async def test_a_key_that_is_added_twice_is_taken_once() -> None:
@@ -62,21 +58,6 @@ async def test_a_waiting_worker_gets_the_next_key() -> None:
     queue.add("a")
     queue.add("b")
     assert sorted(await asyncio.wait_for(asyncio.gather(*waiting), 5)) == ["a", "b"]
-
-
-async def test_only_watches_that_miss_something_at_list_after_list_make_the_operator_unhealthy() -> None:
-    runtime: Any = None
-    controller = Controller(runtime, SETTINGS, leads=lambda: False)
-    missed = ("Service", "n", "x")
-    start = time.monotonic() - 10 * STALE
-    controller.judge_watches([missed], start)
-    assert not controller.unhealthy(), "it may have been listed before its event arrived, however long ago"
-    controller.judge_watches([missed], start + 2 * STALE)
-    assert controller.unhealthy() == "watches have stopped telling what lists tell"
-    controller.judge_watches([], start + 4 * STALE)
-    assert not controller.unhealthy()
-    controller.judge_watches([missed], start + 6 * STALE)
-    assert not controller.unhealthy()
 
 
 def service(version: int, name: str = "x", **fields: Any) -> dict[str, Any]:

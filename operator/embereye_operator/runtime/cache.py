@@ -85,16 +85,23 @@ class Cache:
         self._forget(key)
         return True
 
-    def replace(self, kind: str, listed: Iterable[ObjectKey], version: int) -> list[ObjectKey]:
+    def replace(
+        self, kind: str, listed: Iterable[ObjectKey], version: int, *, others: Iterable[ObjectKey] = ()
+    ) -> list[ObjectKey]:
         """Forget what a complete list of one kind as of `version` did not have; returns it.
 
         The list's objects have been `put` one by one: all of them at once would take more room than all that is kept.
+        `others` are objects of that kind that the list's selector leaves out.
         """
-        seen = set(listed)
+        seen = {*listed, *others}
         missing = [key for key in self.objects if key[0] == kind and key not in seen]
         gone = [key for key in missing if self.objects[key].version <= version and self.drop(key, version)]
         self.deleted = {key: at for key, at in self.deleted.items() if key[0] != kind or at > version}
         return gone
+
+    def forget(self, key: ObjectKey) -> None:
+        """Keep the object no longer, wherever it is."""
+        self._forget(key)
 
     def of_fleet(self, fleet: Fleet) -> Iterator[tuple[ObjectKey, Stored]]:
         """The fleet's children, and nobody's; those with another owner are a deleted namesake's, and gone soon."""

@@ -11,7 +11,8 @@ from lightkube.core.exceptions import ApiError, ConfigError
 
 from embereye.process.lifecycle import UserError
 from embereye_operator.model import Fleet, parse_fleet
-from embereye_operator.runtime.kubernetes import ALL_NAMESPACES, FLEETS
+from embereye_operator.runtime.kubernetes import ALL_NAMESPACES
+from embereye_operator.runtime.resources import FLEETS, api_version
 
 
 @asynccontextmanager
@@ -45,6 +46,6 @@ async def fleets_of(client: AsyncClient, namespace: str) -> list[Fleet]:
     for name, kind in FLEETS.items():
         listed: Any = client.list(kind, namespace=namespace, chunk_size=500)
         async for manifest in listed:
-            document = {**manifest, "kind": name, "apiVersion": f"{kind._api_info.resource.api_version}"}
+            document = {**manifest, "kind": name, "apiVersion": api_version(kind)}
             found.append(parse_fleet(document, strict=False))
     return sorted(found, key=lambda fleet: (fleet.namespace, fleet.name, fleet.kind))

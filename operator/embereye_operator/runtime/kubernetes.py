@@ -3,14 +3,13 @@
 import logging
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
 from lightkube.types import CascadeType, PatchType
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
@@ -23,56 +22,28 @@ from embereye_operator.manifests import (
     fleet_label,
     peer_address,
 )
-from embereye_operator.model import API_VERSION, FLEET_TYPES, GROUP, VERSION, Fleet
+from embereye_operator.model import API_VERSION, FLEET_TYPES, Fleet, FleetReference
 from embereye_operator.runtime import NotLeadingError, RefusedError
 from embereye_operator.runtime.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
+from embereye_operator.runtime.device_lists import DeviceLists
+from embereye_operator.runtime.events import EventWriter
 from embereye_operator.runtime.links import Hub, Shards
+from embereye_operator.runtime.resources import (
+    CHILDREN,
+    FLEETS,
+    NODES,
+    OPTIONAL,
+    PODS,
+    UNWATCHED,
+    api_version,
+)
 from embereye_operator.schema import Manifest
-from embereye_operator.status import timestamp
+from embereye_operator.watch_lag import WatchLag
 
 logger = logging.getLogger(__name__)
-ABSENT_SECONDS = 10.0  # how long a ConfigMap that was not there is believed to be absent without an event
 CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it
+FLUSH_SECONDS = 1.0  # for events that are due when the operator ends
 ALL_NAMESPACES = "*"
-Kind = type[GenericNamespacedResource]
-
-
-def _resource(group: str, version: str, kind: str, plural: str) -> Kind:
-    # Not by lightkube's registry, which has its own ConfigMap: ours are plain dictionaries throughout.
-    info = create_api_info(group, version, kind, plural)
-    return type(kind, (GenericNamespacedResource,), {"_api_info": info})
-
-
-CHILDREN: Mapping[str, Kind] = {
-    "Deployment": _resource("apps", "v1", "Deployment", "deployments"),
-    "Service": _resource("", "v1", "Service", "services"),
-    "ConfigMap": _resource("", "v1", "ConfigMap", "configmaps"),
-    "PodDisruptionBudget": _resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
-    "NetworkPolicy": _resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
-    "HorizontalPodAutoscaler": _resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
-    "ServiceMonitor": _resource("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
-    "PrometheusRule": _resource("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
-    "ScaledObject": _resource("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"),
-}
-UNWATCHED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ServiceMonitor", "PrometheusRule", "ScaledObject")
-OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject")  # their CustomResourceDefinitions are others'
-FLEETS: Mapping[str, Kind] = {
-    name: _resource(GROUP, VERSION, name, fleet.plural) for name, fleet in FLEET_TYPES.items()
-}
-PODS: Any = _resource("", "v1", "Pod", "pods")
-NODES: Any = type("Node", (GenericGlobalResource,), {"_api_info": create_api_info("", "v1", "Node", "nodes")})
-EVENTS: Any = _resource("", "v1", "Event", "events")
-
-
-def _subresource(kind: Kind, action: str) -> Any:
-    info = kind._api_info
-    sub = create_api_info(info.resource.group, info.resource.version, info.resource.kind, info.plural)
-    sub.action, sub.parent = action, info.resource
-    return type(f"{kind.__name__}{action}", (GenericNamespacedResource,), {"_api_info": sub})
-
-
-STATUSES: Mapping[str, Any] = {name: _subresource(kind, "status") for name, kind in FLEETS.items()}
-SCALES: Mapping[str, Any] = {name: _subresource(kind, "scale") for name, kind in FLEETS.items()}
 
 
 class KubernetesRuntime:
@@ -92,6 +63,8 @@ class KubernetesRuntime:
         `leads` is asked before every write: one that was decided on while leading must not come after.
         """
         self.cache = Cache()
+        self.writes: Counter[tuple[str, bool]] = Counter()  # kind, whether it changed anything → patches
+        self.lag = WatchLag()
         self._client = client
         self._namespace = namespace
         self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).grpc)
@@ -101,11 +74,13 @@ class KubernetesRuntime:
         self._offered: set[str] = set()  # kinds that the server knows
         self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
         self._displaced: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}  # namespace, label → shards
-        self._absent: dict[tuple[str, str], float] = {}  # ConfigMaps that were not there → monotonic seconds
-        self._referenced: dict[tuple[str, str], set[ObjectKey]] = {}  # ConfigMap → fleets that name it
+        self._lists = DeviceLists()
+        self._events = EventWriter(client)
+        self._filled = False  # whether everything was listed once
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Write the events that are due, within a moment, and close all connections."""
+        await self._events.flush(FLUSH_SECONDS)
         await self._shards.close()
         await self._hub.close()
         await self._client.close()
@@ -125,6 +100,8 @@ class KubernetesRuntime:
                 self._offered.discard(name)
             else:
                 self._offered.add(name)
+        news += await self._reread_device_lists()
+        self._filled = True
         await self._shards.close_idle()
         return news
 
@@ -144,25 +121,62 @@ class KubernetesRuntime:
                 rivals[target.get("kind", ""), key[1], target.get("name", "")].append(f"{name} {key[2]}")
                 continue
             found.append(key)
-            if self.cache.put({**manifest, "kind": name, "apiVersion": _api_version(kind)}):
+            if self.cache.put({**manifest, "kind": name, "apiVersion": api_version(kind)}):
                 news.append(key)
+                self._owe(key)  # before anything is awaited: the watch may tell it at any moment
         if name == "HorizontalPodAutoscaler":
             self._rivals = dict(rivals)
-        news += self.cache.replace(name, found, int(listed.resourceVersion))
-        return [] if name in UNWATCHED and name in self._offered else news
+        others = [*self._lists] if name == "ConfigMap" else []
+        self.lag.keep(name, [*found, *others])
+        gone = self.cache.replace(name, found, int(listed.resourceVersion), others=others)
+        for key in gone if name in FLEETS else ():
+            self._refer(key, ())
+        return [] if name in UNWATCHED and name in self._offered else [*news, *gone]
+
+    async def _reread_device_lists(self) -> list[ObjectKey]:
+        """One by one: a list of all ConfigMaps would read everybody's."""
+        news = []
+        for key in self._lists:
+            known = self.cache.objects.get(key)
+            try:
+                stored = await self._read_config_map(key)
+            except ApiError as error:
+                logger.debug("%s: %s", " ".join(key), error)  # the passes over its fleets fail, and tell it
+                continue
+            if stored is None and known is not None:
+                self.cache.drop(key, known.version)
+                news.append(key)
+            elif stored is not None and (known is None or known.version < stored.version):
+                self._owe(key)
+                news.append(key)
+        return news
+
+    def _owe(self, key: ObjectKey) -> None:
+        # What is listed first, nobody watches yet.
+        if self._filled and key[0] not in UNWATCHED:
+            self.lag.owe(key, self.cache.objects[key].version, time.monotonic())
 
     def observe(self, type_: str | None, manifest: Manifest) -> set[ObjectKey]:
         """Take a watch event; returns the fleets that it concerns."""
-        kind, namespace, name = key = key_of(manifest)
-        if kind == "ConfigMap" and not label_of(manifest):
-            self._absent.pop((namespace, name), None)
-            concerned = self._referenced.get((namespace, name), set())
-            if not concerned:
-                return set()  # somebody else's
+        kind, version = (key := key_of(manifest))[0], version_of(manifest)
+        self.lag.told(key, version)
+        self._lists.found(key)
+        concerned = {key} if kind in FLEETS else self._fleets_of(key, manifest)
+        if not concerned and key not in self.cache.objects:
+            return set()  # somebody else's
+        if type_ == "DELETED":
+            news = self.cache.drop(key, version)
+            if kind in FLEETS:
+                self._refer(key, ())
         else:
-            concerned = {key} if kind in FLEET_TYPES else set(_owner(manifest))
-        news = self.cache.drop(key, version_of(manifest)) if type_ == "DELETED" else self.cache.put(manifest)
-        return set(concerned) if news else set()
+            news = self.cache.put(manifest)
+        return concerned if news else set()
+
+    def _fleets_of(self, key: ObjectKey, manifest: Manifest) -> set[ObjectKey]:
+        """The fleets that a change of the object concerns: its owners, those it belonged to, those that read it."""
+        known = self.cache.objects.get(key)
+        before = _labelled(known.label, key[1]) if known else ()
+        return {*_owners(manifest), *before, *self._lists.fleets(key)}
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
         """See Runtime."""
@@ -171,9 +185,10 @@ class KubernetesRuntime:
     async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
         """See Runtime."""
         found = {(key[0], key[2]): str(stored.version) for key, stored in self.cache.of_fleet(fleet)}
-        for reference in fleet.devices_from:
-            name = reference.config_map_ref.name
-            stored = await self._config_map(fleet, name)
+        names = sorted({reference.config_map_ref.name for reference in fleet.devices_from})
+        self._refer((fleet.type.resource, fleet.namespace, fleet.name), names)
+        for name in names:
+            stored = await self._config_map(("ConfigMap", fleet.namespace, name))
             found["ConfigMap", name] = str(stored.version) if stored else "absent"
         return found
 
@@ -181,28 +196,30 @@ class KubernetesRuntime:
         """See Runtime."""
         found = {}
         for name in {reference.config_map_ref.name for reference in fleet.devices_from}:
-            if stored := await self._config_map(fleet, name):
+            if stored := await self._config_map(("ConfigMap", fleet.namespace, name)):
                 found[name] = stored.manifest().get("data") or {}
         return found
 
-    async def _config_map(self, fleet: Fleet, name: str) -> Stored | None:
-        key = fleet.type.resource, fleet.namespace, fleet.name
-        self._referenced.setdefault((fleet.namespace, name), set()).add(key)
-        known = self.cache.objects.get(("ConfigMap", fleet.namespace, name))
-        return known or await self._read_config_map(fleet.namespace, name)
+    def _refer(self, fleet: ObjectKey, names: Sequence[str]) -> None:
+        for key in self._lists.refer(fleet, names):
+            if (stored := self.cache.objects.get(key)) is not None and not stored.label:
+                self.cache.forget(key)
 
-    async def _read_config_map(self, namespace: str, name: str) -> Stored | None:
-        if time.monotonic() - self._absent.get((namespace, name), -ABSENT_SECONDS) < ABSENT_SECONDS:
+    async def _config_map(self, key: ObjectKey) -> Stored | None:
+        return self.cache.objects.get(key) or await self._read_config_map(key)
+
+    async def _read_config_map(self, key: ObjectKey) -> Stored | None:
+        if self._lists.lacks(key, time.monotonic()):
             return None
         try:
-            read = await self._client.get(CHILDREN["ConfigMap"], name, namespace=namespace)
+            read = await self._client.get(CHILDREN["ConfigMap"], key[2], namespace=key[1])
         except ApiError as error:
             if error.status.code != 404:
                 raise
-            self._absent[namespace, name] = time.monotonic()
+            self._lists.missing(key, time.monotonic())
             return None
         self.cache.put({**read, "kind": "ConfigMap", "apiVersion": "v1"})
-        return self.cache.objects.get(("ConfigMap", namespace, name))
+        return self.cache.objects.get(key)
 
     # --- changing ---
 
@@ -227,9 +244,10 @@ class KubernetesRuntime:
                 stored = await self._patch({**manifest, **surplus}, PatchType.MERGE)
         except ApiError as error:
             # 409: somebody was faster; 404: the namespace is going; 429, 5xx: not now.
+            what = " ".join(key_of(manifest))
             if error.status.code in {400, 403, 422}:
-                what = " ".join(key_of(manifest))
                 raise RefusedError(f"{what} is refused: {error.status.message}") from error
+            error.add_note(f"{what} is not written")
             raise
         self.cache.put(stored)
 
@@ -247,7 +265,13 @@ class KubernetesRuntime:
             force=True,
             field_manager=MANAGED_BY,
         )
+        self._count_write({**stored, "kind": manifest["kind"]})
         return stored
+
+    def _count_write(self, stored: Manifest) -> None:
+        # The server gives no new version to what is as it was.
+        known = self.cache.objects.get(key_of(stored))
+        self.writes[stored["kind"], known is None or known.version != version_of(stored)] += 1
 
     async def delete(self, manifest: Manifest) -> None:
         """See Runtime."""
@@ -269,7 +293,7 @@ class KubernetesRuntime:
             {"op": "replace", "path": "/spec/replicas", "value": shards},
         ]
         await self._client.patch(
-            SCALES[fleet.type.resource], fleet.name, patch, namespace=fleet.namespace, patch_type=PatchType.JSON,
+            FLEETS[fleet.type.resource].Scale, fleet.name, patch, namespace=fleet.namespace, patch_type=PatchType.JSON,
             field_manager=MANAGED_BY,
         )  # fmt: skip
 
@@ -306,7 +330,7 @@ class KubernetesRuntime:
         """See Runtime."""
         return kind in self._offered
 
-    async def write_status(self, fleet: Fleet, status: Manifest) -> None:
+    async def write_status(self, fleet: Fleet | FleetReference, status: Manifest) -> None:
         """See Runtime."""
         self._fence()
         body = {
@@ -317,36 +341,21 @@ class KubernetesRuntime:
             "status": status,
         }
         stored = await self._client.patch(
-            STATUSES[fleet.type.resource], fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
+            FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
             force=True, field_manager=MANAGED_BY,
         )  # fmt: skip
+        self._count_write(stored)
         self.cache.put(stored)
 
-    async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """See Runtime. An event that cannot be told is only logged: the condition says the same."""
-        now = timestamp(time.time_ns())
-        body: Any = {
-            "metadata": {"generateName": f"{fleet.name}-{fleet.kind}-", "namespace": fleet.namespace},
-            "involvedObject": {
-                "apiVersion": API_VERSION,
-                "kind": fleet.type.resource,
-                "name": fleet.name,
-                "namespace": fleet.namespace,
-                "uid": fleet.uid,
-            },
-            "type": type_,
-            "reason": reason,
-            "message": message[:1000],
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-            "source": {"component": MANAGED_BY},
-            "reportingComponent": MANAGED_BY,
-        }
-        try:
-            await self._client.create(EVENTS.from_dict(body))
-        except ApiError as error:
-            logger.warning("no event for %s: %s", fleet.key, error.status.message)
+    async def event(
+        self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """See Runtime."""
+        self._events.tell(fleet, type_, reason, message)
+
+    async def write_events(self) -> None:
+        """Write what people are to be told, until cancelled."""
+        await self._events.run()
 
     # --- shards and hub ---
 
@@ -385,20 +394,18 @@ def retry_after(error: Exception) -> float:
     return min(float(asked), 60.0) if asked.isdecimal() else 0.0
 
 
-def _api_version(kind: Kind) -> str:
-    resource = kind._api_info.resource
-    return f"{resource.group}/{resource.version}" if resource.group else str(resource.version)
-
-
-def _owner(manifest: Mapping[str, Any]) -> Iterator[ObjectKey]:
+def _owners(manifest: Mapping[str, Any]) -> Iterator[ObjectKey]:
+    namespace = manifest["metadata"].get("namespace", "")
     for owner in manifest["metadata"].get("ownerReferences") or ():
         if owner.get("apiVersion") == API_VERSION and owner.get("kind") in FLEET_TYPES:
-            yield owner["kind"], manifest["metadata"].get("namespace", ""), owner["name"]
-    label = label_of(manifest)
+            yield owner["kind"], namespace, owner["name"]
+    yield from _labelled(label_of(manifest), namespace)
+
+
+def _labelled(label: str, namespace: str) -> Iterator[ObjectKey]:
     for fleet_type in FLEET_TYPES.values():
         if label.startswith(f"{fleet_type.kind}."):
-            name = label.removeprefix(f"{fleet_type.kind}.")
-            yield fleet_type.resource, manifest["metadata"].get("namespace", ""), name
+            yield fleet_type.resource, namespace, label.removeprefix(f"{fleet_type.kind}.")
 
 
 def _surplus(manifest: Manifest, stored: Mapping[str, Any]) -> Manifest:

@@ -12,17 +12,13 @@ from typing import Any
 
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import GenericNamespacedResource, create_api_info
+
+from embereye_operator.runtime.resources import LEASES
 
 logger = logging.getLogger(__name__)
 DURATION = 10.0  # seconds after which another one may take a lease that was not renewed
 DEADLINE = 7.0  # seconds after which a holder that could not renew stops acting: earlier than anybody takes over
 RETRY = 2.0  # seconds between attempts
-LEASE: Any = type(
-    "Lease",
-    (GenericNamespacedResource,),
-    {"_api_info": create_api_info("coordination.k8s.io", "v1", "Lease", "leases")},
-)
 
 
 def identity() -> str:
@@ -91,7 +87,7 @@ class Election:
 
     async def _attempt(self) -> bool:
         try:
-            stored = await self._client.get(LEASE, self._name, namespace=self._namespace)
+            stored = await self._client.get(LEASES, self._name, namespace=self._namespace)
         except ApiError as error:
             if error.status.code != 404:
                 raise
@@ -123,11 +119,11 @@ class Election:
         }
         try:
             if stored is None:
-                await self._client.create(LEASE.from_dict(body))
+                await self._client.create(LEASES.from_dict(body))
             else:
                 # Only over the one we read: of two that try at once, one fails.
                 body["metadata"] = {**stored["metadata"], "managedFields": None}
-                await self._client.replace(LEASE.from_dict(body), self._name)
+                await self._client.replace(LEASES.from_dict(body), self._name)
         except ApiError as error:
             if error.status.code == 409:
                 return False
@@ -141,7 +137,7 @@ class Election:
         self._held = False
         try:
             async with asyncio.timeout(1.0):
-                stored = await self._client.get(LEASE, self._name, namespace=self._namespace)
+                stored = await self._client.get(LEASES, self._name, namespace=self._namespace)
                 if (stored.get("spec") or {}).get("holderIdentity") == self.holder:
                     transitions = int(stored["spec"].get("leaseTransitions") or 0)
                     await self._write(stored, transitions, holder="")

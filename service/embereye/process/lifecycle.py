@@ -45,15 +45,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
 
     async def guarded() -> int:
         stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def request_stop() -> None:
-            if stop.is_set():
-                raise SystemExit(130)
-            stop.set()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, request_stop)
+        stop_on_signals(stop)
         async with Tasks() as tasks:
             if parent := os.environ.get(PARENT_VARIABLE):
                 tasks.start(_follow_parent(int(parent), stop), name="follow-parent")
@@ -64,6 +56,18 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Let SIGTERM and SIGINT set `stop` on the running loop, and a second one end the process."""
+
+    def request_stop() -> None:
+        if stop.is_set():
+            raise SystemExit(130)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, request_stop)
 
 
 async def _follow_parent(parent: int, stop: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-Picture = npt.NDArray[np.uint8]
+Image = npt.NDArray[np.uint8]
 Field = npt.NDArray[np.float32]
 
 QUALITY = 75  # JPEG quality; cameras use 70 to 85
@@ -99,7 +99,7 @@ class Room:
         """`count` frames of a fire, the first one `seconds` after it began, at `rate` frames/s."""
         return Frames(count, lambda number: self._expose(self._burn(seconds + number / rate)))
 
-    def _furnish(self) -> Picture:
+    def _furnish(self) -> Image:
         random, width, height = self._random, self.width, self.height
         wall = random.integers(120, 180, 3)
         floor = random.integers(60, 110, 3)
@@ -126,7 +126,7 @@ class Room:
         cloud: Field = np.clip(large[2 * scale : -2 * scale, 2 * scale : -2 * scale], 0, 1)
         return cloud
 
-    def _burn(self, seconds: float) -> Picture:
+    def _burn(self, seconds: float) -> Image:
         size = FIRST_SIZE + (1 - FIRST_SIZE) * min(1.0, seconds / GROWTH_SECONDS)
         width, height = max(8, int(0.22 * size * self.width)), max(12, int(0.5 * size * self.height))
         heat = self._heat(width, height, seconds)
@@ -155,15 +155,15 @@ class Room:
         np.clip(heat, 0, 1, out=heat)
         return heat
 
-    def _light_of_fire(self) -> Picture:
+    def _light_of_fire(self) -> Image:
         """What a fire adds to the room around it, 0..255."""
         x, y = self._hearth[0] * self.width, (self._hearth[1] - 0.2) * self.height
         rows, columns = np.ogrid[0 : self.height, 0 : self.width]
         near = np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / (0.3 * self.width) ** 2)
-        light: Picture = (near[..., None] * np.array([0.05, 0.35, 0.8]) * 255).astype(np.uint8)
+        light: Image = (near[..., None] * np.array([0.05, 0.35, 0.8]) * 255).astype(np.uint8)
         return light
 
-    def _expose(self, picture: Picture) -> bytes:
+    def _expose(self, picture: Image) -> bytes:
         noise = self._noises[self._random.integers(NOISES)]
         flips = self._random.integers(0, 2, 3)
         noise = noise[:: 1 - 2 * flips[0], :: 1 - 2 * flips[1]]

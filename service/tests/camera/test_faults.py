@@ -90,7 +90,7 @@ async def step(shard, number, abuse):
     for camera in CALM:
         push(shard, camera, noisy_jpeg(number))
     abuse()
-    boxes = [shard._cameras[camera].mailbox for camera in CALM]
+    boxes = [shard._cameras[camera].arrivals.mailbox for camera in CALM]
     await eventually(lambda: all(box.ledger.analysed == number + 1 for box in boxes))
 
 
@@ -145,7 +145,7 @@ async def test_a_camera_that_sends_packets_no_picture_can_be_made_of_disturbs_no
         before = resident_kb()
         await watched(shard, abuse, f"rtp://127.0.0.1:{port}")
         bad = shard._cameras["bad"]
-        await eventually(lambda: bad.state.startswith(("no picture", "streaming")))
+        await eventually(lambda: bad.status.source_state.startswith(("no picture", "streaming")))
     assert bad.arrivals.mailbox.ledger.analysed == 0
     assert bad.arrivals.mailbox.ledger.offered == bad.arrivals.mailbox.ledger.rejected["truncated"]
     assert not status_of(shard, "bad").covered
@@ -191,7 +191,7 @@ async def test_frames_on_which_decoders_crash_disturb_no_other_camera(running, m
 async def test_a_camera_that_is_refused_is_dark_and_says_why_and_the_others_go_on(running):
     shard = running.shard
     await watched(shard, lambda: push(shard, "bad", noisy_jpeg()))
-    shard._cameras["bad"].refused = "refused: it needs more than there is"
+    shard._cameras["bad"].arrivals.refused = "refused: it needs more than there is"
     analysed = shard._cameras["bad"].arrivals.mailbox.ledger.analysed
     for number in range(STEPS, STEPS + 3):
         await step(shard, number, lambda: push(shard, "bad", noisy_jpeg()))
@@ -211,7 +211,7 @@ async def test_memory_stays_what_it_is_over_a_long_run(running):
     cameras = [f"camera-{number}" for number in range(30)]
     running.shard.apply(assignment(1, *map(device, cameras)))
     frames = [noisy_jpeg(number, (240, 320)) for number in range(20)]
-    boxes = [running.shard._cameras[camera].mailbox for camera in cameras]
+    boxes = [running.shard._cameras[camera].arrivals.mailbox for camera in cameras]
     sizes, deadline, number = [], time.monotonic() + 40, 0
     while time.monotonic() < deadline:
         for camera in cameras:

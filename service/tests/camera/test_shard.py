@@ -7,8 +7,9 @@ import pytest
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level, Sense
-from embereye.sim.cameras import CameraSpec, run_cameras
+from embereye.sim.films import CameraSpec
 from embereye.sim.fire import Fire
+from embereye.sim.mjpeg import run_cameras
 from embereye.sim.scene import render
 from embereye.sim.thermal_camera import HEIGHT as THERMAL_HEIGHT
 from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH

@@ -16,7 +16,6 @@ from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks
-from embereye.sensor import request
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
@@ -36,6 +35,7 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import LineReader
+from embereye_cli import request
 
 SETTINGS = SensorSettings(
     deadline_ns=5_000_000_000,

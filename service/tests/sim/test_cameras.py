@@ -8,8 +8,9 @@ import pytest
 
 from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
-from embereye.sim.cameras import CameraSpec, prepare, run_cameras
+from embereye.sim.films import CameraSpec, prepare
 from embereye.sim.fire import Fire
+from embereye.sim.mjpeg import run_cameras
 from embereye.wire.http.multipart import MultipartParser
 from embereye.wire.jpeg.header import read_header
 from embereye_cli.simulate_cameras import add_arguments, parse_specs

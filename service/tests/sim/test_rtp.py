@@ -10,8 +10,9 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.process.lifecycle import UserError
-from embereye.sim.cameras import CameraSpec, Film, prepare
-from embereye.sim.rtp import check_carried, send_rtp, serve_rtsp
+from embereye.sim.films import CameraSpec, Film, prepare
+from embereye.sim.rtp import check_carried, send_rtp
+from embereye.sim.rtsp import serve_rtsp
 from embereye.wire.jpeg.header import read_header
 from embereye.wire.rtsp.messages import RtspParser, request
 

@@ -7,11 +7,9 @@ markers, a loss costs its restart intervals and no more.
 
 import math
 import struct
-from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +17,20 @@ import numpy.typing as npt
 from embereye.units import Box
 from embereye.wire.jpeg.header import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
 from embereye.wire.jpeg.restart import RESTART_0, Run, infer_interval, repair, smallest
-from embereye.wire.jpeg.tables import EXTRA_FIELD, Geometry, header, quantization, quantization_segment
+from embereye.wire.jpeg.tables import EXTRA_FIELD, Geometry, header, quantization
+from embereye.wire.rtp.arriving import ArrivingPicture, runs_of
 from embereye.wire.rtp.onvif_extension import EXTENSION, Described, describe
 from embereye.wire.rtp.packet import FIXED, MARKER, Arrival, Packet, PacketReception, RtpError, is_rtcp, parse_packet
+from embereye.wire.rtp.payload_header import (
+    MAIN,
+    OFFSET,
+    PAYLOAD_TYPE,
+    RESTART,
+    PayloadError,
+    PayloadHeader,
+    read_payload_header,
+)
 
-PAYLOAD_TYPE = 26  # the static one (RFC 3551)
 WINDOW = 32  # packets of a newer picture after which a gap in the one before is a loss
 DEADLINE_NS = 100_000_000  # nanoseconds without a packet of a picture after which its gaps are losses
 TAKEOVER_NS = 500_000_000  # nanoseconds of silence after which another sender may take the place of this one
@@ -37,15 +44,9 @@ SEARCHED_BYTES = 2048  # of every later picture besides, from another place each
 RUN = 6  # packets joined, from which on they are compared all at once
 RUNS = 256  # packets compared at once
 USABLE = 0.5  # of a picture: with less there is nothing to be sure of
-WHOLE_FRAME = 0x3FFF  # restart count that says nothing about the place of an interval
-FIRST, LAST = 0x8000, 0x4000  # in the restart count: this packet begins, ends a chunk of whole intervals
 FAST = struct.Struct(">HHIIII")  # RTP's fixed header, type-specific and offset, then type, Q, width, height
-MAIN = struct.Struct(">II")
 WORD = np.dtype(np.uint32)
 HEAD = FAST.size // WORD.itemsize  # words of FAST's
-RESTART = struct.Struct(">HH")
-TABLES = struct.Struct(">BBH")
-_OFFSET = 0xFF_FFFF
 _NOTHING: tuple["JpegFrame", ...] = ()
 
 
@@ -77,65 +78,6 @@ class Counts:
     problem: str = ""  # why the latest malformed packet or unusable picture was that
 
 
-@dataclass(slots=True, eq=False)
-class _Frame:
-    """A picture that is arriving."""
-
-    timestamp: int
-    key: int  # type, Q, width and height, as on the wire
-    skip: int  # bytes before the payload of a packet without tables
-    sequence: int  # extended, of the first packet that came
-    parts: dict[int, bytes] = field(default_factory=dict)  # by offset; packets that came joined are one part
-    # The offsets of parts of several packets, ascending, and the bytes of each packet of those.
-    joined: list[tuple[int, int]] = field(default_factory=list)
-    packets: int = 0
-    reach: int = 0  # the highest offset behind a packet
-    held: int = 0  # bytes
-    end: int = -1  # bytes of the scan; -1: its last packet has not come
-    ordered: bool = True  # parts came in the order of their offsets
-    interval: int = 0  # restart interval in MCUs
-    chunks: dict[int, int] = field(default_factory=dict)  # offset → restart interval that begins there
-    tables: bytes = b""  # DQT segments that came with it
-    described: Described | None = None  # by ONVIF's header extension
-    touched_ns: int = 0
-    newer: int = 0  # packets of newer pictures since
-
-    def mark(self, offset: int, count: int) -> None:
-        """Note the restart count of the packet at `offset`."""
-        if count & FIRST and count & WHOLE_FRAME != WHOLE_FRAME:
-            self.chunks[offset] = count & WHOLE_FRAME
-
-    def put(self, offset: int, payload: bytes, packets: int = 1) -> None:
-        """Store the payload of the packet, or joined `packets`, at `offset`."""
-        self.parts[offset] = payload
-        self.packets += packets
-        self.held += len(payload)
-        self.reach = max(self.reach, offset + len(payload))
-
-    def append(self, payload: bytes, step: int) -> None:
-        """Store the payload of packets of `step` bytes each that continue where all others end."""
-        self.joined.append((self.reach, step))
-        self.put(self.reach, payload, len(payload) // step)
-
-    def holds(self, offset: int) -> bool:
-        """Whether the packet at `offset` has come."""
-        if offset in self.parts:
-            return True
-        if not (before := bisect(self.joined, offset, key=itemgetter(0))):
-            return False
-        begin, step = self.joined[before - 1]
-        return offset < begin + len(self.parts[begin]) and (offset - begin) % step == 0
-
-    def pieces(self) -> list[tuple[int, bytes]]:
-        """Offset and payload of every packet, in order."""
-        found: dict[int, bytes] = {}
-        steps = dict(self.joined)
-        for begin, part in self.parts.items():
-            step = steps.get(begin) or len(part) or 1
-            found.update((begin + start, part[start : start + step]) for start in range(0, len(part), step))
-        return sorted(found.items())
-
-
 class Depacketizer:
     """Accepts the packets of one sender, returns its pictures in order. No input makes it raise.
 
@@ -156,8 +98,8 @@ class Depacketizer:
         self._tables: dict[int, bytes] = {}  # DQT segments by Q, 128 to 254
         self._described: Described | None = None
         self._inferred: tuple[Geometry | None, int] = (None, 0)  # a restart interval that the sender does not state
-        self._frame: _Frame | None = None  # the newest
-        self._previous: _Frame | None = None  # the one before it, if it has gaps
+        self._frame: ArrivingPicture | None = None  # the newest
+        self._previous: ArrivingPicture | None = None  # the one before it, if it has gaps
         self._done = -1  # timestamp of the newest picture handed over
         self._heard_ns = 0
         self._candidate = (-1, -1, 0)  # another sender: SSRC, next sequence number, packets in order
@@ -175,7 +117,7 @@ class Depacketizer:
             or timestamp != frame.timestamp
             or ssrc != self.ssrc
             or key != frame.key
-            or place & _OFFSET != frame.reach
+            or place & OFFSET != frame.reach
             or not frame.reach
             or self._previous is not None
             or frame.held > MAX_PICTURE
@@ -218,7 +160,7 @@ class Depacketizer:
             lead != self._plain
             or sequence != (reception.extended + 1) & 0xFFFF
             or (timestamp, ssrc, key) != (frame.timestamp, self.ssrc, frame.key)
-            or place & _OFFSET != frame.reach
+            or place & OFFSET != frame.reach
             or frame.held > MAX_PICTURE
             or frame.packets >= MAX_FRAGMENTS
         ):
@@ -277,7 +219,7 @@ class Depacketizer:
             pictures += self._give_up()
             self._done = -1
         self._heard_ns = now_ns
-        pictures += self._payload(packet, arrival, now_ns)
+        pictures += self._receive_payload(packet, arrival, now_ns)
         return pictures
 
     def _believe(self, packet: Packet, now_ns: int) -> bool:
@@ -311,55 +253,43 @@ class Depacketizer:
         self.counts.problem = problem
         return _NOTHING
 
-    def _payload(self, packet: Packet, arrival: Arrival, now_ns: int) -> Sequence[JpegFrame]:  # noqa: C901, PLR0911, PLR0912 -- the checks of RFC 2435 in the order of its bytes
+    def _receive_payload(self, packet: Packet, arrival: Arrival, now_ns: int) -> Sequence[JpegFrame]:
         payload = packet.payload
-        if len(payload) < MAIN.size:
-            return self._refuse(f"{len(payload)} bytes of payload, a JPEG header has {MAIN.size}")
-        place, key = MAIN.unpack_from(payload)
-        offset, kind, quality = place & _OFFSET, key >> 24, key >> 16 & 0xFF
-        if kind & ~EXTRA_FIELD not in (0, 1):
-            return self._refuse(f"type {kind} is not one of 0, 1, 64, 65")
-        if quality == 0 or 99 < quality < 128:
-            return self._refuse(f"Q {quality} is reserved")
-        start, interval, count = MAIN.size, 0, 0
-        if kind & EXTRA_FIELD:
-            if len(payload) < start + RESTART.size:
-                return self._refuse("a restart header cut short")
-            interval, count = RESTART.unpack_from(payload, start)
-            start += RESTART.size
-        tables = b""
-        if quality >= 128 and offset == 0:
-            try:
-                start, tables = _read_tables(payload, start)
-            except JpegError as error:
-                return self._refuse(str(error))
-        pictures, frame = self._frame_of(packet, key, offset, arrival, now_ns)
+        try:
+            head = read_payload_header(payload)
+        except (PayloadError, JpegError) as error:
+            return self._refuse(str(error))
+        pictures, frame = self._frame_of(packet, head.key, head.offset, arrival, now_ns)
         if frame is None:
             return pictures
-        if key != frame.key or max(offset, frame.held) > MAX_PICTURE or frame.packets >= MAX_FRAGMENTS:
+        if head.key != frame.key or max(head.offset, frame.held) > MAX_PICTURE or frame.packets >= MAX_FRAGMENTS:
             self._refuse(f"it contradicts its picture, or makes it larger than {MAX_PICTURE} bytes")
             return pictures
-        if tables:
-            frame.tables = tables
-            if quality < 255:
-                self._tables[quality] = tables
-        if packet.extension == EXTENSION:
-            frame.described = self._described = describe(packet.extension_data) or self._described
-        frame.interval = interval or frame.interval
+        self._note_header(frame, head, packet)
         frame.touched_ns = now_ns
-        if frame.holds(offset):
+        if frame.holds(head.offset):
             self.counts.duplicates += 1
             return pictures
-        frame.mark(offset, count)
-        frame.ordered = frame.ordered and offset == frame.reach
-        frame.put(offset, bytes(payload[start:]))
+        frame.mark(head.offset, head.count)
+        frame.ordered = frame.ordered and head.offset == frame.reach
+        frame.put(head.offset, bytes(payload[head.size :]))
         if packet.marker:
-            frame.end = offset + len(payload) - start
+            frame.end = head.offset + len(payload) - head.size
         return [*pictures, *self._whole(frame)]
+
+    def _note_header(self, frame: ArrivingPicture, head: PayloadHeader, packet: Packet) -> None:
+        """Keep what a packet's headers say of its picture, and of later ones."""
+        if head.tables:
+            frame.tables = head.tables
+            if head.quality < 255:  # 255 means that the tables hold for this picture alone
+                self._tables[head.quality] = head.tables
+        if packet.extension == EXTENSION:
+            frame.described = self._described = describe(packet.extension_data) or self._described
+        frame.interval = head.interval or frame.interval
 
     def _frame_of(
         self, packet: Packet, key: int, offset: int, arrival: Arrival, now_ns: int
-    ) -> tuple[list[JpegFrame], _Frame | None]:
+    ) -> tuple[list[JpegFrame], ArrivingPicture | None]:
         """The picture that the packet belongs to; None: one that is done with. Also those that a new one ends."""
         pictures: list[JpegFrame] = []
         for frame in (self._frame, self._previous):
@@ -384,10 +314,10 @@ class Depacketizer:
                 pictures += self._whole(previous)
         self.reception.arrived(packet.timestamp, now_ns)
         skip = FIXED.size + MAIN.size + (RESTART.size if key >> 24 & EXTRA_FIELD else 0)
-        self._frame = _Frame(packet.timestamp, key, skip, self.reception.extended, touched_ns=now_ns)
+        self._frame = ArrivingPicture(packet.timestamp, key, skip, self.reception.extended, touched_ns=now_ns)
         return pictures, self._frame
 
-    def _in_order(self, frame: _Frame) -> bool:
+    def _in_order(self, frame: ArrivingPicture) -> bool:
         return self.reception.extended - frame.sequence == frame.packets
 
     def _aged(self) -> list[JpegFrame]:
@@ -398,10 +328,10 @@ class Depacketizer:
         frame.newer += 1
         return list(self._finish(frame)) if frame.newer >= WINDOW else []
 
-    def _whole(self, frame: _Frame) -> Sequence[JpegFrame]:
+    def _whole(self, frame: ArrivingPicture) -> Sequence[JpegFrame]:
         return self._finish(frame) if 0 <= frame.end <= frame.held else _NOTHING
 
-    def _finish(self, frame: _Frame) -> Sequence[JpegFrame]:
+    def _finish(self, frame: ArrivingPicture) -> Sequence[JpegFrame]:
         """Complete `frame` as it is, and the one before it first."""
         pictures: list[JpegFrame] = []
         if frame is self._previous:
@@ -426,12 +356,12 @@ class Depacketizer:
         pictures.append(picture)
         return pictures
 
-    def _build(self, frame: _Frame) -> JpegFrame:
+    def _build(self, frame: ArrivingPicture) -> JpegFrame:
         """The picture of `frame`; JpegError where its tables or its size are unknown."""
         geometry = self._geometry(frame)
         tables = self._tables_of(frame)
         whole = frame.ordered and frame.held == frame.end
-        runs = [] if whole else _runs(frame)
+        runs = [] if whole else runs_of(frame)
         if whole or (len(runs) == 1 and runs[0].offset == 0 and runs[0].last):
             if frame.held < smallest(geometry.units, geometry.type):
                 raise JpegError("truncated", f"{frame.held} bytes are no {geometry.width}x{geometry.height} pixels")
@@ -451,12 +381,12 @@ class Depacketizer:
             return self._unusable(frame, head, runs, f"{share:.0f} % of a picture was lost")
         return JpegFrame(head + repaired.scan + EOI, frame.timestamp, repaired.lost)
 
-    def _unusable(self, frame: _Frame, head: bytes, runs: Sequence[Run], why: str) -> JpegFrame:
+    def _unusable(self, frame: ArrivingPicture, head: bytes, runs: Sequence[Run], why: str) -> JpegFrame:
         self.counts.problem = why
         beginning = runs[0].data if runs and runs[0].offset == 0 else b""
         return JpegFrame(head + beginning, frame.timestamp, usable=False)
 
-    def _geometry(self, frame: _Frame) -> Geometry:
+    def _geometry(self, frame: ArrivingPicture) -> Geometry:
         described = frame.described or self._described
         return _geometry(frame.key, (described.width, described.height) if described else self._size)
 
@@ -479,7 +409,7 @@ class Depacketizer:
         self._inferred = (geometry, interval)
         return interval
 
-    def _tables_of(self, frame: _Frame) -> bytes:
+    def _tables_of(self, frame: ArrivingPicture) -> bytes:
         quality = frame.key >> 16 & 0xFF
         described = frame.described or self._described
         if quality < 128:
@@ -516,42 +446,3 @@ def _going_on(step: int) -> npt.NDArray[np.uint32]:
     more[:, 0] = np.arange(RUNS)  # the sequence number
     more[:, 3] = np.arange(RUNS) * step  # the offset
     return more
-
-
-def _read_tables(payload: memoryview, start: int) -> tuple[int, bytes]:
-    """The offset behind the quantization tables at `start`, and their DQT segments; none: those sent before."""
-    if len(payload) < start + TABLES.size:
-        raise JpegError("truncated", "its quantization tables are cut short")
-    _, precision, length = TABLES.unpack_from(payload, start)
-    start += TABLES.size
-    if not length:
-        return start, b""
-    if len(payload) < start + length:
-        raise JpegError("truncated", "its quantization tables are cut short")
-    return start + length, quantization_segment(bytes(payload[start : start + length]), precision)
-
-
-def _runs(frame: _Frame) -> list[Run]:
-    """What came of `frame`, in order; where packets overlap, the first of them counts."""
-    runs: list[Run] = []
-    pieces: list[bytes] = []
-    start = end = 0
-
-    def close(last: bool) -> None:
-        if pieces:
-            data = b"".join(pieces)
-            if last and data.endswith(EOI):
-                data = data[:-2]
-            runs.append(Run(start, data, last, frame.chunks.get(start, -1) if start else -1))
-
-    for place, payload in frame.pieces():
-        part = payload[max(0, end - place) :]
-        offset = max(place, end)
-        anchored = start == 0 or start in frame.chunks
-        if offset > end or not pieces or (offset in frame.chunks and not anchored):
-            close(last=False)
-            pieces, start = [], offset
-        pieces.append(part)
-        end = offset + len(part)
-    close(last=end == frame.end)
-    return [run for run in runs if run.data]

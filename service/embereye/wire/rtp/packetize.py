@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from embereye.wire.jpeg.header import EOI, SOI, JpegError
 from embereye.wire.jpeg.tables import EXTRA_FIELD, HUFFMAN, quantization
-from embereye.wire.rtp.depacketize import FIRST, LAST, MAIN, PAYLOAD_TYPE, RESTART, TABLES, WHOLE_FRAME
 from embereye.wire.rtp.packet import SENDER_REPORT
+from embereye.wire.rtp.payload_header import FIRST, LAST, MAIN, PAYLOAD_TYPE, RESTART, TABLES, WHOLE_FRAME
 
 MAX_PAYLOAD = 1400  # bytes of RTP payload; with all headers under the 1,500 of an Ethernet frame, tunnels included
 IN_BAND = 255  # the Q of tables that come with every picture

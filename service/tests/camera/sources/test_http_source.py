@@ -177,6 +177,10 @@ async def test_a_stream_that_dribbles_without_ever_ending_a_picture_is_given_up(
         (b'WWW-Authenticate: Basic realm="cam"\r\n', base64.b64encode(b"me:p@ss").decode()),
         (b"", base64.b64encode(b"me:p@ss").decode()),
         (b'WWW-Authenticate: Digest realm="cam", nonce="n", qop="auth"\r\n', 'Digest username="me", realm="cam"'),
+        (
+            b'WWW-Authenticate: Basic realm="cam"\r\nWWW-Authenticate: Digest realm="cam", nonce="n", qop="auth"\r\n',
+            'Digest username="me", realm="cam"',
+        ),
     ],
 )
 async def test_credentials_are_sent_when_the_camera_asks_for_them_and_never_in_the_url(challenge, text):

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from embereye.camera.scheduling.mailbox import Tally
-from embereye.process.tasks import beside
+from embereye.process.tasks import Tasks
 from embereye.units import SECOND
 from embereye.v1.frames_pb2 import FrameAck, PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesServicer
@@ -56,6 +56,14 @@ class _Stream:
         """Send `response` as soon as the stream is written to."""
         self.outgoing.append(response)
         self.wake.set()
+
+    async def wait_for_responses(self) -> None:
+        """Wait until there are responses, or ACK_PERIOD for acknowledgements."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ACK_PERIOD):
+                await self.wake.wait()
+                await asyncio.sleep(GATHER)  # a sender of many cameras gets the responses about all of them at once
+        self.wake.clear()
 
     @property
     def pending(self) -> bool:
@@ -127,15 +135,12 @@ class PushService(FramesServicer):
         """Serve one sender."""
         stream = _Stream()
         self._streams.add(stream)
-        async with beside(self._read_frames(stream, context), name="push-read") as reader:
-            reader.add_done_callback(lambda _: stream.wake.set())
-            try:
+        try:
+            async with Tasks() as tasks:
+                reader = tasks.start(self._read_frames(stream, context), name="push-read")
+                reader.add_done_callback(lambda _: stream.wake.set())
                 while not reader.done():
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(ACK_PERIOD):
-                            await stream.wake.wait()
-                            await asyncio.sleep(GATHER)  # a sender of many cameras is told of all of them at once
-                    stream.wake.clear()
+                    await stream.wait_for_responses()
                     for response in stream.responses():
                         yield response
                 if not await reader:
@@ -147,8 +152,8 @@ class PushService(FramesServicer):
                     await asyncio.sleep(FINISH_PERIOD)
                 for response in stream.responses():
                     yield response
-            finally:
-                self._streams.discard(stream)
+        finally:
+            self._streams.discard(stream)
 
     async def _read_frames(
         self, stream: _Stream, context: "grpc.aio.ServicerContext[PushRequest, PushResponse]"

@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Iterable
 
 from embereye.camera.sources.source import Offer, SetState
-from embereye.wire.rtp.depacketize import DEADLINE_NS, PAYLOAD_TYPE, Depacketizer, JpegFrame
+from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer, JpegFrame
 from embereye.wire.rtp.packet import CaptureClock
+from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
 
 REPORT_SECONDS = 2.0  # between two reports of how the stream is
 CHECK_SECONDS = 0.25  # between two checks whether one is due

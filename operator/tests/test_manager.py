@@ -1,0 +1,148 @@
+"""The life of an operator process: startup, failure, end."""
+
+import asyncio
+import copy
+import logging
+import signal
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from harness.apiserver import ApiServer, wait_for
+
+from embereye_operator.handlers import REPEAT_SECONDS, Unrepeated
+from embereye_operator.manager import Manager
+
+from .faulty import FaultyServer, status
+from .test_operator import answers, create, operator, sensor_fleet, settled
+from .test_operator import names as child_names
+
+
+class FakeController:
+    """Sees the world at once, and fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.fails = asyncio.Event()
+        self.ended = False
+
+    async def run(self) -> None:
+        try:
+            await self.fails.wait()
+            raise RuntimeError("a bug")
+        finally:
+            self.ended = True
+
+    async def synced(self) -> None:
+        await asyncio.sleep(0)
+
+    def lead(self, leading: bool) -> None: ...
+
+
+class FakeElection:
+    """Notes when it is asked to let go."""
+
+    def __init__(self, controller: FakeController) -> None:
+        self.controller = controller
+        self.released = 0
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def release(self) -> None:
+        assert self.controller.ended, "nothing acts here any more"
+        self.released += 1
+
+
+async def made() -> tuple[Any, Any, Manager, list[str]]:
+    controller, closed = FakeController(), list[str]()
+    election = FakeElection(controller)
+    stack = AsyncExitStack()
+    stack.callback(closed.append, "closed")
+    manager = Manager(controller, election, asyncio.Event(), stack)  # type: ignore[arg-type]
+    await manager.start()
+    return controller, election, manager, closed
+
+
+async def test_the_lease_is_released_once_nothing_acts_and_only_then_all_is_closed() -> None:
+    controller, election, manager, closed = await made()
+    assert not controller.ended
+    await manager.stop()
+    assert controller.ended
+    assert (election.released, closed) == (1, ["closed"])
+    await manager.stop()
+    assert (election.released, closed) == (1, ["closed"]), "what is over stays over"
+    assert not manager.failed
+
+
+async def test_a_task_that_fails_ends_the_operator() -> None:
+    controller, _, manager, _ = await made()
+    controller.fails.set()
+    await asyncio.wait_for(manager.stopping.wait(), 5)
+    assert manager.failed
+    await manager.stop()
+
+
+async def test_one_manager_serves_all_objects() -> None:
+    _, _, manager, _ = await made()
+    assert copy.copy(manager) is manager
+    await manager.stop()
+
+
+def test_what_kopf_repeats_is_dropped_for_a_while_and_nobody_elses() -> None:
+    now = [1000.0]
+    seen = Unrepeated("kopf", clock=lambda: now[0])
+
+    def shown(name: str, text: str) -> bool:
+        return bool(seen.filter(logging.LogRecord(name, logging.ERROR, "", 0, text, (), None)))
+
+    assert shown("kopf.clients", "Request attempt #1 failed: GET /a")
+    assert not shown("kopf.clients", "Request attempt #2 failed: GET /b")
+    assert shown("kopf.clients", "Something else")
+    assert shown("kopf.watching", "Request attempt #1 failed")
+    assert shown("embereye", "Request attempt #1 failed")
+    assert shown("embereye", "Request attempt #1 failed")
+    now[0] += REPEAT_SECONDS
+    assert shown("kopf.clients", "Request attempt #3 failed: GET /a")
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order_and_soon(
+    cluster: ApiServer, namespace: str, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/operator")
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/operator"
+    with operator(cluster, tmp_path / "log", namespace) as (process, _):
+        create(cluster, sensor_fleet(namespace))
+        settled(cluster, namespace, child_names(1))
+        assert cluster.get(lease)["spec"]["holderIdentity"]
+        process.send_signal(number)
+        assert process.wait(10) == 0
+    assert not cluster.get(lease)["spec"].get("holderIdentity")
+    log = (tmp_path / "log").read_text()
+    assert "Traceback" not in log
+    assert " ERROR " not in log
+
+
+@pytest.mark.apiserver
+def test_it_waits_for_definitions_alive_and_ends_when_asked(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:
+    def without_definitions(request: web.Request) -> web.StreamResponse | None:
+        return status(404, "the server could not find it") if "/embereye.dev/" in request.path else None
+
+    with FaultyServer(cluster, tmp_path) as proxy:
+        proxy.judge = without_definitions
+        with operator(cluster, tmp_path / "a", namespace, kubeconfig=proxy.kubeconfig) as (process, port):
+            wait_for(lambda: answers(port), "an operator that answers")
+            time.sleep(3)
+            assert answers(port)
+            process.terminate()
+            assert process.wait(10) == 0
+        with operator(cluster, tmp_path / "b", namespace, kubeconfig=proxy.kubeconfig) as (_, port):
+            wait_for(lambda: answers(port), "an operator that answers")
+            time.sleep(2)
+            proxy.judge = lambda _: None
+            create(cluster, sensor_fleet(namespace))
+            settled(cluster, namespace, child_names(1))

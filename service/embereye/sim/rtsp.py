@@ -1,0 +1,139 @@
+"""An RTSP server of simulated cameras, JPEG over RTP, by TCP and UDP (RFC 2326)."""
+
+import asyncio
+import contextlib
+import logging
+import random
+import re
+import socket
+from collections.abc import Callable
+
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks, first_of
+from embereye.sim.films import Cameras
+from embereye.sim.rtp import stream_pictures
+from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
+from embereye.wire.rtsp.messages import Message, RtspError, RtspParser, interleaved
+
+logger = logging.getLogger(__name__)
+SESSION_SECONDS = 60.0  # that a client may be silent
+UNSENT_BYTES = 1024 * 1024  # waiting for a slow client before it misses pictures
+
+
+async def serve_rtsp(
+    cameras: Cameras, host: str, port: int, stop: asyncio.Event, ready: Callable[[int], None] | None = None
+) -> None:
+    """Serve rtsp://`host`:`port`/ID until `stop`, over TCP and UDP; `ready` is told the port."""
+    async with Tasks() as tasks:
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.start(_Viewer(cameras, writer).serve(reader), name="rtsp-viewer")
+
+        try:
+            server = await asyncio.start_server(serve, host, port)
+        except OSError as error:
+            raise UserError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        async with server:
+            if ready:
+                ready(server.sockets[0].getsockname()[1])
+            await first_of(stop.wait(), tasks.failed.wait())
+
+
+class _Viewer:
+    """One client of the RTSP server."""
+
+    def __init__(self, cameras: Cameras, writer: asyncio.StreamWriter) -> None:
+        self._cameras = cameras
+        self._writer = writer
+        self._camera = ""
+        self._sinks: tuple[Callable[[bytes], None], Callable[[bytes], None]] | None = None
+        self._sockets = contextlib.ExitStack()
+        self._tasks = Tasks()
+        self._playing = False
+        self._session = f"{random.SystemRandom().getrandbits(32):08x}"
+
+    async def serve(self, reader: asyncio.StreamReader) -> None:
+        """Answer until the client leaves or falls silent."""
+        parser = RtspParser()
+        try:
+            while data := await asyncio.wait_for(reader.read(65_536), SESSION_SECONDS):
+                for item in parser.feed(data):
+                    if isinstance(item, Message) and item.status == 0:
+                        self._answer(item)
+                        if item.reason == "TEARDOWN":
+                            return
+        except (RtspError, ConnectionError, TimeoutError) as error:
+            logger.info("an RTSP client is gone: %s", error or "it fell silent")
+        finally:
+            await self._tasks.stop()
+            self._sockets.close()
+            self._writer.close()
+
+    def _answer(self, item: Message) -> None:
+        camera = item.url.partition("://")[2].partition("/")[2].partition("?")[0].partition("/")[0]
+        if camera not in self._cameras.films and item.reason != "OPTIONS":
+            self._reply(item, "404 Not Found")
+        elif item.reason == "OPTIONS":
+            self._reply(item, "200 OK", "Public: OPTIONS, DESCRIBE, SETUP, PLAY, GET_PARAMETER, TEARDOWN")
+        elif item.reason == "DESCRIBE":
+            sdp = f"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns={camera}\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\na=control:*\r\n"
+            sdp += f"m=video 0 RTP/AVP {PAYLOAD_TYPE}\r\na=control:video\r\n"
+            base = f"Content-Base: {item.url.rstrip('/')}/"
+            self._reply(item, "200 OK", base, "Content-Type: application/sdp", body=sdp)
+        elif item.reason == "SETUP":
+            self._set_up(item, camera)
+        elif item.reason == "PLAY" and self._sinks:
+            if not self._playing:
+                self._playing = True
+                pictures = stream_pictures(self._cameras, self._camera, *self._sinks)
+                self._tasks.start(pictures, name=f"rtsp-play-{self._camera}")
+            self._reply(item, "200 OK")
+        elif item.reason in {"GET_PARAMETER", "TEARDOWN"}:
+            self._reply(item, "200 OK")
+        else:
+            self._reply(item, "455 Method Not Valid in This State")
+
+    def _set_up(self, item: Message, camera: str) -> None:
+        asked = item.header("transport")
+        channels = re.search(r"interleaved=(\d{1,3})-(\d{1,3})", asked)
+        ports = re.search(r"client_port=(\d{1,5})-(\d{1,5})", asked)
+        if channels and max(map(int, channels.groups())) < 256:
+            first, second = (int(channel) for channel in channels.groups())
+            self._sinks = self._over_connection(first), self._over_connection(second)
+            agreed = f"RTP/AVP/TCP;unicast;interleaved={first}-{second}"
+        elif ports and max(map(int, ports.groups())) < 65_536:
+            sinks = [self._over_socket(int(port)) for port in ports.groups()]
+            self._sinks = sinks[0][0], sinks[1][0]
+            agreed = f"RTP/AVP;unicast;client_port={ports[1]}-{ports[2]};server_port={sinks[0][1]}-{sinks[1][1]}"
+        else:
+            self._reply(item, "461 Unsupported Transport")
+            return
+        self._camera = camera
+        self._reply(item, "200 OK", f"Transport: {agreed}")
+
+    def _over_connection(self, channel: int) -> Callable[[bytes], None]:
+        def send(data: bytes) -> None:
+            if self._writer.transport.get_write_buffer_size() < UNSENT_BYTES:
+                self._writer.write(interleaved(channel, data))
+
+        return send
+
+    def _over_socket(self, port: int) -> tuple[Callable[[bytes], None], int]:
+        own, peer = (self._writer.get_extra_info(name)[0] for name in ("sockname", "peername"))
+        family = socket.AF_INET6 if ":" in own else socket.AF_INET
+        sender = self._sockets.enter_context(socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+        sender.bind((own, 0))
+        sender.connect((peer, port))
+
+        def send(data: bytes) -> None:
+            with contextlib.suppress(OSError):  # full: packets are lost
+                sender.send(data)
+
+        return send, sender.getsockname()[1]
+
+    def _reply(self, item: Message, status: str, *headers: str, body: str = "") -> None:
+        lines = [
+            f"RTSP/1.0 {status}", f"CSeq: {max(0, item.sequence)}", *headers,
+            f"Session: {self._session};timeout={SESSION_SECONDS:.0f}", f"Content-Length: {len(body)}",
+        ]  # fmt: skip
+        self._writer.write(("\r\n".join(lines) + "\r\n\r\n" + body).encode())
