@@ -96,7 +96,7 @@ def foreign(cluster: ApiServer) -> Iterator[list[str]]:
         spec = crd["spec"]
         served.append(f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{{}}{spec['names']['plural']}")
     for entry in served:
-        wait_for(lambda entry=entry: cluster.get(entry.format("")), entry)
+        wait_for(lambda entry=entry: cluster.get(entry.format("")), entry)  # type: ignore[misc]
     yield served
     for crd in foreign_crds():
         cluster.request("DELETE", f"{path}/{crd['metadata']['name']}")
@@ -125,7 +125,11 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
             "spec": {"cameras": [{"id": "c-1", "zone": "gate", "source": "push"}], "autoscaling": {"minShards": 2}},
         }
         scaled = {"minShards": 2}
-        wanted = {"shards": 1, "autoscaling": scaled, "sensorsFrom": [{"configMapRef": {"name": "more"}}]}
+        wanted: dict[str, Any] = {
+            "shards": 1,
+            "autoscaling": scaled,
+            "sensorsFrom": [{"configMapRef": {"name": "more"}}],
+        }
         fleet = create(cluster, sensor_fleet(namespace, **wanted))
         create(cluster, cameras)
         settled(cluster, namespace, names(2) | names(2, "cameras", "yard"))
@@ -138,11 +142,11 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
         autoscalers = "/apis/autoscaling/v2/{}horizontalpodautoscalers"
         policies = "/apis/networking.k8s.io/v1/{}networkpolicies"
         for path in (*foreign[:2], policies):
-            wait_for(lambda path=path: there(path), path)
+            wait_for(lambda path=path: there(path), path)  # type: ignore[misc]
         for mode, path in (("hpa", autoscalers), ("keda", foreign[2]), ("none", "")):
             cluster.merge(path_of(fleet), {"spec": {"autoscaling": {"mode": mode}}})
             if path:
-                wait_for(lambda path=path: there(path), path)
+                wait_for(lambda path=path: there(path), path)  # type: ignore[misc]
         cluster.merge(path_of(fleet), {"spec": {"alerts": {"enabled": False}, "shards": 1}})
 
         pods = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1}}

@@ -59,7 +59,7 @@ async def running():
     reports, changes = [], []
     async with Tasks() as tasks:
         context = ShardContext(
-            options=SimpleNamespace(data=None),
+            options=SimpleNamespace(data=None),  # type: ignore[arg-type]
             tasks=tasks,
             report=reports.append,
             coverage_changed=lambda: changes.append(1),
@@ -90,5 +90,5 @@ def certificate(tmp_path):
     )  # fmt: skip
     context = Presented(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
-    context.path = tmp_path / "certificate"
+    context.path = tmp_path / "certificate"  # type: ignore[attr-defined]
     return context

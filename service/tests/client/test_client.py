@@ -265,7 +265,7 @@ async def test_what_was_taken_and_not_acknowledged_counts_once_on_the_next_shard
     async with channel(second.target) as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[batch]))
-        mark = (await call.read()).ack.watermarks[0]  # type: ignore[union-attr]
+        mark = (await call.read()).ack.watermarks[0]  # type: ignore[attr-defined]
         call.cancel()
     assert (mark.epoch, mark.sequence) == (7, 5)
     assert (second.ledger("a").analysed, second.ledger("a").duplicate) == (0, 5)
@@ -286,14 +286,14 @@ async def test_batches_that_were_on_their_way_when_a_shard_refused_the_device_le
         call = IngestStub(link).Stream()
         await call.write(batch(1, restart=True))
         refusal = await call.read()
-        assert refusal.WhichOneof("body") in {"drain", "rejected"}  # type: ignore[union-attr]
+        assert refusal.WhichOneof("body") in {"drain", "rejected"}  # type: ignore[attr-defined]
         running.own("a", epoch=2)
         await call.write(batch(2))  # sent before its sender had read the refusal
         await call.write(batch(1, restart=True))
         await call.write(batch(2))
         mark = 0
         while mark < 2:  # both may be acknowledged together
-            mark = (await call.read()).ack.watermarks[0].sequence  # type: ignore[union-attr]
+            mark = (await call.read()).ack.watermarks[0].sequence  # type: ignore[attr-defined]
         call.cancel()
     assert mark == 2
     assert (running.ledger("a").analysed, running.ledger("a").duplicate) == (2, 0)
@@ -336,7 +336,7 @@ async def test_a_device_that_nobody_owns_does_not_make_its_sender_run_in_circles
             answers += 1
             before(*arguments)  # type: ignore[arg-type]
 
-        client.take_response = count  # type: ignore[method-assign]
+        client.take_response = count  # type: ignore[method-assign, assignment]
         client.send("a", smoke_adc=1)
         assert not await client.flush(1.0)
         assert answers < 30

@@ -102,7 +102,7 @@ def test_gas_follows_the_datasheets_curve() -> None:
 
 
 def test_gas_never_falls_while_counts_rise_and_stays_finite() -> None:
-    amounts = ppm(np.arange(0, 4096))
+    amounts = ppm(np.arange(0, 4096))  # type: ignore[arg-type]
     assert np.isfinite(amounts).all()
     assert (np.diff(amounts) >= 0).all()
     assert amounts[-1] == 1_000_000
