@@ -11,12 +11,12 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 
 # Programs of other makers that tests send from and compare with; without them those tests are skipped.
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
-  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi
+  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm
 
-.PHONY: help install peers programs up test fresh lint format bench image e2e e2e-up e2e-down requirements crds clean
+.PHONY: help install peers programs up observe test fresh lint format bench image e2e e2e-up e2e-down requirements crds monitoring clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -32,7 +32,7 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench
 	@touch $@
 
-peers: ## Install FFmpeg and GStreamer, which camera tests talk to where they are present (root, Debian)
+peers: ## Install FFmpeg, GStreamer and Prometheus, which tests talk to where they are present (root, Debian)
 	@dpkg -s $(PEERS) >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEERS) >/dev/null; }
 
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
@@ -40,6 +40,9 @@ up: install ## Run the example fleets on this machine, with a simulated fire; mo
 
 programs: ## Build what tests run of Kubernetes (done by test; minutes the first time, resumed where it was interrupted)
 	@e2e/cluster/binaries --optional $(PROGRAMS) >/dev/null
+
+observe: install ## The same with a real Prometheus, our alert rules and Alertmanager, from Debian's packages
+	$(BIN)/python e2e/observe $(ARGS) $(EXAMPLES)
 
 test: install programs ## Run all fast tests, the operator against a real kube-apiserver among them; ARGS go to pytest
 	$(BIN)/pytest $(ARGS)
@@ -83,6 +86,9 @@ format: install ## Put the code into the house style
 crds: install ## Write the CRDs and docs/reference.md anew from the Python model
 	$(BIN)/python -m embereye_operator.crds charts/embereye/files/crds
 	$(BIN)/python -m embereye_operator.reference docs/reference.md
+
+monitoring: install ## Write docs/metrics.md, alert rules and dashboards anew from their Python source
+	$(BIN)/python -m embereye_operator.monitoring.files
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
 	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.txt pyproject.toml

@@ -23,7 +23,7 @@ import cv2
 import numpy as np
 
 from embereye.process.addresses import free_ports
-from embereye.v1.shard_pb2 import Assignment, CameraSettings
+from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 from embereye.wire.rtp.depacketize import Depacketizer, JpegFrame
 from embereye.wire.rtp.packetize import Packetizer, read_scan
@@ -32,6 +32,8 @@ from embereye_bench.films import Films, draw, enlarge
 from embereye_bench.load import HOST
 from embereye_bench.process import CameraShardProcess, Counters, Measured, Sender, resident_mb
 from embereye_bench.report import Result, Scale, median
+from embereye_operator.assignments import build_camera_settings
+from embereye_operator.model import CameraFleetSpec
 
 CAMERAS, RATE = 100, 15.0  # frames/s each
 SETTLE = 1.0  # seconds of sending before each round, not counted
@@ -58,7 +60,10 @@ class Round:
 
 
 def assignment(sources: list[str], *, fps_min: float = 5.0, target: float = RATE) -> Assignment:
-    """A shard that owns camera-0 and so on."""
+    """A shard that owns camera-0 and so on, with the settings of a fleet but for these two."""
+    settings = build_camera_settings(CameraFleetSpec())
+    settings.deadline_ns = DEADLINE_NS
+    settings.detectors[:] = ["motion", "flame"]
     return Assignment(
         fleet="bench/cameras/bench",
         shard="bench-0",
@@ -67,7 +72,7 @@ def assignment(sources: list[str], *, fps_min: float = 5.0, target: float = RATE
             Device(id=f"camera-{number}", zone=f"zone-{number}", source=source, fps_target=target, fps_min=fps_min)
             for number, source in enumerate(sources)
         ],
-        camera=CameraSettings(deadline_ns=DEADLINE_NS, detectors=["motion", "flame"]),
+        camera=settings,
     )
 
 

@@ -31,8 +31,9 @@ from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.process.lifecycle import UserError
-from embereye.v1.shard_pb2 import CameraSettings
 from embereye_bench.report import Result, results_table
+from embereye_operator.assignments import build_camera_settings
+from embereye_operator.model import CameraFleetSpec
 
 FOLDER = Path(__file__).parents[2] / ".." / "shared" / "data" / "video"
 LABELS = ("fire", "smoke", "negative")
@@ -103,7 +104,9 @@ def run(arguments: argparse.Namespace) -> int:
     labels = read_labels(arguments.folder)
     if arguments.stills and arguments.stills.suffix not in {".html", ".png"}:
         raise UserError(f"--stills {arguments.stills}: the name has to end in .html or .png")
-    settings = Settings(CameraSettings(), fps=arguments.fps, most=QUICK_SECONDS if arguments.quick else 0.0)
+    settings = Settings(
+        build_camera_settings(CameraFleetSpec()), fps=arguments.fps, most=QUICK_SECONDS if arguments.quick else 0.0
+    )
     clips, costs = [], {name: Cost() for name in COSTS}
     columns = (TextColumn("{task.description:32}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=arguments.json, transient=True) as progress:

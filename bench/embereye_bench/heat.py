@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from embereye.detect.thermal.heat import DEFAULTS, HeatWatch, extremes
+from embereye.detect.thermal.heat import HeatWatch, extremes
 from embereye.detect.thermal.mlx90640 import Calibration
 from embereye.levels import Level
 from embereye.sim.mlx90640 import invent_eeprom, measure
@@ -19,7 +19,10 @@ from embereye.sim.thermal import GROWTH, HARMLESS, NARROW, NOISE_K, WIDE, Lens, 
 from embereye.units import SECOND
 from embereye_bench import report
 from embereye_bench.report import Benchmark, Result, Scale
+from embereye_operator.assignments import build_sensor_settings
+from embereye_operator.model import SensorFleetSpec
 
+HEAT = build_sensor_settings(SensorFleetSpec()).heat
 START_NS = 1_700_000_000 * SECOND
 RATE = 2.0  # frames/s, what an MLX90640 sends as it comes
 CHIP_ABOVE_ROOM = 8.0  # K
@@ -47,12 +50,12 @@ def _chip() -> Calibration:
 def play(scene: Scene, seed: int = 1, rate: float = RATE) -> Outcome:
     """Show `scene` to one device: raw words with noise, calibrated, watched as a shard does. Ends with the alarm."""
     dice = np.random.default_rng(seed)
-    watch, chip = HeatWatch(DEFAULTS), _chip()
+    watch, chip = HeatWatch(HEAT), _chip()
     pre_alarm = alarm = ideal = math.nan
     for number in range(int(scene.seconds * rate)):
         time = number / rate
         picture = scene.picture(time)
-        if math.isnan(ideal) and picture.max() >= DEFAULTS.alarm_c:
+        if math.isnan(ideal) and picture.max() >= HEAT.alarm_c:
             ideal = time
         if math.isnan(alarm):
             noisy = picture + dice.normal(0, NOISE_K, picture.shape)

@@ -24,8 +24,10 @@ from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import Coverage, ShardHello
 from embereye.v1.ingest_pb2 import Ack, IngestRequest, IngestResponse, TakeOverRequest, TakeOverResponse, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestServicer, add_IngestServicer_to_server
-from embereye.v1.shard_pb2 import Assignment, SensorSettings
+from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
+from embereye_operator.assignments import build_sensor_settings
+from embereye_operator.model import SensorFleetSpec
 
 FLEET = "bench/sensors/bench"
 DEADLINE_NS = 60_000_000_000
@@ -77,12 +79,14 @@ def memory_kb() -> int:
 
 def assignment(devices: int, shard: str = "bench-0", epoch: int = 1) -> Assignment:
     """A shard that owns device-0 and so on, under the default thresholds."""
+    settings = build_sensor_settings(SensorFleetSpec())
+    settings.deadline_ns = DEADLINE_NS
     return Assignment(
         fleet=FLEET,
         shard=shard,
         epoch=epoch,
         devices=[Device(id=f"device-{number}", zone=f"zone-{number % 100}") for number in range(devices)],
-        sensor=SensorSettings(deadline_ns=DEADLINE_NS),
+        sensor=settings,
     )
 
 

@@ -22,6 +22,9 @@ TOLERATIONS = tuple(
 VALUE_SETS = {
     "defaults": (),
     "namespaced": ("--set", "operator.namespaced=true"),
+    "two namespaces and a selector": (
+        "--set", "operator.namespaces={north,south}", "--set-string", r"operator.fleetSelector=site=a\,stage!=test",
+    ),
     "without persistence": ("--set", "hub.persistence.enabled=false"),
     "node ports": ("--set", "hub.service.type=NodePort", "--set", "hub.service.httpPort=80"),
     "labels and tolerations": (*LABELS, *TOLERATIONS),
@@ -32,6 +35,13 @@ VALUE_SETS = {
     ),
     "nothing is kept": ("--set", "crds.keep=false", "--set", "hub.persistence.keep=false"),
     "without CRDs": ("--set", "crds.enabled=false"),
+    "arguments and variables": (
+        "--set", "operator.extraArgs[0]=--namespace=site", "--set", "hub.extraEnv[0].name=EMBEREYE_LOG_LEVEL",
+        "--set", "hub.extraEnv[0].value=DEBUG", "--set", "operator.scalingTrace.enabled=true",
+        "--set", "operator.prometheus=http://prometheus:9090", "--set", "hub.extraArgs[0]=--retention=7d",
+    ),
+    "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations",
+                    "--set", "monitoring.grafanaAlerts.enabled=true"),
 }  # fmt: skip
 every_value_set = pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 
@@ -126,9 +136,22 @@ def pod_of(deployment: Any) -> Any:
         ("image.repository=", "image.repository"),
         ("image.pullPolicy=Sometimes", "image.pullPolicy"),
         ("operator.namespaced=site", "operator.namespaced"),
+        ("operator.namespaces={North}", "operator.namespaces.0"),
+        ("operator.namespaces=north", "operator.namespaces"),
         ("operator.resources.request.cpu=1", "request"),
         ("crd.keep=true", "crd"),
         ("additionalLabels.team=7", "additionalLabels.team"),
+        ("logFormat=xml", "logFormat"),
+        ("monitoring.enabled=perhaps", "monitoring.enabled"),
+        ("monitoring.scrape=serviceMonitors", "monitoring.scrape"),
+        ("monitoring.interval=soon", "monitoring.interval"),
+        ("monitoring.labels.release=7", "monitoring.labels.release"),
+        ("monitoring.rules.disabled[0]=EmberEyeDeviceDark", "monitoring.rules.disabled.0"),
+        ("monitoring.rules.runbookUrl=wiki", "monitoring.rules.runbookUrl"),
+        ("monitoring.dashboard.enabled=false", "monitoring.dashboard"),
+        ("operator.extraArgs[0]=verbose", "operator.extraArgs.0"),
+        ("operator.prometheus=prometheus:9090", "operator.prometheus"),
+        ("operator.scalingTrace.size=lots", "operator.scalingTrace.size"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
@@ -154,6 +177,27 @@ def test_a_namespaced_release_asks_for_no_right_outside_of_its_namespace() -> No
     assert {manifest["metadata"]["namespace"] for manifest in manifests} == {NAMESPACE}
 
 
+def test_a_release_for_some_namespaces_has_a_role_in_each_and_no_right_outside_of_them() -> None:
+    values = VALUE_SETS["two namespaces and a selector"]
+    manifests = [m for m in render(*values) if "rbac" in m["apiVersion"]]
+    assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
+    where = {manifest["metadata"]["namespace"] for manifest in manifests}
+    assert where == {"north", "south", NAMESPACE}
+    for manifest in manifests:
+        if manifest["kind"] == "RoleBinding":
+            (subject,) = manifest["subjects"]
+            assert subject["namespace"] == NAMESPACE
+    at_home = [m for m in manifests if m["metadata"]["namespace"] == NAMESPACE and m["kind"] == "Role"]
+    assert all("sensorfleets" not in rule["resources"] for role in at_home for rule in role["rules"])
+    operator = next(
+        m for m in render(*values) if m["metadata"]["name"].endswith("-operator") and m["kind"] == "Deployment"
+    )
+    arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--namespace=north,south" in arguments
+    assert "--fleet-selector=site=a,stage!=test" in arguments
+    assert "--all-namespaces" not in arguments
+
+
 def test_what_is_to_outlive_the_release_says_so() -> None:
     def kept(*values: str) -> set[str]:
         policy = "helm.sh/resource-policy"
@@ -167,3 +211,13 @@ def test_shards_are_pulled_as_the_values_say() -> None:
     manifests = render("--set", "image.pullPolicy=Always")
     operator = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-operator"))
     assert "--image-pull-policy=Always" in operator["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_logs_are_json_of_operator_and_hub_where_asked_for() -> None:
+    for manifest in render("--set", "logFormat=json"):
+        if manifest["kind"] == "Deployment":
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
+            assert {"name": "EMBEREYE_LOG_FORMAT", "value": "json"} in container["env"]
+    assert all(
+        "env" not in m["spec"]["template"]["spec"]["containers"][0] for m in render() if m["kind"] == "Deployment"
+    )

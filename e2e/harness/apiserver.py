@@ -121,8 +121,11 @@ def path_of(manifest: Any, *, name: bool = True) -> str:
 
 
 @contextlib.contextmanager
-def run_api_server(*controllers: str) -> Iterator[ApiServer]:
-    """Start the servers, and kill them by pid at the end; `controllers` are run beside the garbage collector."""
+def run_api_server(*controllers: str, gates: str = "") -> Iterator[ApiServer]:
+    """Start the servers, and kill them by pid at the end.
+
+    `controllers` are run beside the garbage collector; `gates` are feature gates as Kubernetes' programs take them.
+    """
     API_SERVER.require()
     OPENSSL.require()
     with tempfile.TemporaryDirectory(prefix="embereye-apiserver-") as folder, contextlib.ExitStack() as stack:
@@ -155,6 +158,7 @@ def run_api_server(*controllers: str) -> Iterator[ApiServer]:
             "--disable-admission-plugins=ServiceAccount", "--watch-cache=true",
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
             f"--audit-policy-file={home}/audit.json", f"--audit-log-path={home}/audit.log",
+            f"--feature-gates={gates}",
         )  # fmt: skip
         certificate = home / "certs" / "apiserver.crt"
         wait_for(lambda: certificate.exists() and certificate.stat().st_size, "kube-apiserver's certificate")
@@ -180,7 +184,7 @@ def run_api_server(*controllers: str) -> Iterator[ApiServer]:
             start(
                 "kube-controller-manager", f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0",
                 f"--controllers={','.join(('garbage-collector-controller', *controllers))}",
-                "--horizontal-pod-autoscaler-sync-period=1s",
+                "--horizontal-pod-autoscaler-sync-period=1s", f"--feature-gates={gates}",
             )  # fmt: skip
         yield cluster
 

@@ -101,6 +101,7 @@ OPENSSL = Need("openssl", "install Debian's package openssl", _commands("openssl
 FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
 GSTREAMER = Need("GStreamer", _install, _commands("gst-launch-1.0"), "make peers")
 RTSP_SERVER = Need("gst-rtsp-server", _install, _has_rtsp_server, "make peers")
+PROMETHEUS = Need("Prometheus and promtool", _install, _commands("prometheus", "promtool"), "make peers")
 CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
 CAPTURE = Need(

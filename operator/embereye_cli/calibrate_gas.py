@@ -10,11 +10,12 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
-from embereye.detect.sensing.thresholds import GAS_DEFAULTS, OUTDOOR_PPM, r0_kohm
+from embereye.detect.sensing.mq135 import OUTDOOR_PPM, r0_kohm
 from embereye.process.lifecycle import UserError
-from embereye.v1.shard_pb2 import GasThresholds
 from embereye_cli.explain_device import known_devices
+from embereye_operator.model import GasCurve
 
+CURVE = GasCurve()  # of a fleet that declares none
 SECONDS = 60.0
 PERIOD = 1.0  # seconds between two looks
 FEWEST = 10  # measurements
@@ -32,9 +33,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--ppm", type=float, default=OUTDOOR_PPM, help="of the gas in the air now (default %(default)g)"
     )
-    parser.add_argument("--curve-scale", type=float, default=GAS_DEFAULTS.curve_scale,
+    parser.add_argument("--curve-scale", type=float, default=CURVE.scale,
                         help="spec.gas.curve.scale, where the fleet has its own (default %(default)g)")  # fmt: skip
-    parser.add_argument("--curve-exponent", type=float, default=GAS_DEFAULTS.curve_exponent,
+    parser.add_argument("--curve-exponent", type=float, default=CURVE.exponent,
                         help="spec.gas.curve.exponent likewise (default %(default)g)")  # fmt: skip
     parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
 
@@ -47,7 +48,6 @@ def run(arguments: Namespace) -> int:
             raise UserError(f"--{option} {getattr(arguments, name):g} is not between {least:g} and {most:g}")
     if not -10 <= arguments.curve_exponent <= -0.1:
         raise UserError(f"--curve-exponent {arguments.curve_exponent:g} is not between -10 and -0.1")
-    curve = GasThresholds(curve_scale=arguments.curve_scale, curve_exponent=arguments.curve_exponent)
     resistances: list[float] = []
     until = time.monotonic() + arguments.seconds
     while time.monotonic() < until:
@@ -55,7 +55,12 @@ def run(arguments: Namespace) -> int:
         _progress(f"{resistances[-1]:.3g} kΩ, {max(until - time.monotonic(), 0):.0f} s to go")
         time.sleep(PERIOD)
     _progress("")
-    found = r0_kohm(settled(resistances, arguments.device), arguments.ppm, curve)
+    found = r0_kohm(
+        settled(resistances, arguments.device),
+        arguments.ppm,
+        curve_scale=arguments.curve_scale,
+        curve_exponent=arguments.curve_exponent,
+    )
     print(f"# {arguments.device} at {arguments.ppm:g} ppm; put this into its fleet's spec.sensors and apply it")
     print(f"- id: {arguments.device}")
     print(f"  calibration: {{cleanAirKilohm: {found:.4g}}}")

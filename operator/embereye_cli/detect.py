@@ -21,6 +21,8 @@ from embereye.process.lifecycle import UserError
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Term
 from embereye.zone.sentences import quantity
+from embereye_operator.assignments import build_camera_settings
+from embereye_operator.model import CameraFleetSpec
 
 SUFFIXES = (".avi", ".gif", ".m4v", ".mjpeg", ".mjpg", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
 
@@ -46,7 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     import cv2
 
     cv2.setNumThreads(1)
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # what cannot be read is told in our own words
+    cv2.utils.logging.setLogLevel(
+        cv2.utils.logging.LOG_LEVEL_SILENT
+    )  # files that cannot be read are reported in our own words
     settings = Settings(settings_of(arguments.detectors), _positive("--fps", arguments.fps, least=0), arguments.seconds)
     _positive("--for", arguments.seconds, least=0.001)
     sources = list(expand(arguments.sources))
@@ -77,7 +81,9 @@ def settings_of(detectors: str) -> CameraSettings:
     for name in names:
         if name not in AVAILABLE:
             raise UserError(f'--detectors: "{name}" is not one of {", ".join(AVAILABLE)}')
-    return CameraSettings(detectors=names)
+    settings = build_camera_settings(CameraFleetSpec())
+    settings.detectors[:] = names or AVAILABLE
+    return settings
 
 
 def _positive(option: str, value: float, least: float) -> float:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.detect.sensing.thresholds import percent, ppm
+from embereye.detect.sensing.mq135 import ppm
+from embereye.detect.sensing.thresholds import Thresholds, percent
 from embereye.detect.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
 from embereye.process.lifecycle import UserError
 from embereye.wire.device.messages import (
@@ -27,6 +28,10 @@ from embereye.wire.device.messages import (
     SerialNumber,
 )
 from embereye.wire.device.reader import LineReader
+from embereye_operator.assignments import build_sensor_settings
+from embereye_operator.model import SensorFleetSpec
+
+THRESHOLDS = Thresholds(build_sensor_settings(SensorFleetSpec()))  # of a fleet that declares none
 
 
 @dataclass(frozen=True)
@@ -282,12 +287,22 @@ def _eeprom(message: Eeprom) -> dict[str, Any]:
 
 def _reading(message: SensorReading) -> dict[str, Any]:
     record: dict[str, Any] = {}
+    full_scale, board = THRESHOLDS.full_scale, THRESHOLDS.board
     if message.smoke_adc is not None:
-        record |= {"smoke_adc": message.smoke_adc, "smoke_percent": _rounded(percent(message.smoke_adc))}
+        record |= {
+            "smoke_adc": message.smoke_adc,
+            "smoke_percent": _rounded(percent(message.smoke_adc, full_scale)),
+        }
     if message.flame_adc is not None:
-        record |= {"flame_adc": message.flame_adc, "flame_percent": _rounded(percent(message.flame_adc))}
+        record |= {
+            "flame_adc": message.flame_adc,
+            "flame_percent": _rounded(percent(message.flame_adc, full_scale)),
+        }
     if message.gas_adc is not None:
-        record |= {"gas_adc": message.gas_adc, "gas_ppm": _rounded(ppm(message.gas_adc))}
+        record |= {
+            "gas_adc": message.gas_adc,
+            "gas_ppm": _rounded(ppm(message.gas_adc, board, full_scale)),
+        }
     if message.flame_detected is not None:
         record["flame_detected"] = message.flame_detected
     return record

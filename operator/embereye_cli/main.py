@@ -2,11 +2,12 @@
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from embereye.process import environment
+from embereye.process import environment, logs
 from embereye.process.lifecycle import UserError
 
 # command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
@@ -26,6 +27,10 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("explain", "device"): ("embereye_cli.explain_device", "say what became of everything a device sent"),
     ("alarms",): ("embereye_cli.alarms", "watch, list and acknowledge alarms"),
     ("detect",): ("embereye_cli.detect", "look for fire in recordings, and say why it is or is not one"),
+    ("dashboards", "render"): (
+        "embereye_operator.monitoring.main",
+        "write dashboards and alert rules as files",
+    ),
     ("explain", "fleet"): ("embereye_operator.explain", "say why a fleet has as many shards as it has"),
     ("explain", "replay"): ("embereye_operator.replay", "decide once more on a recorded scaling trace"),
     ("bench", "operator"): ("embereye_operator.bench", "measure the operator against a real API server"),
@@ -35,6 +40,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
 GROUPS = {
     "bench": "measure this machine",
     "calibrate": "find out what is a device's own",
+    "dashboards": "see how everything is",
     "explain": "say how something came about",
     "shard": "run one shard",
     "simulate": "simulate devices over the real protocols",
@@ -98,8 +104,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     parser = _Parser(prog=f"embereye {' '.join(words)}", description=module.__doc__ or text)
     module.add_arguments(parser)
+    parser.add_argument(
+        "--log-format",
+        choices=logs.FORMATS,
+        default=os.environ.get(logs.FORMAT_VARIABLE, "text"),
+        help=f"of what is logged; json has fleet, shard, device and zone as fields [{logs.FORMAT_VARIABLE}]",
+    )
+    parsed = parser.parse_args(arguments[len(words) :])
+    os.environ[logs.FORMAT_VARIABLE] = parsed.log_format
     try:
-        return int(module.run(parser.parse_args(arguments[len(words) :])))
+        return int(module.run(parsed))
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2

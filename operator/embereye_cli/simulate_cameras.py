@@ -10,7 +10,7 @@ from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
 from embereye.sim.films import Cameras, CameraSpec, prepare
 from embereye.sim.fire import parse_fire
-from embereye.sim.mjpeg import run_cameras
+from embereye.sim.mjpeg import serve_mjpeg
 from embereye.sim.push import push_cameras
 from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp
 from embereye.sim.rtsp import serve_rtsp
@@ -99,18 +99,19 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     options = {"fps": arguments.fps, "size": (int(width), int(height)), "seed": arguments.seed, "fires": fires}
     if arguments.push:
         address_option("--push", arguments.push, any_port=True)
-        cameras = await prepare(specs, **options)
+    cameras = await prepare(specs, **options)
+    if arguments.push:
         logger.info("pushing %d cameras to %s", len(specs), arguments.push)
         await push_cameras(cameras, arguments.push, stop)
         return 0
 
     if arguments.rtp or arguments.rtsp:
-        return await _main_rtp(await prepare(specs, **options), arguments, stop)
+        return await _main_rtp(cameras, arguments, stop)
 
     def ready(bound: int) -> None:
         logger.info("%d cameras on http://%s:%d/", len(specs), host, bound)
 
-    await run_cameras(specs, host, port, **options, stop=stop, ready=ready)
+    await serve_mjpeg(cameras, host, port, stop, ready)
     return 0
 
 

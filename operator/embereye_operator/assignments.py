@@ -91,21 +91,29 @@ def _calibration(own: SensorCalibration) -> Calibration:
 
 
 def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | CameraSettings:
-    """The fleet's settings, as its shards need them."""
-    if isinstance(spec, CameraFleetSpec):
-        settings = CameraSettings(
-            deadline_ns=spec.deadline,
-            flame_threshold=spec.detection.flame.threshold,
-            smoke_threshold=spec.detection.smoke.threshold,
-            detectors=spec.detection.detectors,
-            evidence_before_ns=spec.evidence.before,
-            evidence_after_ns=spec.evidence.after,
-            evidence_retention_ns=spec.evidence.retention,
-            heat=_heat(spec.detection.heat),
-        )
-        if spec.detection.model is not None:
-            settings.model.CopyFrom(_model(spec.detection.model))
-        return settings
+    """The fleet's settings, as its shards need them: complete, which a shard insists on."""
+    return build_camera_settings(spec) if isinstance(spec, CameraFleetSpec) else build_sensor_settings(spec)
+
+
+def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
+    """A camera fleet's settings; those of a fleet that declares nothing with `CameraFleetSpec()`."""
+    settings = CameraSettings(
+        deadline_ns=spec.deadline,
+        flame_threshold=spec.detection.flame.threshold,
+        smoke_threshold=spec.detection.smoke.threshold,
+        detectors=spec.detection.detectors,
+        evidence_before_ns=spec.evidence.before,
+        evidence_after_ns=spec.evidence.after,
+        evidence_retention_ns=spec.evidence.retention,
+        heat=_heat(spec.detection.heat),
+    )
+    if spec.detection.model is not None:
+        settings.model.CopyFrom(_model(spec.detection.model))
+    return settings
+
+
+def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
+    """A sensor fleet's settings; those of a fleet that declares nothing with `SensorFleetSpec()`."""
     return SensorSettings(
         deadline_ns=spec.deadline,
         window_ns=spec.batching.window,

@@ -16,6 +16,7 @@ from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetReferen
 from embereye_operator.reconcile import Outcome, reconcile
 from embereye_operator.runtime import NotLeadingError, UnavailableError
 from embereye_operator.runtime.cache import ObjectKey, Stored
+from embereye_operator.runtime.holds import Holds
 from embereye_operator.runtime.kubernetes import KubernetesRuntime, retry_after
 from embereye_operator.schema import Manifest, to_manifest
 from embereye_operator.status import read_status
@@ -47,11 +48,13 @@ class FleetRecord:
     memory: Memory = field(default_factory=Memory)
     fleet: Fleet | None = None
     version: int = 0  # of the object that `fleet` was read from
+    followed: int = 0  # shards, as autoscalers of others are told them
     at_rest: int = 0  # passes since anything was on its way
     passes: int = 0
     failures: int = 0
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
+    left_alone: str = ""  # why
     failing: str = ""  # why the latest pass failed
     failing_since: float = 0.0  # monotonic seconds; 0: the latest pass succeeded
     not_before: float = 0.0  # monotonic seconds, where the API server asked to be left alone
@@ -69,7 +72,7 @@ class FleetRecord:
         self.failing, self.failing_since = "", 0.0
         self.backoff.reset()
         self.latest = now
-        self.status = outcome.status
+        self.status, self.followed = outcome.status, outcome.followed
         self.at_rest = self.at_rest + 1 if outcome.at_rest else 0
 
     def is_current(self, now: float, fleets: int) -> bool:
@@ -86,8 +89,8 @@ class FleetRecord:
         if metadata.get("deletionTimestamp"):
             return None
         annotations = metadata.get("annotations") or {}
-        told = metadata.get("uid"), metadata.get("generation"), annotations
-        if known is None or (known.uid, known.generation, known.annotations) != told:
+        told = metadata.get("uid"), metadata.get("generation"), annotations, metadata.get("labels") or {}
+        if known is None or (known.uid, known.generation, known.annotations, known.labels) != told:
             known = parse_fleet(manifest, strict=False)
         # Of a manifest that has been read only the status is looked at, and that once: see `_pass`.
         self.fleet, self.version = replace(known, manifest={"status": manifest.get("status")}), stored.version
@@ -98,9 +101,17 @@ class Controller:
     """Owns the queue and the workers. `observe` is fed by watches, `run` works until cancelled."""
 
     def __init__(
-        self, runtime: KubernetesRuntime, settings: Settings, leads: Callable[[], bool] = lambda: True
+        self,
+        runtime: KubernetesRuntime,
+        settings: Settings,
+        leads: Callable[[], bool] = lambda: True,
+        holds: Holds | None = None,
     ) -> None:
-        """Nothing is reconciled while `leads` says no, but what there is is observed all the same."""
+        """Nothing is reconciled while `leads` says no, but what there is is observed all the same.
+
+        A fleet that another operator holds, as `holds` knows, is left alone.
+        """
+        self._holds = holds
         self.records: dict[ObjectKey, FleetRecord] = {}
         self._runtime = runtime
         self._settings = settings
@@ -230,7 +241,7 @@ class Controller:
 
     async def _pass(self, key: ObjectKey) -> None:
         stored = self._runtime.cache.objects.get(key)
-        if stored is None:
+        if stored is None or stored.deleting:
             await self._forget(key)
             return
         if (record := self.records.get(key)) is None:
@@ -245,6 +256,10 @@ class Controller:
                 await self._forget(key)
                 return
             async with asyncio.timeout(PASS_LIMIT):
+                if self._holds and (why := await self._holds.why_not(fleet, stored)):
+                    await self._leave_alone(key, record, why)
+                    return
+                record.left_alone = ""
                 outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, record.memory)
         except NotLeadingError:
             return  # in the middle of it; whoever leads now goes on from there
@@ -259,6 +274,14 @@ class Controller:
         record.fleet = replace(fleet, manifest={})
         if outcome.actions:
             logger.info("%s: %s", fleet.key, ", ".join(outcome.actions))
+
+    async def _leave_alone(self, key: ObjectKey, before: FleetRecord, why: str) -> None:
+        """Forget what was decided about it: the operator that holds it decides now."""
+        if before.left_alone == why:
+            return
+        self.records[key] = FleetRecord(left_alone=why, backoff=before.backoff)
+        logger.info("%s %s/%s is left alone: %s", *key, why)
+        await self._retain()
 
     async def _forget(self, key: ObjectKey) -> None:
         # Owner references make the children go; the hub has none.
@@ -312,14 +335,17 @@ class Controller:
     async def _retain(self) -> None:
         if not self._leads():
             return
-        fleets = sorted(_fleet_key(key) for key in self._fleets())
+        others = {key for key, record in self.records.items() if record.left_alone}
+        fleets = sorted(_fleet_key(key) for key in self._fleets() if key not in others)
         try:
             await self._runtime.retain(fleets)
         except (UnavailableError, NotLeadingError) as error:
             logger.debug("%s", error)  # every fleet's status says so
 
     def _fleets(self) -> list[ObjectKey]:
-        return [key for key in self._runtime.cache.objects if key[0] in FLEET_TYPES]
+        """Those that are looked after: not those that are being deleted."""
+        objects = self._runtime.cache.objects
+        return [key for key, stored in objects.items() if key[0] in FLEET_TYPES and not stored.deleting]
 
     @property
     def writes(self) -> Mapping[tuple[str, bool], int]:

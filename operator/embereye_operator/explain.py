@@ -12,7 +12,7 @@ from embereye.process.lifecycle import UserError
 from embereye_operator.autoscale import Measured, bounded, overrun, terms
 from embereye_operator.manifests import shard_capacity
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetStatus, parse_fleet
-from embereye_operator.runtime.client import list_fleets
+from embereye_operator.runtime.client import add_target_arguments, list_fleets, target_of
 from embereye_operator.schema import Manifest, from_manifest, to_manifest
 
 SECOND = 1_000_000_000  # nanoseconds
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
     """Which fleet is meant."""
     parser.add_argument("name", help="the fleet's name, or kind/name where both kinds have it")
-    parser.add_argument("-n", "--namespace", default="", help="default: the current context's")
+    add_target_arguments(parser)
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="default: table")
 
 
@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
 def explain_fleet(arguments: argparse.Namespace) -> int:
     """`explain fleet NAME`."""
     data = getattr(arguments, "data", None)
-    found = local_fleets(data) if data else asyncio.run(list_fleets(arguments.namespace))
-    fleet = select(found, arguments.name, arguments.namespace)
+    found = local_fleets(data) if data else asyncio.run(list_fleets(target_of(arguments)))
+    fleet = select(found, arguments.name, target_of(arguments).namespace)
     answer = explanation(fleet)
     print(json.dumps(answer, indent=2) if arguments.output == "json" else "\n".join(sentences(answer)))
     return 0

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import kopf
@@ -23,7 +23,7 @@ LABELLED = ("deployments", "services", "poddisruptionbudgets")  # ConfigMaps of 
 REPEAT_SECONDS = 600.0  # between messages of kopf's that say the same
 
 
-async def run_operator(manager: Manager, *, namespaces: list[str]) -> None:
+async def run_operator(manager: Manager, *, namespaces: Collection[str]) -> None:
     """Run kopf on this loop until `manager.stopping` is set or it is signalled; no namespaces: all of them.
 
     kopf takes the loop for its own: it replaces signal handlers, and what is left of anybody's tasks when it ends it

@@ -7,17 +7,17 @@ import hashlib
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye_operator.additions import (
+    TOLERANCE,
     build_autoscaler,
     build_network_policy,
-    build_rules,
     build_scaled_object,
-    build_service_monitor,
 )
 from embereye_operator.assignments import encode
 from embereye_operator.autoscale import CAPACITY, Observed
@@ -51,6 +51,7 @@ PLACEMENT_KEY = "placement.json"
 PLAIN_PLACEMENT = 250_000  # characters; more is packed, for a ConfigMap holds a million bytes
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
 GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what gRPC and the spool need after it
+EVERY_ADDRESS = "[::]"  # of both families, where the host has both
 READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
 USER = 65532
 SPREAD = (TopologySpread("kubernetes.io/hostname"), TopologySpread("topology.kubernetes.io/zone"))
@@ -63,11 +64,16 @@ class Settings:
     image: str
     hub: str  # host:port, as shards reach it
     image_pull_policy: str = ""  # empty: Kubernetes' own default
-    # Python binds [::] for IPv6 alone; a cluster without IPv4 sets "[::]".
-    host: str = "0.0.0.0"
+    host: str = ""  # that shards listen on; empty: every address, of both families
     prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
-    monitor_labels: Mapping[str, str] = field(default_factory=dict)  # by which a Prometheus selects monitors and rules
+    log_format: str = ""  # of the shards; empty: text
+    scrape_annotations: bool = False  # for a Prometheus that looks for prometheus.io/* rather than monitors
+    operator: str = ""  # its Lease, namespace/name, by which a fleet's status names it; empty: it has none
     trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on
+
+    def listening(self, host: str) -> "Settings":
+        """The same for a shard that listens on `host` already, where nobody says which address it is to be."""
+        return replace(self, host=self.host or host)
 
 
 def fleet_name(fleet: Fleet) -> str:
@@ -127,7 +133,7 @@ def shard_capacity(fleet: Fleet) -> float:
     return min(cores, CAPACITY) if isinstance(fleet.spec, SensorFleetSpec) else cores
 
 
-def build_children(
+def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by name
     fleet: Fleet,
     settings: Settings,
     *,
@@ -136,24 +142,30 @@ def build_children(
     shards: Sequence[str],
     offers: Callable[[str], bool] = lambda _: False,
     replaces: Mapping[str, str] | None = None,
+    hosts: Mapping[str, str] | None = None,
     evictable: bool = False,
 ) -> list[Manifest]:
     """All children, the placement ConfigMap first: assignments exist before the shards that read them.
 
     `assignments` may name more than `shards`: those that are about to go still need to know where devices are.
     `record` is what a new leader has to know. `offers` tells which kinds can exist beyond the basic ones.
-    `replaces` has the uid of the pod that a shard's present one was made to replace. `evictable`: nobody sees to it
-    that nodes can be emptied, so that evictions must not be refused.
+    `replaces` has the uid of the pod that a shard's present one was made to replace; `hosts` the address that it
+    listens on, which is no reason to replace it. `evictable`: nobody sees to it that nodes can be emptied, so that
+    evictions must not be refused.
     """
     secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
     pushing = push_ports(assignments)
     return [
         build_placement(fleet, assignments=assignments, record=record),
-        *(build_service(fleet, shard) for shard in shards),
+        *(build_service(fleet, shard, scraped=settings.scrape_annotations) for shard in shards),
         build_fleet_service(fleet),
         *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
         build_disruption_budget(fleet, evictable=evictable),
-        *(build_deployment(fleet, shard, settings, secrets, (replaces or {}).get(shard, "")) for shard in shards),
+        *(
+            build_deployment(fleet, shard, settings.listening((hosts or {}).get(shard, "")), secrets, replaced)
+            for shard in shards
+            for replaced in [(replaces or {}).get(shard, "")]
+        ),
         *build_additions(fleet, settings, offers, sorted(set(pushing.values()))),
     ]
 
@@ -168,14 +180,9 @@ def build_additions(
         built.append(build_network_policy(fleet, metadata, selector(fleet), udp))
     match fleet.spec.autoscaling:
         case Autoscaling(mode="hpa", observe=False) if offers("HorizontalPodAutoscaler"):
-            built.append(build_autoscaler(fleet, metadata))
+            built.append(build_autoscaler(fleet, metadata, tolerance=offers(TOLERANCE)))
         case Autoscaling(mode="keda", observe=False) if offers("ScaledObject"):
             built.append(build_scaled_object(fleet, metadata, settings.prometheus))
-    monitored = {**metadata, "labels": {**metadata["labels"], **settings.monitor_labels}}
-    if offers("ServiceMonitor"):
-        built.append(build_service_monitor(fleet, monitored, selector(fleet), LABEL_SHARD))
-    if offers("PrometheusRule") and fleet.spec.alerts.enabled:
-        built.append(build_rules(fleet, monitored, LABEL_SHARD))
     return built
 
 
@@ -252,13 +259,23 @@ def _ports(fleet: Fleet) -> list[Manifest]:
     return ports
 
 
-def build_service(fleet: Fleet, shard: str) -> Manifest:
-    """A shard's own Service: where its peers send devices, and where the operator and Prometheus find it."""
+def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifest:
+    """A shard's own Service: where its peers send devices, and where the operator and Prometheus find it.
+
+    It is the Service that is annotated for Prometheus, not the pod, which would have to be made anew.
+    """
+    metadata = _metadata(fleet, shard, shard)
+    if scraped:
+        metadata["annotations"] = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/path": "/metrics",
+            "prometheus.io/port": str(METRICS_PORT),
+        }
     metrics = {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(fleet, shard, shard),
+        "metadata": metadata,
         "spec": {
             "type": "ClusterIP",
             "selector": {**selector(fleet), LABEL_SHARD: shard},
@@ -390,7 +407,7 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
         "containers": [_container(fleet, shard, settings, secrets)],
         "volumes": [
             *volumes,
-            *({"name": _volume(name), "secret": _secret(name)} for name in secrets),
+            *({"name": volume, "secret": _secret(name)} for name, volume in credential_volumes(secrets).items()),
             *_model_volume(fleet),
         ],
     }
@@ -427,8 +444,19 @@ def _model_volume(fleet: Fleet) -> list[Manifest]:
     return []
 
 
-def _volume(secret: str) -> str:
-    return f"credentials-{secret.replace('.', '-')}"[:63].rstrip("-")
+def credential_volumes(secrets: Sequence[str]) -> dict[str, str]:
+    """Secret → name of its volume, which is the Secret's own as far as a DNS label can say it and no two share."""
+    plain = {secret: f"credentials-{secret.replace('.', '-')}"[:63].rstrip("-") for secret in sorted(secrets)}
+    uses = Counter(plain.values())
+    names: dict[str, str] = {}
+    for secret, name in plain.items():
+        names[secret], attempt = name, 0
+        while uses[names[secret]] > (1 if attempt == 0 else 0):
+            unique = hashlib.blake2b(f"{secret}/{attempt}".encode(), digest_size=8).hexdigest()
+            names[secret] = f"{name[: 63 - len(unique) - 1].rstrip('-')}-{unique}"
+            attempt += 1
+        uses[names[secret]] += attempt
+    return names
 
 
 def _secret(name: str) -> Manifest:
@@ -443,11 +471,13 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "EMBEREYE_ASSIGNMENT": f"{PLACEMENT_FOLDER}/{shard}.json",
         "EMBEREYE_HUB": settings.hub,
         "EMBEREYE_DATA": DATA_FOLDER,
-        "EMBEREYE_HOST": settings.host,
+        "EMBEREYE_HOST": settings.host or EVERY_ADDRESS,
         "EMBEREYE_GRPC_PORT": str(GRPC_PORT),
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
     }
+    if settings.log_format == "json":
+        environment["EMBEREYE_LOG_FORMAT"] = "json"
     if model := _model_volume(fleet):
         environment["EMBEREYE_MODEL"] = MODEL_FOLDER
     ports = [("grpc", GRPC_PORT), ("metrics", METRICS_PORT)]
@@ -467,7 +497,8 @@ def _container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
     if _telemetry_claim(fleet):
         mounts.append({"name": "telemetry", "mountPath": TELEMETRY_FOLDER})
     mounts.extend(
-        {"name": _volume(name), "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True} for name in secrets
+        {"name": volume, "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True}
+        for name, volume in credential_volumes(secrets).items()
     )
     mounts.extend({"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model)
     container: Manifest = {

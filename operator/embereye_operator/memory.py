@@ -10,6 +10,7 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator.autoscale import DEFAULT_LEAD, Scaler
 from embereye_operator.model import FleetStatus
 from embereye_operator.record import Record
+from embereye_operator.scalers import Judgement
 
 SECOND = 1_000_000_000  # nanoseconds
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
@@ -58,6 +59,7 @@ class Memory:
     status: FleetStatus | None = None  # as it was read or written last
     found: tuple[Mapping[tuple[str, str], str], Record, list[str]] | None = None  # versions, record, existing shards
     roster: tuple[Any, FleetRoster] = field(default_factory=lambda: ((), FleetRoster()))  # from what, as it was told
+    judged: tuple[Any, Judgement | None] = ((), None)  # of which autoscaler as it is, and whether it works
     uneven: int = 0  # since when loads have differed too much; 0: they do not
     _rates: dict[str, _Rate] = field(default_factory=dict)
 

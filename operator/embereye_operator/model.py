@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import yaml
 
 from embereye.process.lifecycle import UserError
+from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye_operator.schema import Constraint as Limit
 from embereye_operator.schema import (
     Duration,
@@ -142,6 +143,18 @@ class SecretReference(Resource):
 
     name: str = described(
         "Name of the Secret; its keys are username and password.",
+        pattern=OBJECT_NAME,
+        hint="is not the name of a Secret",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PullSecret(Resource):
+    """A Secret in the fleet's namespace that images are pulled with."""
+
+    name: str = described(
+        "Name of a Secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.",
         pattern=OBJECT_NAME,
         hint="is not the name of a Secret",
         max_length=253,
@@ -299,6 +312,7 @@ class Thermal(Heat):
 class GasCurve(Resource):
     """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
 
+    # The CO2 line of the MQ-135's datasheet, as fitted by G. Krocker.
     scale: float = described("ppm where Rs is R0.", default=116.6020682, minimum=0.001, maximum=1_000_000)
     exponent: float = described("Slope of the line.", default=-2.769034857, minimum=-10, maximum=-0.1)
 
@@ -308,6 +322,8 @@ class Gas(Resource):
     """Gas, from an MQ-135 on ADC3."""
 
     RULES = (_ordered("preAlarmPpm", "alarmPpm"),)
+    # 5,000 ppm CO2 is the usual occupational limit. The common boards load the sensor with 10 kΩ; 76.63 kΩ is where the
+    # curve meets the 400 ppm of outdoor air for the specimen that it was fitted to.
     pre_alarm_ppm: float = described("ppm CO2-equivalent.", default=2000.0, minimum=1, maximum=1_000_000)
     alarm_ppm: float = described("ppm CO2-equivalent.", default=5000.0, minimum=1, maximum=1_000_000)
     load_kilohm: float = described("kΩ; the load resistor.", default=10.0, minimum=0.1, maximum=1000)
@@ -331,6 +347,7 @@ class SmokePercent(Resource):
     """Smoke, from the analog channel ADC1."""
 
     RULES = (_ordered("preAlarmPercent", "alarmPercent"),)
+    # The devices known so far rest at 7 % smoke and 32 % flame.
     pre_alarm_percent: float = described("% of the converter's range.", default=15.0, minimum=0, maximum=100)
     alarm_percent: float = described("% of the converter's range.", default=25.0, minimum=0, maximum=100)
 
@@ -356,9 +373,9 @@ class Converter(Resource):
 class DeviceCommands(Resource):
     """The bare words sent to text devices."""
 
-    start: str = described("Stream continuously.", default="PERIOD_ON", pattern="^[!-~]*$", max_length=32)
-    calibration: str = described("Send the calibration.", default="EEPROM1", pattern="^[!-~]*$", max_length=32)
-    request: str = described("Send one frame now.", default="REQUEST1", pattern="^[!-~]*$", max_length=32)
+    start: str = described("Stream continuously.", default=START, pattern="^[!-~]*$", max_length=32)
+    calibration: str = described("Send the calibration.", default=CALIBRATION, pattern="^[!-~]*$", max_length=32)
+    request: str = described("Send one frame now.", default=REQUEST, pattern="^[!-~]*$", max_length=32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,19 +468,28 @@ class Template(Resource):
         "Where not given: over nodes, as far as it can be had.", default=(), max_items=8
     )
     priority_class_name: str = described("Priority class of the pods.", default="", max_length=253)
-    image_pull_secrets: tuple[SecretReference, ...] = described("For the image.", default=(), max_items=8)
+    image_pull_secrets: tuple[PullSecret, ...] = described(
+        "Secrets with which the kubelet pulls the shards' image from its registry.", default=(), max_items=8
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Alerts(Resource):
-    """Alert rules for Prometheus."""
+    """Alerts about this fleet. The rules are the release's: see its values under monitoring.rules."""
 
     enabled: bool = described("Whether this fleet's alert rules fire.", default=True)
     labels: Mapping[str, str] = described(
-        "Added to every alert.", default=dict, max_items=32, item=Limit(max_length=200)
+        "Not used: alerts carry namespace, kind and fleet to route by; monitoring.rules.labels adds others.",
+        default=dict,
+        max_items=32,
+        item=Limit(max_length=200),
     )
     runbook_url: str = described(
-        "Where your runbooks are.", default="", pattern="^(https?://[!-~]+)?$", hint="is not a URL", max_length=1024
+        "Not used: the release's value monitoring.rules.runbookUrl says where runbooks are.",
+        default="",
+        pattern="^(https?://[!-~]+)?$",
+        hint="is not a URL",
+        max_length=1024,
     )
 
 
@@ -771,9 +797,18 @@ class LastScale(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class HoldingOperator(Resource):
+    """The operator that looks after a fleet; others leave it alone."""
+
+    name: str = described("Its Lease: namespace/name.", max_length=320)
+    image: str = described("What its shards run.", default="", max_length=512)
+
+
+@dataclass(frozen=True, slots=True)
 class FleetStatus(Resource):
     """What the operator says about a fleet."""
 
+    operator: HoldingOperator | None = described("Who looks after it; others leave it alone.", default=None)
     observed_generation: int = described("Of the spec this status is about.", default=0)
     shards: int = described("Shards that exist.", default=0)
     ready_shards: int = described("Shards that work under the current placement.", default=0)
@@ -864,6 +899,7 @@ class Fleet:
     generation: int
     spec: SensorFleetSpec | CameraFleetSpec
     annotations: Mapping[str, str]
+    labels: Mapping[str, str]
     manifest: Manifest = field(repr=False)  # as it was read, with defaults
 
     @property
@@ -927,6 +963,7 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
         generation=int(metadata.get("generation") or 1),
         spec=from_manifest(fleet_type.spec, spec),
         annotations={str(key): str(value) for key, value in (metadata.get("annotations") or {}).items()},
+        labels={str(key): str(value) for key, value in (metadata.get("labels") or {}).items()},
         manifest={**manifest, "spec": spec},
     )
 

@@ -16,8 +16,7 @@ from embereye_operator.explain import add_fleet_arguments, select
 from embereye_operator.manifests import ANNOTATION_DRAIN, drained, placement_name, shard_index
 from embereye_operator.model import Fleet, FleetStatus
 from embereye_operator.record import Record, read_record
-from embereye_operator.runtime.client import connected, fleets_of
-from embereye_operator.runtime.kubernetes import ALL_NAMESPACES
+from embereye_operator.runtime.client import add_target_arguments, connected, fleets_of, list_fleets, target_of
 from embereye_operator.runtime.resources import CHILDREN, FLEETS
 from embereye_operator.schema import Manifest, from_manifest
 
@@ -27,9 +26,10 @@ Row = Sequence[object]
 def build_parser() -> argparse.ArgumentParser:
     """The commands and their options."""
     parser = argparse.ArgumentParser(prog="kubectl embereye", description=__doc__)
+    add_target_arguments(parser)  # kubectl's users put them before the command as well as after it
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     status = commands.add_parser("status", help="every fleet, at a glance")
-    status.add_argument("-n", "--namespace", default="", help="default: the current context's")
+    add_target_arguments(status)
     status.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
     status.add_argument("-o", "--output", choices=["table", "json"], default="table", help="default: table")
     devices = commands.add_parser("devices", help="a fleet's devices: who owns them, which are dark and why")
@@ -174,9 +174,7 @@ def _show(arguments: argparse.Namespace, document: Any, text: Callable[[], str])
 
 
 async def _status(arguments: argparse.Namespace) -> int:
-    namespace = ALL_NAMESPACES if arguments.all_namespaces else arguments.namespace
-    async with connected(arguments.namespace) as client:
-        fleets = await fleets_of(client, namespace or client.namespace)
+    fleets = await list_fleets(target_of(arguments))
     if not fleets and arguments.output == "table":
         print("no fleets: apply a SensorFleet or a CameraFleet", file=sys.stderr)
         return 0
@@ -184,11 +182,11 @@ async def _status(arguments: argparse.Namespace) -> int:
 
 
 async def _one(client: AsyncClient, arguments: argparse.Namespace) -> Fleet:
-    return select(await fleets_of(client, arguments.namespace or client.namespace), arguments.name)
+    return select(await fleets_of(client, client.namespace), arguments.name)
 
 
 async def _devices(arguments: argparse.Namespace) -> int:
-    async with connected(arguments.namespace) as client:
+    async with connected(target_of(arguments)) as client:
         fleet = await _one(client, arguments)
         maps: Any = client.list(
             CHILDREN["ConfigMap"], namespace=fleet.namespace, fields={"metadata.name": placement_name(fleet)}
@@ -206,7 +204,7 @@ async def _patch(client: AsyncClient, fleet: Fleet, patch: Manifest) -> None:
 
 
 async def _drain(arguments: argparse.Namespace) -> int:
-    async with connected(arguments.namespace) as client:
+    async with connected(target_of(arguments)) as client:
         fleet = await _one(client, arguments)
         names = drained(fleet)
         if arguments.shard:
@@ -219,7 +217,7 @@ async def _drain(arguments: argparse.Namespace) -> int:
 
 
 async def _pause(arguments: argparse.Namespace) -> int:
-    async with connected(arguments.namespace) as client:
+    async with connected(target_of(arguments)) as client:
         fleet = await _one(client, arguments)
         paused = arguments.command == "pause"
         await _patch(client, fleet, {"spec": {"paused": paused}})

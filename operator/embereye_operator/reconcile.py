@@ -9,6 +9,8 @@ from typing import Any
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
+from embereye_operator.additions import TOLERANCE
+from embereye_operator.applied import marked
 from embereye_operator.assignments import build_assignments, build_device, build_roster, located, next_epoch
 from embereye_operator.autoscale import Decision, Observed, measure
 from embereye_operator.compare import differences
@@ -18,6 +20,7 @@ from embereye_operator.manifests import (
     Settings,
     build_children,
     drained,
+    fleet_name,
     placement_name,
     placement_size,
     selector_text,
@@ -26,17 +29,18 @@ from embereye_operator.manifests import (
     shard_name,
 )
 from embereye_operator.memory import Memory
-from embereye_operator.model import Fleet, FleetError, FleetStatus, LastScale, parse_devices
+from embereye_operator.model import Fleet, FleetError, FleetStatus, HoldingOperator, LastScale, parse_devices
 from embereye_operator.placement import LIMIT, shard_loads, spread
 from embereye_operator.record import Record, read_record, recover
-from embereye_operator.runtime import RefusedError, Runtime, UnavailableError
+from embereye_operator.runtime import RefusedError, Runtime, TakenError, UnavailableError
+from embereye_operator.scalers import SCALERS, Judgement, followed, judge
 from embereye_operator.schema import Manifest, to_manifest
 from embereye_operator.status import Facts, build_status, read_status, timestamp
 
 logger = logging.getLogger(__name__)
 SECOND = 1_000_000_000  # nanoseconds
 MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
-OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule")
+OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", TOLERANCE)
 BUSY = 0.3  # of a core; with less a fleet is far from needing another shard
 DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
 ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes people are told of
@@ -52,6 +56,7 @@ class Outcome:
     actions: tuple[str, ...]  # for the log: "apply Deployment hall-sensors-1"
     settled: bool  # nothing is on its way: the next pass may wait for an event or the clock
     at_rest: bool = False  # settled, well, and far from any decision
+    followed: int = 0  # shards, as autoscalers of others are told them
 
 
 def identity(manifest: Mapping[str, Any]) -> Identity:
@@ -228,6 +233,7 @@ class _Pass:
             shards=self.wanted,
             offers=self.runtime.offers,
             replaces=self._replaces(children),
+            hosts=self._hosts(children),
             evictable=not self.runtime.sees_nodes,
         )
         if (size := placement_size(desired[0])) > MAX_PLACEMENT:
@@ -285,6 +291,17 @@ class _Pass:
             if before := annotations.get(ANNOTATION_REPLACES):
                 replaces[shard] = before
         return replaces
+
+    def _hosts(self, children: Mapping[Identity, Manifest]) -> dict[str, str]:
+        """The address that each shard of the present image listens on: another one is no reason to roll it."""
+        hosts = {}
+        for shard in self.wanted:
+            pod = children.get(("Deployment", shard), {}).get("spec", {}).get("template", {}).get("spec", {})
+            for container in pod.get("containers") or ():
+                if container.get("name") == "shard" and container.get("image") == self.settings.image:
+                    told = {entry["name"]: entry.get("value", "") for entry in container.get("env") or ()}
+                    hosts[shard] = told.get("EMBEREYE_HOST", "")
+        return hosts
 
     def _tell_what_is_stuck(self) -> None:
         displaced = self.runtime.displaced(self.fleet)
@@ -361,7 +378,7 @@ class _Pass:
 
     async def _apply(self, manifest: Manifest, children: Mapping[Identity, Manifest], *, fenced: bool = False) -> bool:
         """Make the object as `manifest` says where it is not; False where that is refused."""
-        observed = children.get(identity(manifest))
+        manifest, observed = marked(manifest), children.get(identity(manifest))
         if observed is not None and not _differs(manifest, observed):
             return True
         if fenced and observed is not None and (version := self.versions.get(identity(manifest))):
@@ -371,7 +388,11 @@ class _Pass:
             self.problems["ApplyRefused"] = refusal
             return False
         try:
-            await self.runtime.apply(manifest)
+            await self.runtime.apply(manifest, new=observed is None)
+        except TakenError as error:
+            taken = [self.problems["NameTaken"]] if "NameTaken" in self.problems else []
+            self.problems["NameTaken"] = "; ".join([*taken, str(error)])
+            return False
         except RefusedError as error:
             self.problems["ApplyRefused"] = str(error)
             self.memory.refuses(identity(manifest), str(error), self.fleet.generation, self.now)
@@ -472,7 +493,7 @@ class _Pass:
         decision = self.memory.scaler.decide(limits, observed, spec.deadline / SECOND)
         if self.settings.trace:
             self.settings.trace(self.fleet, observed)
-        for mode, kind in (("hpa", "HorizontalPodAutoscaler"), ("keda", "ScaledObject")):
+        for mode, kind in SCALERS.items():
             if limits.mode == mode and not self.runtime.offers(kind):
                 self.problems["ScalerMissing"] = (
                     f"autoscaling.mode is {mode}, and there is no {kind} here: use embedded"
@@ -490,6 +511,22 @@ class _Pass:
         message = f"from {spec.shards} to {decision.shards} shards: {decision.reason}"
         await self.runtime.event(self.fleet, "Normal", "Scaled", message)
         return decision, change
+
+    async def _judge_scaler(self) -> Judgement | None:
+        """Whether the autoscaler that the fleet asks for works; None where it asks for none."""
+        limits = self.fleet.spec.autoscaling
+        if limits.mode not in SCALERS or limits.observe:
+            return None
+        key = SCALERS[limits.mode], fleet_name(self.fleet)
+        version = limits.mode, self.versions.get(key, "")
+        if version != self.memory.judged[0] or not version[1]:
+            self.memory.judged = version, judge(limits.mode, (await self._children()).get(key))
+        return self.memory.judged[1]
+
+    def _followed(self, decision: Decision) -> int:
+        mode = self.fleet.spec.autoscaling.mode
+        steady = mode not in SCALERS or (mode == "hpa" and self.runtime.offers(TOLERANCE))
+        return decision.required if steady else followed(decision.required, len(self.existing))
 
     def _may_scale(self) -> bool:
         """Whether the number of shards is ours to change."""
@@ -516,6 +553,8 @@ class _Pass:
             lead=self.memory.lead,
             ledger=self.ledger,
             selector=selector_text(self.fleet),
+            operator=HoldingOperator(self.settings.operator, self.settings.image) if self.settings.operator else None,
+            scaler=await self._judge_scaler(),
             problems=self.problems,
         )
         status = build_status(facts, self.previous)
@@ -534,7 +573,7 @@ class _Pass:
         idle = decision.required < self.fleet.spec.shards and self._may_scale()
         far = decision.known and decision.required <= self.fleet.spec.shards and not idle
         at_rest = settled and calm and far and not self.actions and covered is not None and covered.status == "True"
-        return Outcome(status, tuple(self.actions), settled, at_rest)
+        return Outcome(status, tuple(self.actions), settled, at_rest, self._followed(decision))
 
     async def _announce(self, status: FleetStatus) -> None:
         for type_ in ANNOUNCED:

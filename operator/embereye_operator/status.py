@@ -18,11 +18,13 @@ from embereye_operator.model import (
     DeviceSummary,
     Fleet,
     FleetStatus,
+    HoldingOperator,
     LastScale,
     LedgerSummary,
     LoadSummary,
 )
 from embereye_operator.record import Move
+from embereye_operator.scalers import Judgement
 from embereye_operator.schema import Manifest, from_manifest
 
 SECOND = 1_000_000_000  # nanoseconds
@@ -52,6 +54,8 @@ class Facts:
     lead: float  # seconds until a new shard is ready
     ledger: FleetLedger | None  # None: the hub has not told it
     selector: str
+    operator: HoldingOperator | None = None
+    scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
 
 
@@ -78,10 +82,11 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         _progressing(facts),
         _degraded(facts, previous),
         _covered(facts, devices),
-        _scaling_active(facts),
+        _scaling_active(facts, previous),
         _metrics_available(facts),
     )
     status = FleetStatus(
+        operator=facts.operator,
         observed_generation=facts.fleet.generation,
         shards=len(facts.existing),
         ready_shards=len(ready),
@@ -162,9 +167,14 @@ def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
     if not problems:
         return _condition("Degraded", False, "AsExpected", "")
     condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values())[:4000])
-    before = previous.condition("Degraded")
-    same = before and before.reason == condition.reason and shape(before.message) == shape(condition.message)
-    return before if before and same else condition
+    return _alike_or_new(condition, previous)
+
+
+def _alike_or_new(condition: Condition, previous: FleetStatus) -> Condition:
+    """`condition`, or what was said before where only numbers in its message differ."""
+    before = previous.condition(condition.type)
+    same = before and (before.status, before.reason) == (condition.status, condition.reason)
+    return before if before and same and shape(before.message) == shape(condition.message) else condition
 
 
 def _less_detected(facts: Facts) -> str:
@@ -202,7 +212,7 @@ def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     return _condition("Covered", False, "DevicesDark", message)
 
 
-def _scaling_active(facts: Facts) -> Condition:  # noqa: PLR0911 -- one answer per state
+def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:  # noqa: PLR0911 -- one answer per state
     mode = facts.fleet.spec.autoscaling.mode
     if facts.fleet.spec.paused:
         return _condition("ScalingActive", False, "Paused", "spec.paused is true")
@@ -211,8 +221,9 @@ def _scaling_active(facts: Facts) -> Condition:  # noqa: PLR0911 -- one answer p
     if mode in {"hpa", "keda"}:
         if "ScalerMissing" in facts.problems:
             return _condition("ScalingActive", False, "NotInstalled", facts.problems["ScalerMissing"])
-        return _condition("ScalingActive", True, "External", f"spec.shards is written by {mode}")
-    if "TwoScalers" in facts.problems:
+        if facts.scaler:
+            return _alike_or_new(Condition("ScalingActive", *facts.scaler), previous)
+    elif "TwoScalers" in facts.problems:
         return _condition("ScalingActive", False, "TwoScalers", facts.problems["TwoScalers"])
     decision, shards = facts.decision, facts.fleet.spec.shards
     if not decision.known:

@@ -17,20 +17,25 @@ from typing import Any, TextIO
 import grpc
 import watchfiles
 import yaml
+from prometheus_client import CollectorRegistry, Gauge
 
 from embereye.levels import Level, ZoneState
 from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
+from embereye.process.files import write_whole
 from embereye.process.grpc_server import channel
 from embereye.process.lifecycle import UserError
+from embereye.process.pages import metrics_pages, serve_pages
+from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign
 from embereye_operator.display import Display, FleetRow, Lines, LiveTable, ZoneRow
+from embereye_operator.fleet_metrics import FleetMetrics, FleetReport, FleetView
 from embereye_operator.manifests import Settings
 from embereye_operator.memory import Memory
-from embereye_operator.model import Fleet, FleetError, parse_fleet
+from embereye_operator.model import Fleet, FleetError, FleetStatus, parse_fleet
 from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime import UnavailableError
 from embereye_operator.runtime.local import (
@@ -78,6 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"do not start simulators for fleets annotated {SIMULATE}")  # fmt: skip
     parser.add_argument("--console-port", type=int, default=8080, help="port of the console (default: 8080)")
     parser.add_argument("--hub-port", type=int, default=50052, help="gRPC port of the hub (default: 50052)")
+    parser.add_argument("--metrics-port", type=int, default=0,
+                        help="port of /metrics about the fleets (default: a free one, which --json tells)")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -116,6 +123,11 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
     return fleets
 
 
+def target(job: str, address: str, **labels: str) -> dict[str, Any]:
+    """One entry of a Prometheus target file."""
+    return {"targets": [address], "labels": {"job": job, **labels}}
+
+
 @contextlib.contextmanager
 def locked(data: Path) -> Iterator[None]:
     """Hold the data folder for this process alone; UserError where another holds it or it cannot be written."""
@@ -141,6 +153,21 @@ class FleetState:
     memory: Memory = field(default_factory=Memory)
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=5.0))
     due: float = 0.0  # monotonic seconds
+    status: FleetStatus | None = None  # by the latest pass that succeeded
+    passes: int = 0
+    failures: int = 0
+    seconds: float = 0.0  # of all passes
+    latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
+
+    def report(self) -> FleetReport:
+        """The fleet for its metrics."""
+        fleet, status = self.fleet, self.status
+        view = FleetView(fleet, status, status.required_shards) if status else None
+        conditions = {entry.type: entry.status == "True" for entry in status.conditions} if status else {}
+        return FleetReport(
+            fleet.namespace, fleet.kind, fleet.name, view, conditions,
+            self.passes, self.failures, self.seconds, self.latest,
+        )  # fmt: skip
 
 
 class Up:
@@ -160,6 +187,8 @@ class Up:
         self._zones: Sequence[Zone] = ()
         self._dirty = asyncio.Event()
         self._connected = False
+        self._metrics_port = arguments.metrics_port
+        self._targets = ""  # as they were written last
 
     async def run(self, stop: asyncio.Event) -> int:
         """Start everything, serve until `stop`, stop everything in the order that loses nothing."""
@@ -168,6 +197,12 @@ class Up:
         self._display = self._make_display()
         self._supervisor = Supervisor(arguments.data / "logs", self._process_ended)
         self._runtime = LocalRuntime(arguments.data, self._hub, self._supervisor)
+        registry = CollectorRegistry()
+        runtime_metrics = RuntimeMetrics(registry)
+        registry.register(FleetMetrics(lambda: [state.report() for state in self._fleets.values()]))
+        Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry).set(1)
+        pages = await serve_pages(metrics_pages(registry), HOST, arguments.metrics_port)
+        self._metrics_port = pages.sockets[0].getsockname()[1]
         started = time.monotonic()
         try:
             async with Tasks() as tasks:
@@ -180,6 +215,7 @@ class Up:
                 tasks.start(self._follow_alarms(), name="follow-alarms")
                 tasks.start(self._follow_files(stop), name="follow-files")
                 tasks.start(self._keep_showing(), name="show")
+                tasks.start(runtime_metrics.run(), name="event-loop-lag")
                 await self._until_ready(stop)
                 if not stop.is_set():
                     self._announce(time.monotonic() - started)
@@ -187,6 +223,7 @@ class Up:
                 return int(tasks.failed.is_set())
         finally:
             self._display.say("stopping")
+            pages.close()
             await self._stop()
             self._display.close()
 
@@ -210,6 +247,9 @@ class Up:
         check_port(arguments.hub_port, "the hub", "choose another with --hub-port")
         check_port(arguments.console_port, "the console", "choose another with --console-port")
         taken = {arguments.hub_port: "the hub", arguments.console_port: "the console"}
+        if arguments.metrics_port:
+            check_port(arguments.metrics_port, "metrics", "choose another with --metrics-port")
+            taken[arguments.metrics_port] = "metrics"
         for state in self._fleets.values():
             wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(state.fleet).items()}
             if self._is_simulated(state.fleet):
@@ -249,10 +289,13 @@ class Up:
 
     async def _reconcile(self, state: FleetState) -> None:
         key = state.fleet.key
+        state.passes += 1
+        started = time.monotonic()
         try:
             fleet = self._current(state.fleet)
             outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, state.memory)
         except Exception as error:
+            state.failures += 1
             pause = state.backoff.next()
             state.due = time.monotonic() + pause
             if state.failing != str(error):
@@ -264,7 +307,10 @@ class Up:
                 self._display.say(f"{key} is reconciled again")
                 state.failing = ""
             state.backoff.reset()
-            state.due = time.monotonic() + (RECONCILE_SECONDS if outcome.settled else UNSETTLED_SECONDS)
+            state.status, state.latest = outcome.status, time.monotonic()
+            state.due = state.latest + (RECONCILE_SECONDS if outcome.settled else UNSETTLED_SECONDS)
+        finally:
+            state.seconds += time.monotonic() - started
 
     def _current(self, fleet: Fleet) -> Fleet:
         """The fleet as an API server would hold it: with its status, and scaled."""
@@ -284,12 +330,33 @@ class Up:
     async def _keep_reconciling(self) -> None:
         while True:
             await self._reconcile_due(time.monotonic())
+            self._write_targets()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._dirty.wait(), 0.25)
             if self._dirty.is_set():
                 self._dirty.clear()
                 for state in self._fleets.values():
                     state.due = 0.0
+
+    def _write_targets(self) -> None:
+        """Say where metrics are, in the form of Prometheus' file_sd_configs, with the labels of a cluster."""
+        data = self._arguments.data
+        found = [
+            target("embereye-operator", f"{HOST}:{self._metrics_port}"),
+            target("embereye-hub", f"{HOST}:{self._arguments.console_port}"),
+        ]
+        for state in self._fleets.values():
+            fleet = state.fleet
+            for shard, where in self._runtime.endpoints(fleet)["shards"].items():
+                labels = {"namespace": fleet.namespace, "kind": fleet.kind, "fleet": fleet.name, "shard": shard}
+                found.append(target("embereye-shard", where["metrics"].split("/")[2], **labels))
+        text = json.dumps(found, indent=1)
+        if text != self._targets:
+            try:
+                write_whole(data / "prometheus-targets.json", text.encode())
+            except OSError as error:
+                logger.warning("%s: where metrics are is not told: %s", data, error)
+            self._targets = text
 
     async def _until_ready(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -301,6 +368,7 @@ class Up:
         endpoints: dict[str, Any] = {
             "console": self._console,
             "hub": self._hub,
+            "metrics": f"http://{HOST}:{self._metrics_port}/metrics",
             "data": str(self._arguments.data.resolve()),
             "fleets": {key: self._runtime.endpoints(state.fleet) for key, state in self._fleets.items()},
         }

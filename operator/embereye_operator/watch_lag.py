@@ -1,9 +1,9 @@
-"""How a watch that has died is told from one that is only slow: by the objects that it owes."""
+"""How a watch that has died is told from one that is only slow: by the events that it leaves out."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-LIMIT = 60.0  # seconds that a watch may owe an object: a burst over thousands of objects takes less
+LIMIT = 60.0  # seconds that an event may be late: a burst over thousands of objects takes less
 
 
 @dataclass
@@ -13,29 +13,31 @@ class WatchLag:
     A deletion is no evidence: a watch that was renewed lists what there is, and what is gone it never tells.
     """
 
-    _owed: dict[tuple[str, str, str], tuple[int, float]] = field(default_factory=dict)  # object → version, since when
+    _expected: dict[tuple[str, str, str], tuple[int, float]] = field(
+        default_factory=dict
+    )  # object → version, since when
 
-    def owe(self, key: tuple[str, str, str], version: int, now: float) -> None:
+    def expect(self, key: tuple[str, str, str], version: int, now: float) -> None:
         """Note that a list told `key` at a `version` that neither a watch nor our own writing had told.
 
-        `now` is in monotonic seconds. One that is owed already keeps its time: it may change at every list.
+        `now` is in monotonic seconds. One that is expected already keeps its time: it may change at every list.
         """
-        self._owed.setdefault(key, (version, now))
+        self._expected.setdefault(key, (version, now))
 
-    def keep(self, kind: str, there: Collection[tuple[str, str, str]]) -> None:
-        """Owe nothing of `kind` that is not `there` any more."""
+    def retain(self, kind: str, there: Collection[tuple[str, str, str]]) -> None:
+        """Expect nothing of `kind` that is not `there` any more."""
         seen = frozenset(there)
-        for key in [key for key in self._owed if key[0] == kind and key not in seen]:
-            del self._owed[key]
+        for key in [key for key in self._expected if key[0] == kind and key not in seen]:
+            del self._expected[key]
 
     def told(self, key: tuple[str, str, str], version: int) -> None:
         """Note that the watch told `key` at `version`."""
-        if (owed := self._owed.get(key)) is not None and version >= owed[0]:
-            del self._owed[key]
+        if (expected := self._expected.get(key)) is not None and version >= expected[0]:
+            del self._expected[key]
 
     def dead(self, now: float) -> str:
         """Why a watch counts as dead at `now`; '' where none does."""
-        for (kind, namespace, name), (version, since) in self._owed.items():
+        for (kind, namespace, name), (version, since) in self._expected.items():
             if now - since > LIMIT:
                 what = f"{kind} {namespace}/{name}"
                 return f"no watch has told {what} at version {version}, listed {now - since:.0f} s ago"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.apiserver import ApiServer, wait_for
@@ -14,6 +15,54 @@ from embereye.process.addresses import free_port
 from .faulty import FaultyServer
 from .site import Site
 from .test_operator import answers
+
+
+def foreign_crds() -> list[Any]:
+    """The kinds of Prometheus' operator and of KEDA, as far as an API server needs to know them."""
+    found = []
+    for group, version, kind in (
+        ("monitoring.coreos.com", "v1", "ServiceMonitor"),
+        ("monitoring.coreos.com", "v1", "PrometheusRule"),
+        ("keda.sh", "v1alpha1", "ScaledObject"),
+    ):
+        plural = f"{kind.lower()}s"
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        found.append(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {
+                    "name": f"{plural}.{group}",
+                    "annotations": {"api-approved.kubernetes.io": "unapproved, a test's"},
+                },
+                "spec": {
+                    "group": group,
+                    "scope": "Namespaced",
+                    "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+                    "versions": [served],
+                },
+            }
+        )
+    return found
+
+
+@pytest.fixture
+def foreign(cluster: ApiServer) -> Iterator[list[str]]:
+    """Kinds of others that are there for one test; their API paths."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    served = []
+    for crd in foreign_crds():
+        cluster.request("POST", path, crd)
+        spec = crd["spec"]
+        served.append(f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{{}}{spec['names']['plural']}")
+    for entry in served:
+        wait_for(lambda entry=entry: cluster.get(entry.format("")), entry)
+    yield served
+    for crd in foreign_crds():
+        cluster.request("DELETE", f"{path}/{crd['metadata']['name']}")
+    for entry in served:
+        wait_for(lambda entry=entry: cluster.get(entry.format("")) is None, f"no {entry}")
 
 
 @pytest.fixture

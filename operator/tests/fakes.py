@@ -110,7 +110,7 @@ class FakeRuntime:
         found = {identity(child): child["metadata"]["resourceVersion"] for child in await self.children(fleet)}
         return found | {("ConfigMap", name): repr(data) for name, data in self.maps.items()}
 
-    async def apply(self, manifest: Manifest) -> None:
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
         if reason := self.refused.get(identity(manifest)):
             raise RefusedError(reason)
         name = manifest["metadata"]["name"]

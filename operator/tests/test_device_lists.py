@@ -96,7 +96,7 @@ async def test_a_record_that_loses_its_label_is_seen_to(
 async def test_a_fleet_with_a_list_leaves_the_operator_healthy(
     cluster: ApiServer, namespace: str, runtime: KubernetesRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Resync after resync, nothing is owed that did not change."""
+    """Resync after resync, no event is expected of what did not change."""
     monkeypatch.setattr(controller_module, "RESYNC_PERIOD", 0.2)
     monkeypatch.setattr(controller_module, "OBJECT_SECONDS", 0.0)
     create(cluster, config_map(namespace, "list"))

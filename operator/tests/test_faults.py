@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, AssignResponse
 from embereye_operator.memory import Memory
 from embereye_operator.record import Record
 from embereye_operator.runtime import RefusedError
 
-from .fakes import SECOND, FakeRuntime, World
+from .fakes import FakeRuntime, World
 from .test_reconcile import PLACEMENT, condition, fleet_of, record
 
 COUNT = 8
@@ -52,8 +53,8 @@ class Failing(FakeRuntime):
         # A cache goes on telling what it knows while the server is down.
         return await super().children(fleet)
 
-    async def apply(self, manifest: Any) -> None:
-        await self._write(lambda: super(Failing, self).apply(manifest))
+    async def apply(self, manifest: Any, **options: Any) -> None:
+        await self._write(lambda: super(Failing, self).apply(manifest, **options))
 
     async def delete(self, manifest: Any) -> None:
         await self._write(lambda: super(Failing, self).delete(manifest))

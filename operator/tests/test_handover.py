@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, AssignResponse
 from embereye_operator.handover import MAX_PATIENCE, MIN_PATIENCE, choose_shards, patience
 from embereye_operator.manifests import PLACEMENT_KEY
@@ -14,7 +15,7 @@ from embereye_operator.memory import LOST, Memory
 from embereye_operator.reconcile import DRAIN_LIMIT
 from embereye_operator.record import Record
 
-from .fakes import SECOND, FakeRuntime, World
+from .fakes import FakeRuntime, World
 from .test_reconcile import PLACEMENT, condition, fleet_of, record
 
 COUNT = 12
@@ -50,8 +51,8 @@ class Crashing(FakeRuntime):
         if self.watching:
             self.dark |= {f"s-{number:02}" for number in range(COUNT)} - covered
 
-    async def apply(self, manifest: Any) -> None:
-        await self._write(lambda: super(Crashing, self).apply(manifest))
+    async def apply(self, manifest: Any, **options: Any) -> None:
+        await self._write(lambda: super(Crashing, self).apply(manifest, **options))
 
     async def delete(self, manifest: Any) -> None:
         await self._write(lambda: super(Crashing, self).delete(manifest))

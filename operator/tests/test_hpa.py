@@ -1,5 +1,6 @@
 """Mode hpa with Kubernetes' own controller: the operator's number, served as an external metric, scales the fleet."""
 
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, install_crds, path_of, run_api_server, wait_for
+from harness.apiserver import ApiError, ApiServer, install_crds, path_of, run_api_server, wait_for
 from harness.need import CONTROLLER_MANAGER
 
 from embereye.process.addresses import free_port
@@ -30,11 +31,14 @@ GROUP = "/apis/external.metrics.k8s.io/v1beta1"
 METRIC = "embereye_fleet_required_shards"
 
 
-@pytest.fixture(scope="module")
-def autoscaled() -> Iterator[ApiServer]:
-    """A server whose controller manager scales."""
+TOLERANT = "HPAConfigurableTolerance=true"  # the feature gate, by default on from Kubernetes 1.35
+
+
+@pytest.fixture(scope="module", params=["", TOLERANT], ids=["without tolerance", "with tolerance"])
+def autoscaled(request: pytest.FixtureRequest) -> Iterator[ApiServer]:
+    """A server whose controller manager scales, and which knows of a tolerance of each autoscaler's own, or not."""
     CONTROLLER_MANAGER.require()
-    with run_api_server("horizontal-pod-autoscaler-controller") as running:
+    with run_api_server("horizontal-pod-autoscaler-controller", gates=request.param) as running:
         install_crds(running, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
         yield running
 
@@ -46,6 +50,7 @@ class Adapter(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), AdapterHandler)
         self.operator_port = operator_port
         self.lost = False
+        self.fleet = "hall"
         key, certificate = folder / "key.pem", folder / "certificate.pem"
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate,
@@ -61,7 +66,7 @@ class Adapter(ThreadingHTTPServer):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.operator_port}/metrics", timeout=5) as response:
             text = response.read().decode()
         found = re.search(
-            rf'^{METRIC}{{fleet="hall",kind="sensors",namespace="{namespace}"}} (\S+)', text, re.MULTILINE
+            rf'^{METRIC}{{fleet="{self.fleet}",kind="sensors",namespace="{namespace}"}} (\S+)', text, re.MULTILINE
         )
         return found[1].removesuffix(".0") if found and not self.lost else ""
 
@@ -103,9 +108,28 @@ def adapter(autoscaled: ApiServer, tmp_path: Path) -> Iterator[tuple[Adapter, Pa
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     wait_for(lambda: answers(port), "an operator that answers")
     server = Adapter(tmp_path, port)
-    service = {"name": "adapter", "namespace": "default", "port": server.server_address[1]}
+    yield server, work
+    process.kill()
+    process.wait(10)
+    server.shutdown()
+    with contextlib.suppress(ApiError):
+        autoscaled.request("DELETE", f"{APISERVICES}/v1beta1.external.metrics.k8s.io")
+    for name in ("hall", "crowd"):
+        with contextlib.suppress(ApiError):
+            autoscaled.request("DELETE", f"/apis/embereye.dev/v1alpha1/namespaces/default/sensorfleets/{name}")
+            path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name}-sensors"
+            wait_for(lambda path=path: autoscaled.get(path) is None, "no autoscaler")
+
+
+APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+
+
+def register(cluster: ApiServer, adapter: Adapter) -> None:
+    """Make the API server ask `adapter` for external metrics."""
+    service = {"name": "adapter", "namespace": "default", "port": adapter.server_address[1]}
     name = {"kind": "Service", "metadata": {"name": "adapter", "namespace": "default"}}
-    create(autoscaled, {**name, "spec": {"type": "ExternalName", "externalName": "localhost"}})
+    if not cluster.get(path_of(name)):
+        create(cluster, {**name, "spec": {"type": "ExternalName", "externalName": "localhost"}})
     registration = {
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",
@@ -115,17 +139,14 @@ def adapter(autoscaled: ApiServer, tmp_path: Path) -> Iterator[tuple[Adapter, Pa
             "versionPriority": 100, "insecureSkipTLSVerify": True, "service": service,
         },
     }  # fmt: skip
-    autoscaled.request("POST", "/apis/apiregistration.k8s.io/v1/apiservices", registration)
-    yield server, work
-    process.kill()
-    process.wait(10)
-    server.shutdown()
+    cluster.request("POST", APISERVICES, registration)
 
 
 def test_the_controller_scales_the_fleet_by_the_operators_number_and_nobody_else_does(
     autoscaled: ApiServer, adapter: tuple[Adapter, Path]
 ) -> None:
     server, work = adapter
+    register(autoscaled, server)
     limits = {"mode": "hpa", "minShards": 1, "maxShards": 5, "scaleDown": {"stabilization": "2s"}}
     fleet = path_of(create(autoscaled, sensor_fleet("default", autoscaling=limits)))
 
@@ -156,3 +177,65 @@ def test_the_controller_scales_the_fleet_by_the_operators_number_and_nobody_else
     writers = {entry["manager"] for entry in managers if entry.get("subresource") == "scale"}
     assert writers == {"kube-controller-manager"}
     wait_for(lambda: conditions()["ScalingActive"].startswith("True"), "an autoscaler that is well")
+
+
+def condition(cluster: ApiServer, fleet: str, type_: str = "ScalingActive") -> tuple[str, str, str]:
+    told = cluster.get(fleet).get("status", {}).get("conditions", [])
+    found = [entry for entry in told if entry["type"] == type_]
+    return (found[0]["status"], found[0].get("reason", ""), found[0].get("message", "")) if found else ("", "", "")
+
+
+def test_an_autoscaler_without_its_metric_is_not_called_active_and_one_that_is_not_there_neither(
+    autoscaled: ApiServer, adapter: tuple[Adapter, Path]
+) -> None:
+    server, _ = adapter
+    limits = {"mode": "hpa", "minShards": 1, "maxShards": 5, "observe": True}
+    fleet = path_of(create(autoscaled, sensor_fleet("default", autoscaling=limits)))
+    wait_for(lambda: condition(autoscaled, fleet)[:2] == ("False", "Observing"), "a fleet that is only observed")
+    autoscaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/hall-sensors"
+    assert autoscaled.get(autoscaler) is None
+    seen = set()
+    autoscaled.merge(fleet, {"spec": {"autoscaling": {"observe": False}}})
+
+    def says(status: str, reason: str) -> bool:
+        seen.add(condition(autoscaled, fleet)[:2])
+        return condition(autoscaled, fleet)[:2] == (status, reason)
+
+    wait_for(lambda: says("False", "FailedGetExternalMetric"), "no metric", 90)
+    assert "HorizontalPodAutoscaler hall-sensors" in condition(autoscaled, fleet)[2]
+    assert ("True", "External") not in seen
+    register(autoscaled, server)
+    wait_for(lambda: says("True", "External"), "an autoscaler that acts", 90)
+
+
+def test_an_autoscaler_follows_a_step_of_less_than_a_tenth(
+    autoscaled: ApiServer, adapter: tuple[Adapter, Path], request: pytest.FixtureRequest
+) -> None:
+    server, work = adapter
+    server.fleet = "crowd"
+    tolerant = "with tolerance" in request.node.name
+    register(autoscaled, server)
+    limits = {"mode": "hpa", "minShards": 1, "maxShards": 20, "scaleDown": {"stabilization": "2s"}}
+    work.write_text("6.5")
+    fleet = path_of(create(autoscaled, sensor_fleet("default", name="crowd", shards=10, autoscaling=limits)))
+    autoscaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/crowd-sensors"
+
+    def settles(required: int, count: int) -> None:
+        def state() -> tuple[int, int, int]:
+            found = autoscaled.get(fleet)
+            status = found.get("status", {})
+            return status.get("requiredShards", 0), found["spec"]["shards"], status.get("readyShards", 0)
+
+        deadline = time.monotonic() + 90
+        while state() != (required, count, count):
+            assert time.monotonic() < deadline, (state(), count, server.value("default"), autoscaled.get(autoscaler))
+            time.sleep(0.5)
+
+    settles(10, 10)
+    behavior = autoscaled.get(autoscaler)["spec"]["behavior"]
+    assert [rules.get("tolerance") for rules in behavior.values()] == ["0" if tolerant else None] * 2
+    work.write_text("7.15")
+    settles(11, 11 if tolerant else 12)
+    if tolerant:
+        work.write_text("6.5")
+        settles(10, 10)

@@ -3,6 +3,7 @@
 import base64
 import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from embereye_operator.assignments import build_assignments, build_device, decod
 from embereye_operator.manifests import (
     PLACEMENT_FOLDER,
     PLAIN_PLACEMENT,
-    build_additions,
+    Settings,
     build_children,
     build_deployment,
     build_placement,
+    build_service,
+    credential_volumes,
     peer_address,
     placement_size,
     shard_index,
@@ -31,7 +34,7 @@ from embereye_operator.record import Record, read_record
 from embereye_operator.schema import Manifest
 
 from .fakes import SETTINGS
-from .test_schema import camera, manifest
+from .test_schema import manifest
 
 
 def fleet(**spec: Any) -> Fleet:
@@ -46,11 +49,11 @@ def assigned(owner: Fleet, count: int = 2, epoch: int = 1) -> Any:
     return build_assignments(owner, devices, placement, members=members, others=[], epoch=epoch), placement
 
 
-def built(owner: Fleet) -> list[Manifest]:
+def built(owner: Fleet, settings: Settings = SETTINGS, **options: Any) -> list[Manifest]:
     assignments, placement = assigned(owner)
     return build_children(
-        owner, SETTINGS, assignments=assignments, record=Record(1, placement, tuple(assignments)).to_manifest(),
-        shards=list(assignments),
+        owner, settings, assignments=assignments, record=Record(1, placement, tuple(assignments)).to_manifest(),
+        shards=list(assignments), **options,
     )  # fmt: skip
 
 
@@ -58,21 +61,12 @@ def test_the_same_fleet_gives_the_same_manifests() -> None:
     assert built(fleet()) == built(fleet())
 
 
-def rules(owner: Fleet) -> dict[str, Manifest]:
-    (found,) = build_additions(owner, SETTINGS, lambda kind: kind == "PrometheusRule")
-    return {rule["alert"]: rule for rule in found["spec"]["groups"][0]["rules"]}
-
-
-def test_clips_that_cannot_be_written_are_an_alert_of_the_shards_of_that_camera_fleet_alone() -> None:
-    cameras = parse_fleet(manifest("CameraFleet", spec={"cameras": [camera()]}, uid="u"))
-    rule = rules(cameras)["EmberEyeClipsFailing"]
-    ((label, pattern),) = re.findall(r'(\w+)=~"([^"]+)"', rule["expr"])
-    assert label == "embereye_dev_shard"
-    assert re.fullmatch(pattern, shard_name(cameras, 12))
-    assert not re.fullmatch(pattern, "other-" + shard_name(cameras, 0))
-    assert f'embereye_camera_clips_failing{{namespace="{cameras.namespace}"' in rule["expr"]
-    assert (rule["for"], rule["labels"]["severity"]) == ("5m", "warning")
-    assert set(rules(cameras)) - set(rules(fleet())) == {"EmberEyeClipsFailing"}
+def test_services_of_shards_are_annotated_where_prometheus_looks_for_that() -> None:
+    annotated = build_service(fleet(), "hall-sensors-0", scraped=True)["metadata"]["annotations"]
+    assert annotated == {
+        "prometheus.io/scrape": "true", "prometheus.io/path": "/metrics", "prometheus.io/port": "9100",
+    }  # fmt: skip
+    assert "annotations" not in build_service(fleet(), "hall-sensors-0")["metadata"]
 
 
 def test_each_device_is_in_one_assignment_and_elsewhere_in_the_others() -> None:
@@ -216,10 +210,52 @@ def test_the_template_reaches_the_pod() -> None:
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
 
 
+def test_shards_listen_on_every_address_unless_told_otherwise_and_do_not_roll_for_it() -> None:
+    def listens(host: str, before: dict[str, str]) -> set[str]:
+        deployments = [
+            m for m in built(fleet(), replace(SETTINGS, host=host), hosts=before) if m["kind"] == "Deployment"
+        ]
+        containers = [m["spec"]["template"]["spec"]["containers"][0] for m in deployments]
+        return {entry["value"] for c in containers for entry in c["env"] if entry["name"] == "EMBEREYE_HOST"}
+
+    as_before = {shard_name(fleet(), index): "0.0.0.0" for index in range(8)}
+    assert listens("", {}) == {"[::]"}
+    assert listens("", as_before) == {"0.0.0.0"}
+    assert listens("10.0.0.1", as_before) == {"10.0.0.1"}
+
+
 def test_a_changed_assignment_does_not_roll_pods() -> None:
     before, after = built(fleet()), built(fleet(deadline="9s"))
     assert before[0] != after[0]
     assert copy.deepcopy(before[1:]) == after[1:]
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        ["cam.1", "cam-1"],
+        [f"{'a' * 60}-1", f"{'a' * 60}-2", "a" * 51],
+        [*(".".join(letters) for letters in ("ab", "a-b", "ab-")), "a-b", "a-b-", "a.b"],
+        ["cam-1", "cam.1", credential_volumes(["cam-1", "cam.1"])["cam.1"].removeprefix("credentials-")],
+    ],
+)
+def test_no_two_secrets_share_a_volume_name_and_each_is_a_dns_label(secrets: list[str]) -> None:
+    names = credential_volumes(secrets)
+    assert set(names) == set(secrets)
+    assert len(set(names.values())) == len(set(secrets))
+    assert all(re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) for name in names.values())
+    pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS, sorted(set(secrets)))["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    assert volumes == {volume: secret for secret, volume in names.items()}
+    mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert all(mounts[f"/etc/embereye/credentials/{secret}"] == name for secret, name in names.items())
+
+
+def test_a_volume_is_called_as_its_secret_where_that_is_clear() -> None:
+    assert credential_volumes(["lobby.cam", "yard"]) == {
+        "lobby.cam": "credentials-lobby-cam",
+        "yard": "credentials-yard",
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,11 @@ KINDS = ("Deployment", "Service", "ConfigMap", "PodDisruptionBudget")
 
 @contextlib.contextmanager
 def operator(
-    cluster: ApiServer, log: Path, namespace: str = "", kubeconfig: Path | None = None
+    cluster: ApiServer,
+    log: Path,
+    namespace: str = "",
+    kubeconfig: Path | None = None,
+    options: Sequence[str] = (),
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A running operator and its health port; killed at the end if it still runs."""
     port = free_port()
@@ -35,7 +39,7 @@ def operator(
     with log.open("ab") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "embereye_cli", "operator", *scope, "--image=embereye:test",
-             "--hub=127.0.0.1:9", f"--health-port={port}"],
+             "--hub=127.0.0.1:9", f"--health-port={port}", *options],
             env={**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)},
             stdout=out,
             stderr=out,

@@ -16,6 +16,7 @@ from embereye_operator import plugin
 from embereye_operator.manifests import ANNOTATION_DRAIN
 from embereye_operator.model import parse_fleet
 from embereye_operator.record import read_record
+from embereye_operator.runtime.client import Target, connected, target_of
 from embereye_operator.schema import to_manifest
 
 from .fakes import World
@@ -90,6 +91,69 @@ def test_without_a_cluster_the_remedy_is_told(
     assert "set KUBECONFIG" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "status --context there --kubeconfig file -n site",
+        "--context there --kubeconfig file -n site status",
+        "--context=there status --kubeconfig=file --namespace=site",
+        "-nsite --kubeconfig file devices hall --context there",
+        "explain hall --namespace site --kubeconfig=file --context=there",
+        "-n elsewhere pause hall -n site --context there --kubeconfig file",
+    ],
+)
+def test_kubectls_flags_count_wherever_they_stand(line: str) -> None:
+    assert target_of(plugin.build_parser().parse_args(line.split())) == Target("site", "there", "file")
+
+
+def test_all_namespaces_go_before_one() -> None:
+    assert target_of(plugin.build_parser().parse_args(["-n", "site", "status", "-A"])).namespace == "*"
+    assert target_of(plugin.build_parser().parse_args(["status"])) == Target()
+
+
+def kubeconfig(path: Path, current: str, **servers: str) -> Path:
+    """A kubeconfig with a context for each server, called as the server is."""
+    document = {
+        "clusters": [{"name": name, "cluster": {"server": server}} for name, server in servers.items()],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [
+            {"name": name, "context": {"cluster": name, "user": "u", "namespace": f"of-{name}"}} for name in servers
+        ],
+        "current-context": current,
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+async def test_context_and_kubeconfig_decide_which_cluster_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = kubeconfig(tmp_path / "first", "a", a="https://a.example", b="https://b.example")
+    second = kubeconfig(tmp_path / "second", "c", c="https://c.example")
+    monkeypatch.setenv("KUBECONFIG", f"{first}{os.pathsep}{tmp_path / 'absent'}{os.pathsep}{second}")
+
+    async def asked(target: Target) -> tuple[str, str]:
+        async with connected(target) as client:
+            return str(client.config.cluster.server), client.namespace
+
+    assert await asked(Target()) == ("https://a.example", "of-a")
+    assert await asked(Target(context="b")) == ("https://b.example", "of-b")
+    assert await asked(Target(context="c", namespace="site")) == ("https://c.example", "site")
+    assert await asked(Target(kubeconfig=str(second))) == ("https://c.example", "of-c")
+    with pytest.raises(UserError, match="'d' not found"):
+        await asked(Target(context="d"))
+
+
+def test_the_plugin_imports_neither_pictures_nor_the_operators_framework(tmp_path: Path) -> None:
+    program = (
+        "import sys; from embereye_operator.plugin import main; code = main(['status', '--kubeconfig', 'absent']);"
+        "print(code, sorted({'cv2', 'numpy', 'av', 'kopf'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2 []"
+    assert "absent not found" in done.stderr
+
+
 @pytest.mark.apiserver
 @pytest.mark.needs(KUBECTL)
 def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, tmp_path: Path) -> None:
@@ -99,12 +163,14 @@ def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, t
     kubectl = str(program("kubectl"))
     environment = {
         **os.environ,
-        "KUBECONFIG": str(site.cluster.kubeconfig),
+        "KUBECONFIG": str(kubeconfig(tmp_path / "elsewhere", "a", a="https://127.0.0.1:9")),
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
     }
 
+    where = ["--kubeconfig", str(site.cluster.kubeconfig), "--context=t"]
+
     def run(*arguments: str) -> str:
-        command = [kubectl, "embereye", *arguments, "-n", site.namespace]
+        command = [kubectl, "embereye", *where, *arguments, "-n", site.namespace]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     def devices() -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from harness.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of, wait_for
-from harness.chart import render
+from harness.chart import NAMESPACE, render
 
 from embereye_operator.manifests import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY
 
@@ -56,52 +56,6 @@ def used(cluster: ApiServer) -> set[Right]:
     return rights
 
 
-def foreign_crds() -> list[Any]:
-    """The kinds of Prometheus' operator and of KEDA, as far as an API server needs to know them."""
-    found = []
-    for group, version, kind in (
-        ("monitoring.coreos.com", "v1", "ServiceMonitor"),
-        ("monitoring.coreos.com", "v1", "PrometheusRule"),
-        ("keda.sh", "v1alpha1", "ScaledObject"),
-    ):
-        plural = f"{kind.lower()}s"
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-        found.append(
-            {
-                "apiVersion": "apiextensions.k8s.io/v1",
-                "kind": "CustomResourceDefinition",
-                "metadata": {
-                    "name": f"{plural}.{group}",
-                    "annotations": {"api-approved.kubernetes.io": "unapproved, a test's"},
-                },
-                "spec": {
-                    "group": group,
-                    "scope": "Namespaced",
-                    "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
-                    "versions": [served],
-                },
-            }
-        )
-    return found
-
-
-@pytest.fixture
-def foreign(cluster: ApiServer) -> Iterator[list[str]]:
-    """Kinds that are there for one test; their API paths."""
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    served = []
-    for crd in foreign_crds():
-        cluster.request("POST", path, crd)
-        spec = crd["spec"]
-        served.append(f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{{}}{spec['names']['plural']}")
-    for entry in served:
-        wait_for(lambda entry=entry: cluster.get(entry.format("")), entry)  # type: ignore[misc]
-    yield served
-    for crd in foreign_crds():
-        cluster.request("DELETE", f"{path}/{crd['metadata']['name']}")
-
-
 def stray(kind: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
     """What an older operator may have left: a child of the fleet that is not wanted any more."""
     version = {"PodDisruptionBudget": "policy/v1"}.get(kind, "v1")
@@ -142,11 +96,11 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
         autoscalers = "/apis/autoscaling/v2/{}horizontalpodautoscalers"
         policies = "/apis/networking.k8s.io/v1/{}networkpolicies"
         for path in (*foreign[:2], policies):
-            wait_for(lambda path=path: there(path), path)  # type: ignore[misc]
+            wait_for(lambda path=path: there(path), path)
         for mode, path in (("hpa", autoscalers), ("keda", foreign[2]), ("none", "")):
             cluster.merge(path_of(fleet), {"spec": {"autoscaling": {"mode": mode}}})
             if path:
-                wait_for(lambda path=path: there(path), path)  # type: ignore[misc]
+                wait_for(lambda path=path: there(path), path)
         cluster.merge(path_of(fleet), {"spec": {"alerts": {"enabled": False}, "shards": 1}})
 
         pods = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1}}
@@ -198,6 +152,31 @@ def test_the_rights_in_one_namespace_suffice_for_it(cluster: ApiServer, namespac
         fleet = create(cluster, sensor_fleet(namespace))
         settled(cluster, namespace, names(1))
         has_status(cluster, fleet)
+    assert [e for e in cluster.audit()[before:] if e.get("responseStatus", {}).get("code") in {401, 403}] == []
+    assert "forbidden" not in log.read_text().lower()
+
+
+def test_the_rights_in_each_of_two_namespaces_suffice_for_both_and_for_a_fleet_that_another_operator_held(
+    cluster: ApiServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = f"{namespace}-b"
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
+    for manifest in render("--set", f"operator.namespaces={{{namespace},{other}}}"):
+        if "rbac" in manifest["apiVersion"]:
+            if manifest["metadata"]["namespace"] == NAMESPACE:
+                manifest["metadata"]["namespace"] = namespace  # where the release is here
+            create(cluster, manifest)
+    monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
+    before, log = len(cluster.audit()), tmp_path / "log"
+    held = create(cluster, sensor_fleet(namespace))
+    cluster.merge(f"{path_of(held)}/status", {"status": {"operator": {"name": f"{other}/another"}}})
+    with operator(cluster, log, f"{namespace},{other}", kubeconfig=cluster.operator_kubeconfig):
+        create(cluster, sensor_fleet(other))
+        settled(cluster, other, names(1))
+        wait_for(lambda: "is left alone" in log.read_text(), "a look at the other's Lease")
+        given = {"metadata": {"annotations": {"embereye.dev/operator": f"{namespace}/embereye-operator"}}}
+        cluster.merge(path_of(held), given)
+        settled(cluster, namespace, names(1))
     assert [e for e in cluster.audit()[before:] if e.get("responseStatus", {}).get("code") in {401, 403}] == []
     assert "forbidden" not in log.read_text().lower()
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Load
 from embereye_operator import explain, replay
 from embereye_operator.autoscale import Measured, Observed
@@ -15,7 +16,7 @@ from embereye_operator.model import Autoscaling, parse_fleet
 from embereye_operator.schema import to_manifest
 from embereye_operator.trace import Entry, Trace, decode, encode, read
 
-from .fakes import SECOND, START, World
+from .fakes import START, World
 from .test_reconcile import condition, fleet_of
 
 BUSY = Load(arrival_rate=2100, cost_seconds=0.001, utilization=0.9)
@@ -137,16 +138,24 @@ async def test_keda_that_is_not_installed_is_reported() -> None:
     assert condition(outcome.status, "Degraded")[:2] == ("True", "ScalerMissing")
 
 
-async def test_monitors_and_rules_are_made_where_their_kinds_exist() -> None:
+async def test_a_network_policy_is_made_where_its_kind_exists() -> None:
     world = scaled()
     await world.settle()
-    assert not {kind for kind, _ in world.runtime.objects} & {"ServiceMonitor", "PrometheusRule", "NetworkPolicy"}
+    assert "NetworkPolicy" not in {kind for kind, _ in world.runtime.objects}
     world.runtime.missing = set()
     await world.settle()
-    assert {kind for kind, _ in world.runtime.objects} >= {"ServiceMonitor", "PrometheusRule", "NetworkPolicy"}
-    world.manifest["spec"]["alerts"] = {"enabled": False}
+    assert "NetworkPolicy" in {kind for kind, _ in world.runtime.objects}
+
+
+async def test_monitors_and_rules_of_single_fleets_that_an_earlier_version_made_are_removed() -> None:
+    world = scaled()
+    world.runtime.missing = set()
     await world.settle()
-    assert ("PrometheusRule", "hall-sensors") not in world.runtime.objects
+    policy = world.runtime.objects["NetworkPolicy", "hall-sensors"]
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        world.runtime.objects[kind, "hall-sensors"] = {**policy, "kind": kind}
+    await world.settle()
+    assert not {kind for kind, _ in world.runtime.objects} & {"ServiceMonitor", "PrometheusRule"}
 
 
 async def test_the_time_a_new_shard_takes_is_measured() -> None:

@@ -1,4 +1,4 @@
-"""A fleet's defaults and those that a shard puts in place of a 0 are the same."""
+"""A fleet that declares nothing has settings that its shards take, and a device's calibration reaches its shard."""
 
 from pathlib import Path
 
@@ -6,33 +6,27 @@ import pytest
 import yaml
 
 from embereye.detect.sensing.calibration import settings_of
-from embereye.detect.sensing.thresholds import FLAME_DEFAULTS, GAS_DEFAULTS, SMOKE_DEFAULTS
-from embereye.detect.thermal.heat import DEFAULTS
-from embereye.v1.shard_pb2 import SensorSettings
+from embereye.shard.settings import unset_field
+from embereye.v1.shard_pb2 import Assignment, SensorSettings
 from embereye.v1.types_pb2 import DigitalFlame
-from embereye_operator.assignments import build_device, build_settings
-from embereye_operator.model import SensorFleetSpec, parse_fleet
+from embereye_operator.assignments import build_device, build_settings, decode, encode
+from embereye_operator.model import parse_fleet
 
 
-def test_the_model_and_the_shard_agree_on_every_default_threshold() -> None:
-    manifest = {
-        "apiVersion": "embereye.dev/v1alpha1",
-        "kind": "SensorFleet",
-        "metadata": {"name": "hall"},
-        "spec": {"sensors": [{"id": "s-1", "zone": "hall"}]},
-    }
-    spec = parse_fleet(manifest).spec
-    assert isinstance(spec, SensorFleetSpec)
-    settings = build_settings(spec)
-    assert isinstance(settings, SensorSettings)
-    for ours, theirs in (
-        (settings.smoke, SMOKE_DEFAULTS),
-        (settings.flame, FLAME_DEFAULTS),
-        (settings.gas, GAS_DEFAULTS),
-        (settings.heat, DEFAULTS),
-    ):
-        for field, value in theirs.ListFields():
-            assert getattr(ours, field.name) == pytest.approx(value), field.name
+@pytest.mark.parametrize("kind", ["sensors", "cameras"])
+def test_the_model_leaves_no_setting_for_a_shard_to_guess(kind: str) -> None:
+    fleet = parse_fleet(
+        {
+            "apiVersion": "embereye.dev/v1alpha1",
+            "kind": {"sensors": "SensorFleet", "cameras": "CameraFleet"}[kind],
+            "metadata": {"name": "hall"},
+            "spec": {kind: []},
+        }
+    )
+    settings = build_settings(fleet.spec)
+    assignment = Assignment(sensor=settings) if isinstance(settings, SensorSettings) else Assignment(camera=settings)
+    assert unset_field(assignment) == ""
+    assert unset_field(decode(encode(assignment)) or Assignment()) == "", "nor does what is stored of it"
 
 
 def test_the_documented_calibration_reaches_its_shard() -> None:

@@ -28,6 +28,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
+{{/* The namespaces whose fleets the operator looks after, as JSON under "names"; none: all. */}}
+{{- define "embereye.namespaces" -}}
+{{- $namespaces := .Values.operator.namespaces }}
+{{- if and (not $namespaces) .Values.operator.namespaced }}{{- $namespaces = list .Release.Namespace }}{{- end }}
+{{- dict "names" $namespaces | toJson }}
+{{- end }}
+
 {{/* PodSecurity "restricted", and a root file system nobody can write to. */}}
 {{- define "embereye.podSecurity" -}}
 runAsNonRoot: true
@@ -44,4 +51,59 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
+{{- end }}
+
+{{/* Of what a Prometheus selects by its labels. */}}
+{{- define "embereye.monitoringLabels" -}}
+{{ include "embereye.labels" . }}
+{{- with .root.Values.monitoring.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The rules of this release. Their texts are templates of Prometheus', so that they must not be executed here. */}}
+{{- define "embereye.rules" -}}
+{{- $rules := .Values.monitoring.rules }}
+{{- $groups := list }}
+{{- range $group := (.Files.Get "files/rules/prometheus.yaml" | fromYaml).groups }}
+{{- $kept := list }}
+{{- range $rule := $group.rules }}
+{{- if not (has $rule.alert $rules.disabled) }}
+{{- range $job := list "embereye-operator" "embereye-hub" }}
+{{- $ours := printf "up{job=%q,namespace=%q}" $job $.Release.Namespace }}
+{{- $_ := set $rule "expr" ($rule.expr | replace (printf "up{job=%q}" $job) $ours) }}
+{{- end }}
+{{- if $rule.alert }}
+{{- $_ := set $rule "labels" (merge $rule.labels $rules.labels) }}
+{{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (trimSuffix "/" $rules.runbookUrl) $rule.alert) }}
+{{- end }}
+{{- $kept = append $kept $rule }}
+{{- end }}
+{{- end }}
+{{- if $kept }}
+{{- $groups = append $groups (merge (dict "rules" $kept) $group) }}
+{{- end }}
+{{- end }}
+{{- toYaml (dict "groups" $groups) }}
+{{- end }}
+
+{{/* For a Prometheus that looks for annotations. Arguments: root, port */}}
+{{- define "embereye.scrapeAnnotations" -}}
+{{- if and .root.Values.monitoring.enabled (eq .root.Values.monitoring.scrape "annotations") }}
+annotations:
+  prometheus.io/scrape: "true"
+  prometheus.io/path: /metrics
+  prometheus.io/port: {{ .port | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Arguments: root, extra */}}
+{{- define "embereye.environment" -}}
+{{- $environment := .extra }}
+{{- if ne .root.Values.logFormat "text" }}
+{{- $environment = prepend $environment (dict "name" "EMBEREYE_LOG_FORMAT" "value" .root.Values.logFormat) }}
+{{- end }}
+{{- with $environment }}
+env: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}

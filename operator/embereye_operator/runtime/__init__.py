@@ -17,6 +17,10 @@ class RefusedError(Exception):
     """What was asked is not allowed, and asking again will not help: a quota, a policy. Says what and why."""
 
 
+class TakenError(RefusedError):
+    """An object of the name is somebody else's: it is left as it is. Says which, and what to do."""
+
+
 class NotLeadingError(Exception):
     """What was asked is somebody else's to do now."""
 
@@ -38,9 +42,11 @@ class Runtime(Protocol):
         """
         ...
 
-    async def apply(self, manifest: Manifest) -> None:
-        """Make the object exist with at least the fields of `manifest`; RefusedError where that is not allowed.
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
+        """Make the object exist with the fields of `manifest`, and without those that an earlier one of ours had more.
 
+        RefusedError where that is not allowed. `new`: `children` did not return it; TakenError where there is an object
+        of its name all the same, which is somebody else's then.
         A `metadata.resourceVersion` in it means: only if that is still the object's version.
         """
         ...

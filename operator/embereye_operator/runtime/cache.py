@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embereye_operator.manifests import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY, fleet_label
-from embereye_operator.model import Fleet
+from embereye_operator.model import FLEET_TYPES, Fleet
 from embereye_operator.schema import Manifest
 
 ObjectKey = tuple[str, str, str]  # kind, namespace, name
@@ -32,6 +32,12 @@ def label_of(manifest: Mapping[str, Any]) -> str:
     return str(labels.get(LABEL_FLEET, "")) if labels.get(LABEL_MANAGED_BY) == MANAGED_BY else ""
 
 
+def holder_of(manifest: Mapping[str, Any]) -> str:
+    """The operator that looks after a fleet, as its status says; empty: nobody does, or it is no fleet."""
+    operator = (manifest.get("status") or {}).get("operator") if manifest["kind"] in FLEET_TYPES else None
+    return str(operator.get("name", "")) if isinstance(operator, Mapping) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """An object, without its managedFields, which are most of it and of no use to us."""
@@ -39,6 +45,8 @@ class Stored:
     version: int
     label: str  # see label_of
     owners: tuple[str, ...]  # their uids
+    holder: str  # of a fleet: the operator that its status names
+    deleting: bool  # it waits for finalizers, or for what it owns
     _packed: bytes
 
     @classmethod
@@ -47,7 +55,10 @@ class Stored:
         metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
         text = json.dumps({**manifest, "metadata": metadata}, ensure_ascii=False, separators=(",", ":"))
         owners = tuple(sys.intern(owner["uid"]) for owner in metadata.get("ownerReferences") or ())
-        return cls(version_of(manifest), sys.intern(label_of(manifest)), owners, zlib.compress(text.encode(), 1))
+        deleting = bool(metadata.get("deletionTimestamp"))
+        packed = zlib.compress(text.encode(), 1)
+        label, holder = sys.intern(label_of(manifest)), sys.intern(holder_of(manifest))
+        return cls(version_of(manifest), label, owners, holder, deleting, packed)
 
     def manifest(self) -> Manifest:
         """The object as it was told."""

@@ -12,7 +12,7 @@ from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
 from embereye.process.backoff import Backoff
-from embereye_operator.event_book import Entry, EventBook
+from embereye_operator.event_correlator import Entry, EventCorrelator
 from embereye_operator.manifests import MANAGED_BY
 from embereye_operator.model import API_VERSION, Fleet, FleetReference
 from embereye_operator.runtime.resources import EVENTS
@@ -29,7 +29,7 @@ class EventWriter:
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
-        self._book = EventBook()
+        self._correlator = EventCorrelator()
         self._noted = asyncio.Event()
         self._backoff = Backoff(floor=0.5, cap=30.0)
         self._failing = ""
@@ -37,7 +37,7 @@ class EventWriter:
     def tell(self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         """Note that something happened to `fleet`."""
         subject = FleetReference(fleet.type, fleet.namespace, fleet.name, fleet.uid)
-        self._book.note(subject, type_, reason, text[:MAX_MESSAGE], time.time_ns())
+        self._correlator.record(subject, type_, reason, text[:MAX_MESSAGE], time.time_ns())
         self._noted.set()
 
     async def run(self) -> None:
@@ -49,6 +49,9 @@ class EventWriter:
                 self._tell_once(str(error) or type(error).__name__)
                 await asyncio.sleep(self._backoff.next())
                 continue
+            if lost := self._correlator.lost:
+                logger.warning("%d events are lost: more wait than are kept, or they were refused", lost)
+                self._correlator.lost = 0
             self._backoff.reset()
             self._failing = ""
             self._noted.clear()
@@ -66,7 +69,7 @@ class EventWriter:
             logger.info("events are left untold: %s", str(error) or type(error).__name__)
 
     async def _write_due(self) -> None:
-        for entry in self._book.due(time.monotonic()):
+        for entry in self._correlator.due(time.monotonic()):
             count = entry.count
             try:
                 await self._write(entry)
@@ -74,9 +77,9 @@ class EventWriter:
                 if error.status.code not in NEVER:
                     raise
                 self._tell_once(f"{entry.reason}: {error.status.message}")
-                self._book.gave_up(entry)
+                self._correlator.gave_up(entry)
             else:
-                self._book.wrote(entry, count, time.monotonic())
+                self._correlator.wrote(entry, count, time.monotonic())
 
     async def _write(self, entry: Entry) -> None:
         if not entry.name:

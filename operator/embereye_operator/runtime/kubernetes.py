@@ -1,10 +1,11 @@
 """A Kubernetes API server as the runtime: server-side apply out, a cache fed by watches in."""
 
+import contextlib
 import logging
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
@@ -14,6 +15,8 @@ from lightkube.types import CascadeType, PatchType
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
+from embereye_operator.additions import TOLERANCE
+from embereye_operator.applied import owner_uids, whose, with_updates_applied
 from embereye_operator.manifests import (
     LABEL_FLEET,
     LABEL_MANAGED_BY,
@@ -23,7 +26,7 @@ from embereye_operator.manifests import (
     peer_address,
 )
 from embereye_operator.model import API_VERSION, FLEET_TYPES, Fleet, FleetReference
-from embereye_operator.runtime import NotLeadingError, RefusedError
+from embereye_operator.runtime import NotLeadingError, RefusedError, TakenError
 from embereye_operator.runtime.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
 from embereye_operator.runtime.device_lists import DeviceLists
 from embereye_operator.runtime.events import EventWriter
@@ -54,11 +57,17 @@ class KubernetesRuntime:
         client: AsyncClient,
         *,
         hub: str,
-        namespace: str = ALL_NAMESPACES,
+        namespace: str | Sequence[str] = ALL_NAMESPACES,
+        selects: Callable[[Mapping[str, str]], bool] = lambda _: True,
+        operator: str = "",
         resolve: Callable[[Fleet, str], str] | None = None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`resolve` gives the address that the operator itself calls a shard at; by default its Service.
+        """`namespace` is the one that is watched, or several; `selects` is given a fleet's labels.
+
+        `operator` is what a fleet's status names where this operator holds it; empty: it can hold none.
+
+        `resolve` gives the address that the operator itself calls a shard at; by default its Service.
 
         `leads` is asked before every write: one that was decided on while leading must not come after.
         """
@@ -66,12 +75,15 @@ class KubernetesRuntime:
         self.writes: Counter[tuple[str, bool]] = Counter()  # kind, whether it changed anything → patches
         self.lag = WatchLag()
         self._client = client
-        self._namespace = namespace
+        self._namespaces = [namespace] if isinstance(namespace, str) else list(namespace)
+        self._selects = selects
+        self._operator = operator
         self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).grpc)
         self._leads = leads
         self._shards = Shards()
         self._hub = Hub(hub)
-        self._offered: set[str] = set()  # kinds that the server knows
+        self._offered: set[str] = set()  # kinds that the server knows, and TOLERANCE
+        self._tried_tolerance = False
         self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
         self._displaced: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}  # namespace, label → shards
         self._lists = DeviceLists()
@@ -102,20 +114,39 @@ class KubernetesRuntime:
                 self._offered.add(name)
         news += await self._reread_device_lists()
         self._filled = True
+        if not self._tried_tolerance:
+            await self._try_tolerance()
         await self._shards.close_idle()
         return news
+
+    async def _try_tolerance(self) -> None:
+        """Find out whether the server stores a tolerance of an autoscaler: one that does not drops it silently."""
+        namespace = next((name for name in self._namespaces if name != ALL_NAMESPACES), "default")
+        target = {"apiVersion": API_VERSION, "kind": next(iter(FLEETS)), "name": "embereye-tolerance"}
+        rules = {"behavior": {"scaleUp": {"tolerance": "0"}}, "scaleTargetRef": target, "maxReplicas": 1}
+        kind: Any = CHILDREN["HorizontalPodAutoscaler"]
+        metadata = {"name": target["name"], "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
+        try:
+            stored = await self._client.create(kind.from_dict({"metadata": metadata, "spec": rules}), dry_run=True)
+        except ApiError as error:
+            logger.info("whether autoscalers have a tolerance of their own cannot be told: %s", error.status.message)
+            return
+        self._tried_tolerance = True
+        if "tolerance" in (stored["spec"].get("behavior") or {}).get("scaleUp", {}):
+            self._offered.add(TOLERANCE)
 
     async def _list(self, name: str) -> list[ObjectKey]:
         kind = FLEETS.get(name) or CHILDREN[name]
         # Autoscalers of other people are looked at, too: two of them must not pull at one fleet.
         ours = name in CHILDREN and name != "HorizontalPodAutoscaler"
         labels: Any = {LABEL_MANAGED_BY: MANAGED_BY} if ours else None
-        listed = self._client.list(kind, namespace=self._namespace, labels=labels, chunk_size=CHUNK)
-        # Items of a list do not say what they are.
         found, news = [], []
+        versions: list[int] = []
         rivals: dict[ObjectKey, list[str]] = defaultdict(list)
-        async for manifest in listed:
+        async for manifest in self._list_all(kind, labels, versions):
             key = name, sys.intern(manifest["metadata"]["namespace"]), manifest["metadata"]["name"]
+            if name in FLEETS and not self._selects(manifest["metadata"].get("labels") or {}):
+                continue
             if name == "HorizontalPodAutoscaler" and not label_of(manifest):
                 target = manifest["spec"].get("scaleTargetRef") or {}
                 rivals[target.get("kind", ""), key[1], target.get("name", "")].append(f"{name} {key[2]}")
@@ -123,12 +154,12 @@ class KubernetesRuntime:
             found.append(key)
             if self.cache.put({**manifest, "kind": name, "apiVersion": api_version(kind)}):
                 news.append(key)
-                self._owe(key)  # before anything is awaited: the watch may tell it at any moment
+                self._expect(key)  # before anything is awaited: the watch may tell it at any moment
         if name == "HorizontalPodAutoscaler":
             self._rivals = dict(rivals)
         others = [*self._lists] if name == "ConfigMap" else []
-        self.lag.keep(name, [*found, *others])
-        gone = self.cache.replace(name, found, int(listed.resourceVersion), others=others)
+        self.lag.retain(name, [*found, *others])
+        gone = self.cache.replace(name, found, min(versions), others=others)
         for key in gone if name in FLEETS else ():
             self._refer(key, ())
         return [] if name in UNWATCHED and name in self._offered else [*news, *gone]
@@ -147,17 +178,27 @@ class KubernetesRuntime:
                 self.cache.drop(key, known.version)
                 news.append(key)
             elif stored is not None and (known is None or known.version < stored.version):
-                self._owe(key)
+                self._expect(key)
                 news.append(key)
         return news
 
-    def _owe(self, key: ObjectKey) -> None:
+    def _expect(self, key: ObjectKey) -> None:
         # What is listed first, nobody watches yet.
         if self._filled and key[0] not in UNWATCHED:
-            self.lag.owe(key, self.cache.objects[key].version, time.monotonic())
+            self.lag.expect(key, self.cache.objects[key].version, time.monotonic())
+
+    async def _list_all(self, kind: Any, labels: Any, versions: list[int]) -> AsyncIterator[Manifest]:
+        """The objects of all namespaces that are watched, which do not say what they are; then the lists' versions."""
+        for namespace in self._namespaces:
+            listed = self._client.list(kind, namespace=namespace, labels=labels, chunk_size=CHUNK)
+            async for manifest in listed:
+                yield manifest
+            versions.append(int(listed.resourceVersion))
 
     def observe(self, type_: str | None, manifest: Manifest) -> set[ObjectKey]:
         """Take a watch event; returns the fleets that it concerns."""
+        if manifest["kind"] in FLEETS and not self._selects(manifest["metadata"].get("labels") or {}):
+            type_ = "DELETED"  # here: another operator may look after it
         kind, version = (key := key_of(manifest))[0], version_of(manifest)
         self.lag.told(key, version)
         self._lists.found(key)
@@ -186,7 +227,7 @@ class KubernetesRuntime:
         """See Runtime."""
         found = {(key[0], key[2]): str(stored.version) for key, stored in self.cache.of_fleet(fleet)}
         names = sorted({reference.config_map_ref.name for reference in fleet.devices_from})
-        self._refer((fleet.type.resource, fleet.namespace, fleet.name), names)
+        self._refer(fleet_key(fleet), names)
         for name in names:
             stored = await self._config_map(("ConfigMap", fleet.namespace, name))
             found["ConfigMap", name] = str(stored.version) if stored else "absent"
@@ -223,25 +264,34 @@ class KubernetesRuntime:
 
     # --- changing ---
 
-    def _fence(self) -> None:
+    def _fence(self, fleets: Iterable[ObjectKey] = ()) -> None:
         if not self._leads():
             raise NotLeadingError("another operator leads: nothing is written")
+        for key in fleets:
+            if (stored := self.cache.objects.get(key)) is not None and stored.deleting:
+                raise NotLeadingError(f"{' '.join(key)} is being deleted: nothing is written")
+            if stored is not None and self._operator and stored.holder not in {"", self._operator}:
+                raise NotLeadingError(f"{' '.join(key)} is held by operator {stored.holder}: nothing is written")
 
-    async def apply(self, manifest: Manifest) -> None:
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
         """See Runtime."""
-        self._fence()
+        self._fence(_owners(manifest))
+        new = new and await self._is_absent(manifest)
         try:
             try:
-                stored = await self._patch(manifest, PatchType.APPLY)
+                stored = await self._patch(manifest, PatchType.APPLY, force=not new)
             except ApiError as error:
-                if error.status.code != 422 or key_of(manifest) not in self.cache.objects:
+                if error.status.code != 422 or new:
                     raise
                 # What somebody else added contradicts ours. A merge patch replaces lists as a whole.
-                await self._patch({key: manifest[key] for key in manifest if key != "apiVersion"}, PatchType.MERGE)
+                await self._patch({key: manifest[key] for key in manifest if key != "apiVersion"})
+                stored = await self._patch(manifest, PatchType.APPLY)
+            if entries := with_updates_applied(stored["metadata"].get("managedFields") or (), MANAGED_BY):
+                stored = await self._own(stored, entries)
                 stored = await self._patch(manifest, PatchType.APPLY)
             if surplus := _surplus(manifest, stored):
                 # Keys that somebody else came to own: apply alone leaves them to their owner.
-                stored = await self._patch({**manifest, **surplus}, PatchType.MERGE)
+                stored = await self._patch({"kind": manifest["kind"], "metadata": manifest["metadata"], **surplus})
         except ApiError as error:
             # 409: somebody was faster; 404: the namespace is going; 429, 5xx: not now.
             what = " ".join(key_of(manifest))
@@ -251,27 +301,70 @@ class KubernetesRuntime:
             raise
         self.cache.put(stored)
 
-    async def _patch(self, manifest: Manifest, patch_type: PatchType) -> Manifest:
+    async def _is_absent(self, manifest: Manifest) -> bool:
+        """Whether there is no object of this name; TakenError where there is one, and it is not its fleet's."""
+        kind, namespace, name = key = key_of(manifest)
+        if (known := self.cache.objects.get(key)) is not None:
+            found = [known.manifest()]
+        else:
+            # Only what is labelled as ours is watched.
+            listed: Any = self._client.list(CHILDREN[kind], namespace=namespace, fields={"metadata.name": name})
+            found = [stored async for stored in listed]
+        for stored in found:
+            owners, orphan = owner_uids(stored), label_of(stored) == label_of(manifest)
+            if not set(owners) & set(owner_uids(manifest)) and not (orphan and not owners):
+                raise TakenError(
+                    f"{kind} {name} is there already and is not this fleet's ({whose(stored)}): it is left as it is; "
+                    "delete it, or give the fleet another name"
+                )
+        return not found
+
+    async def _own(self, stored: Manifest, entries: Sequence[Manifest]) -> Manifest:
+        """Make `entries` the object's managedFields."""
+        metadata = stored["metadata"]
+        patch: Any = [
+            {"op": "replace", "path": "/metadata/managedFields", "value": list(entries)},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+        ]
+        changed: Manifest = await self._client.patch(
+            CHILDREN[stored["kind"]],
+            metadata["name"],
+            patch,
+            namespace=metadata["namespace"],
+            patch_type=PatchType.JSON,
+            field_manager=MANAGED_BY,
+        )
+        return changed
+
+    async def _patch(
+        self, manifest: Manifest, patch_type: PatchType = PatchType.MERGE, *, force: bool = True
+    ) -> Manifest:
         metadata = manifest["metadata"]
         if patch_type is PatchType.MERGE:
             # Its version has just become another one.
             manifest = {**manifest, "metadata": {k: v for k, v in metadata.items() if k != "resourceVersion"}}
+        before = self._version(key_of(manifest))
         stored: Manifest = await self._client.patch(
             CHILDREN[manifest["kind"]],
             metadata["name"],
             manifest,
             namespace=metadata["namespace"],
             patch_type=patch_type,
-            force=True,
+            force=force,
             field_manager=MANAGED_BY,
         )
-        self._count_write({**stored, "kind": manifest["kind"]})
+        stored = {**stored, "kind": manifest["kind"]}
+        self._count_write(stored, before)
         return stored
 
-    def _count_write(self, stored: Manifest) -> None:
-        # The server gives no new version to what is as it was.
-        known = self.cache.objects.get(key_of(stored))
-        self.writes[stored["kind"], known is None or known.version != version_of(stored)] += 1
+    def _version(self, key: ObjectKey) -> int:
+        known = self.cache.objects.get(key)
+        return known.version if known else 0
+
+    def _count_write(self, stored: Manifest, before: int) -> None:
+        # The server gives no new version to what is as it was. The version is the one before the request: a watch may
+        # tell the new one earlier than the answer does.
+        self.writes[stored["kind"], version_of(stored) != before] += 1
 
     async def delete(self, manifest: Manifest) -> None:
         """See Runtime."""
@@ -286,7 +379,7 @@ class KubernetesRuntime:
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
         """See Runtime. 422, and nothing happens, where somebody has scaled meanwhile."""
-        self._fence()
+        self._fence([fleet_key(fleet)])
         patch: Any = [
             {"op": "test", "path": "/metadata/uid", "value": fleet.uid},
             {"op": "test", "path": "/spec/replicas", "value": fleet.spec.shards},
@@ -299,7 +392,7 @@ class KubernetesRuntime:
 
     def rivals(self, fleet: Fleet) -> Sequence[str]:
         """See Runtime."""
-        return self._rivals.get((fleet.type.resource, fleet.namespace, fleet.name), ())
+        return self._rivals.get(fleet_key(fleet), ())
 
     def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
         """See Runtime."""
@@ -308,7 +401,7 @@ class KubernetesRuntime:
     @property
     def sees_nodes(self) -> bool:
         """See Runtime. Nodes belong to no namespace: an operator of one namespace has no right to them."""
-        return self._namespace == ALL_NAMESPACES
+        return ALL_NAMESPACES in self._namespaces
 
     async def look_at_nodes(self) -> None:
         """Find shards on nodes that are cordoned; ask for it every few seconds."""
@@ -332,7 +425,7 @@ class KubernetesRuntime:
 
     async def write_status(self, fleet: Fleet | FleetReference, status: Manifest) -> None:
         """See Runtime."""
-        self._fence()
+        self._fence([fleet_key(fleet)])
         body = {
             "apiVersion": API_VERSION,
             "kind": fleet.type.resource,
@@ -340,18 +433,21 @@ class KubernetesRuntime:
             "metadata": {"name": fleet.name, "namespace": fleet.namespace, "uid": fleet.uid},
             "status": status,
         }
+        before = self._version((fleet.type.resource, fleet.namespace, fleet.name))
         stored = await self._client.patch(
             FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
             force=True, field_manager=MANAGED_BY,
         )  # fmt: skip
-        self._count_write(stored)
+        self._count_write({**stored, "kind": fleet.type.resource}, before)
         self.cache.put(stored)
 
     async def event(
         self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
         """See Runtime."""
-        self._events.tell(fleet, type_, reason, message)
+        with contextlib.suppress(NotLeadingError):
+            self._fence([fleet_key(fleet)])
+            self._events.tell(fleet, type_, reason, message)
 
     async def write_events(self) -> None:
         """Write what people are to be told, until cancelled."""
@@ -392,6 +488,11 @@ def retry_after(error: Exception) -> float:
     response = error.response if isinstance(error, httpx.HTTPStatusError) else None
     asked = response.headers.get("Retry-After", "") if response is not None else ""
     return min(float(asked), 60.0) if asked.isdecimal() else 0.0
+
+
+def fleet_key(fleet: Fleet | FleetReference) -> ObjectKey:
+    """What the fleet itself is stored under."""
+    return fleet.type.resource, fleet.namespace, fleet.name
 
 
 def _owners(manifest: Mapping[str, Any]) -> Iterator[ObjectKey]:

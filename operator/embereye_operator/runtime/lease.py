@@ -13,6 +13,7 @@ from typing import Any
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
+from embereye_operator.holding import ANNOTATION_SCOPE
 from embereye_operator.runtime.resources import LEASES
 
 logger = logging.getLogger(__name__)
@@ -36,11 +37,16 @@ class Election:
         namespace: str,
         *,
         holder: str = "",
+        scope: str = "",
         changed: Callable[[bool], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`changed` is told when leading begins and ends; `clock` gives monotonic seconds."""
+        """`scope` says on the lease what its holder looks after; `changed` is told when leading begins and ends.
+
+        `clock` gives monotonic seconds.
+        """
         self.holder = holder or identity()
+        self._scope = scope
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -108,7 +114,7 @@ class Election:
         before = (stored or {}).get("spec") or {}
         keeps = before.get("holderIdentity") == self.holder
         body: Any = {
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self._name, "namespace": self._namespace, "annotations": self._annotations(stored)},
             "spec": {
                 "holderIdentity": self.holder if holder is None else holder,
                 "leaseDurationSeconds": int(DURATION) if holder is None else 1,
@@ -122,13 +128,17 @@ class Election:
                 await self._client.create(LEASES.from_dict(body))
             else:
                 # Only over the one we read: of two that try at once, one fails.
-                body["metadata"] = {**stored["metadata"], "managedFields": None}
+                body["metadata"] = {**stored["metadata"], **body["metadata"], "managedFields": None}
                 await self._client.replace(LEASES.from_dict(body), self._name)
         except ApiError as error:
             if error.status.code == 409:
                 return False
             raise
         return True
+
+    def _annotations(self, stored: Any) -> dict[str, str]:
+        known = ((stored or {}).get("metadata") or {}).get("annotations") or {}
+        return {**known, ANNOTATION_SCOPE: self._scope} if self._scope else dict(known)
 
     async def release(self) -> None:
         """Let somebody else take over at once; call it when nothing acts here any more."""

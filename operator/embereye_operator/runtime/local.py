@@ -144,8 +144,8 @@ class LocalRuntime:
         ]
         return [*self._objects.owned_by(fleet.uid), *deployments]
 
-    async def apply(self, manifest: Manifest) -> None:
-        """Make it so."""
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
+        """Make it so; nobody else makes objects here."""
         match manifest["kind"]:
             case "Deployment":
                 self._processes[_key(manifest)] = manifest

@@ -1,17 +1,19 @@
 """The metric families of a camera shard, built at scrape time from plain counters.
 
-They are totals over all cameras: one camera's numbers are in its status, not in a label.
+They are totals over all cameras, but for the rate and the loss of each, up to a number of cameras.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from embereye.camera.device.camera import CameraDevice
-from embereye.camera.latency import LatencyHistogram
 from embereye.camera.totals import Totals
 from embereye.levels import Level
+from embereye.process.latency import LatencyHistogram
+from embereye.shard.series import DEVICE_SERIES, over_limit
 
 
 def frame_metrics(totals: Totals) -> Iterator[Metric]:
@@ -69,6 +71,7 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
         "Cameras in which less is detected than was asked for.",
         value=sum(bool(camera.analyser.degraded(now_ns)) for camera in cameras),
     )
+    yield from _each(cameras)
     models = [camera.analyser.model for camera in cameras if camera.analyser.model]
     if models:
         yield CounterMetricFamily(
@@ -77,3 +80,28 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
         yield CounterMetricFamily(
             "embereye_camera_model_cpu_seconds", "CPU time of the model.", value=sum(of.cpu_seconds for of in models)
         )
+
+
+def _each(cameras: Collection[CameraDevice]) -> Iterator[Metric]:
+    """The rate in force and the frames given up of each camera, up to a number of cameras."""
+    rate = GaugeMetricFamily(
+        "embereye_camera_rate_hertz",
+        "Frames per second that are looked at: `in_force` now, `target` where nothing is short, `least` at all times.",
+        labels=["camera", "zone", "bound"],
+    )
+    shed = CounterMetricFamily(
+        "embereye_camera_device_shed", "Frames of one camera that were given up.", labels=["camera", "zone"]
+    )
+    for camera in islice(cameras, DEVICE_SERIES):
+        labels = [camera.device.id, camera.device.zone]
+        controller = camera.arrivals.mailbox.rate_controller
+        for bound, value in (
+            ("in_force", controller.rate),
+            ("target", controller.target),
+            ("least", controller.least),
+        ):
+            rate.add_metric([*labels, bound], value)
+        shed.add_metric(labels, camera.arrivals.mailbox.ledger.shed.total())
+    yield rate
+    yield shed
+    yield from over_limit(len(cameras))

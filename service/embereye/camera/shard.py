@@ -272,6 +272,13 @@ class CameraShard:
         yield CounterMetricFamily(
             "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._pool.died
         )
+        for name, text, value in (
+            ("decoders", "Decoder processes.", self._pool.count),
+            ("frames_waiting", "Frames that wait for a decoder.", self._pool.waiting),
+            ("frames_in_work", "Frames that are being decoded or looked at.", self._pool.in_work),
+            ("refused", "Cameras that are not looked at for want of decoding.", len(self._admission.refused)),
+        ):
+            yield GaugeMetricFamily(f"embereye_camera_{name}", text, value=value)
         if self._clips:
             yield from self._clips.metrics()
 

@@ -104,6 +104,11 @@ class Feed:
         """How many there are now."""
         return len(self._subscriptions)
 
+    @property
+    def lag(self) -> int:
+        """How many events the subscriber that is furthest behind has not been given."""
+        return max((self.latest - subscription.position for subscription in self._subscriptions), default=0)
+
     def publish(self, events: Sequence[AlarmEvent]) -> None:
         """Hand `events`, which continue the cursor, to all subscribers."""
         if not events:

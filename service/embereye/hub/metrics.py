@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
@@ -10,15 +11,19 @@ from embereye.hub.clip_store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
 from embereye.levels import ZoneState
+from embereye.process.runtime_metrics import disk_metrics
 
 
 class HubCollector(Collector):
     """Everything under embereye_hub_."""
 
-    def __init__(self, hub: Hub, evidence: EvidenceService, clips: ClipStore | None = None) -> None:
+    def __init__(
+        self, hub: Hub, evidence: EvidenceService, clips: ClipStore | None = None, data: Path | None = None
+    ) -> None:
         self._hub = hub
         self._evidence = evidence
         self._clips = clips
+        self._data = data
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: prometheus_client would otherwise collect at registration."""
@@ -57,6 +62,7 @@ class HubCollector(Collector):
         yield from self._gauges()
         if self._clips is not None:
             yield from self._of_clips(self._clips)
+        yield from disk_metrics("hub", self._data)
 
     @staticmethod
     def _of_clips(clips: ClipStore) -> Iterator[Metric]:
@@ -84,6 +90,7 @@ class HubCollector(Collector):
             ("devices_dark", "Devices whose fault is open.", sum(len(zone.faults) for zone in zones)),
             ("zones_testing", "Zones under test.", sum(zone.testing for zone in zones)),
             ("subscribers", "Subscribers of the alarm feeds.", hub.feed.subscribers),
+            ("subscriber_lag_events", "Events that the slowest subscriber is behind.", hub.feed.lag),
             ("shard_streams", "Shards that are connected.", self._evidence.streams),
             ("shard_clocks_wrong", "Shards whose clock differs by more than 2 s.", self._evidence.clocks.wrong()),
             ("cursor", "Cursor of the newest event.", hub.feed.latest),

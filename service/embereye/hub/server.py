@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry
 
 from embereye.hub.clip_store import ClipStore
 from embereye.hub.http.api import Api
@@ -19,6 +19,7 @@ from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.http_server import bound_port, serve_http
+from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
 from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
@@ -68,14 +69,14 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         ]
     )
     registry = CollectorRegistry()
-    registry.register(HubCollector(hub, evidence, clips))
-    for part in (ProcessCollector, PlatformCollector, GCCollector):
-        part(registry=registry)
+    registry.register(HubCollector(hub, evidence, clips, options.data))
+    runtime = RuntimeMetrics(registry)
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
     web = await serve_http(Api(hub, outputs, clips).app(registry), options.host, options.http_port)
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
         tasks.start(clips.run(), name="hub-clips")
+        tasks.start(runtime.run(), name="event-loop-lag")
         await grpc.start()
         await grpc.set_serving(True)
         tasks.start(keep_health(hub, grpc), name="hub-health")

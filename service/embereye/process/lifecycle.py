@@ -5,9 +5,9 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 
+from embereye.process import logs
 from embereye.process.tasks import Tasks
 
 logger = logging.getLogger(__name__)
@@ -23,17 +23,8 @@ class UserError(Exception):
 
 
 def configure_logging(level: str = "INFO") -> None:
-    """Log to standard error, one line a record, times in UTC."""
-    logging.Formatter.converter = time.gmtime
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-        force=True,
-    )
-    for noisy in ("grpc", "grpc._cython", "aiohttp.access", "httpx2", "httpcore2"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    """Log to standard error, one line a record, as --log-format says."""
+    logs.configure(level)
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import grpc
 
 from embereye.process.grpc_server import channel
-from embereye.process.tasks import start_task
+from embereye.process.tasks import Tasks
 from embereye.v1.ingest_pb2 import TakeOverRequest
 from embereye.v1.ingest_pb2_grpc import IngestStub
 
@@ -38,7 +38,8 @@ class Handoffs:
         self._waiting: set[str] = set()  # of them, those whose shard does not go on with them yet
         self._gone: set[str] = set()
         self._asking: dict[str, asyncio.Event] = {}  # device → set once the question of the moment is answered
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # by target
+        self._tasks = Tasks()
+        self._offers: dict[str, asyncio.Task[None]] = {}  # by target
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -61,9 +62,9 @@ class Handoffs:
             if device not in ours:
                 self._asking[device] = asked
         for target in {self._targets[device] for device in self._waiting}:
-            task = self._tasks.get(target)
-            if task is None or task.done():
-                self._tasks[target] = start_task(self._offer(target), name=f"take-over-{target}")
+            offer = self._offers.get(target)
+            if offer is None or offer.done():
+                self._offers[target] = self._tasks.start(self._offer(target), name=f"hand-off-{target}")
 
     def gone(self, device: str) -> bool:
         """Whether nothing is to be taken of it here."""
@@ -87,10 +88,8 @@ class Handoffs:
                     await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
-        """Tell nobody any more."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        """Offer nothing any more; whoever waits for an answer goes on without one."""
+        await self._tasks.stop()
         self._answered(list(self._asking))
 
     async def _offer(self, target: str) -> None:

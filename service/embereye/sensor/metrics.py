@@ -3,13 +3,16 @@
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from embereye.process.latency import LatencyHistogram
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import measurements
+from embereye.shard.series import DEVICE_SERIES, over_limit
 
 # name of a measurement → metric, help, factor to the base unit
 GAUGES = {
@@ -32,6 +35,8 @@ class ShardCounts(NamedTuple):
     relay_dropped: int
     garbage: Counter[str]  # lines that were no message, by reason
     archive: Archive | None
+    waits: LatencyHistogram  # of a tick's first packet for the tick
+    works: LatencyHistogram  # of ticks
 
 
 def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
@@ -40,6 +45,14 @@ def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
     yield GaugeMetricFamily("embereye_sensor_streams", "Open gRPC streams.", value=counts.streams)
     yield GaugeMetricFamily("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", value=counts.waiting_bytes)
     yield CounterMetricFamily("embereye_sensor_ticks", "Ticks.", value=counts.ticks)
+    latency = HistogramMetricFamily(
+        "embereye_sensor_latency_seconds",
+        "What a tick's packets wait for: `wait` from the first one's arrival to the tick, `analyse` the tick's work.",
+        labels=["stage"],
+    )
+    for stage, histogram in (("wait", counts.waits), ("analyse", counts.works)):
+        latency.add_metric([stage], histogram.buckets(), histogram.sum)
+    yield latency
     yield CounterMetricFamily(
         "embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", value=counts.relayed
     )
@@ -82,7 +95,8 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
     }
     age = GaugeMetricFamily("embereye_sensor_age_seconds", "Since it was last heard.", labels=["device", "zone"])
     now = time.time_ns()
-    for device in devices:
+    yield from over_limit(len(devices))
+    for device in islice(devices, DEVICE_SERIES):
         labels = [device.spec.id, device.spec.zone]
         if heard_ns := device.arrivals.watch.heard_ns:
             age.add_metric(labels, (now - heard_ns) / 1e9)

@@ -1,31 +1,36 @@
-"""A line from one shard to another: what a device sends to the wrong shard is passed on to its owner."""
+"""A connection from one shard to another: what a device sends to the wrong shard is passed on to its owner."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from typing import cast
 
-from embereye.process.tasks import start_task
-from embereye.units import split_address
+from embereye.process.tasks import Tasks
+from embereye.units import MIB, split_address
 
 logger = logging.getLogger(__name__)
-RELAY_LIMIT = 1 << 20  # bytes that may wait for another shard before a device's lines are dropped
+RELAY_LIMIT = MIB  # bytes that may wait for another shard before a device's lines are dropped
+DIAL_SECONDS = 3.0  # for the other shard to be reached; a device's lines wait meanwhile, up to RELAY_LIMIT
 
 
 class Relay(asyncio.Protocol):
-    """A line to the shard that owns a device which connected here. Bounded; what does not fit is dropped."""
+    """Dials at once and passes lines on; `pass_back` gets what the other shard sends.
 
-    def __init__(self, address: str, greeting: bytes, words: Callable[[bytes], None]) -> None:
+    Lines are buffered up to RELAY_LIMIT, before the connection stands and after; beyond it `send` drops. When the
+    connection cannot be made or ends, `closed` is set and what was buffered is lost: its session makes another.
+    """
+
+    def __init__(self, address: str, greeting: bytes, pass_back: Callable[[bytes], None], tasks: Tasks) -> None:
         self.closed = False
-        self._words = words
+        self._pass_back = pass_back
         self._transport: asyncio.Transport | None = None
         self._waiting = bytearray(greeting)
-        self._task = start_task(self._dial(address), name=f"relay-{address}")
+        self._dialling = tasks.start(self._dial(address), name=f"relay-{address}")
 
     async def _dial(self, address: str) -> None:
         try:
             host, port = split_address(address)
-            async with asyncio.timeout(3.0):
+            async with asyncio.timeout(DIAL_SECONDS):
                 await asyncio.get_running_loop().create_connection(lambda: self, host, port)
         except (OSError, ValueError, TimeoutError) as error:
             logger.warning("relay to %s: %s", address, error or "timed out")
@@ -41,15 +46,15 @@ class Relay(asyncio.Protocol):
         self._waiting.clear()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let the session make a new line when it needs one."""
+        """Let the session make another when it needs one."""
         self.closed = True
 
     def data_received(self, data: bytes) -> None:
-        """Pass the owner's words back to the device."""
-        self._words(data)
+        """Pass the owner's commands back to the device."""
+        self._pass_back(data)
 
     def send(self, line: bytes) -> bool:
-        """Send `line`; False where it had to be dropped."""
+        """Send `line`, or buffer it; False where there is no room and it was dropped."""
         if self._transport is None:
             if len(self._waiting) + len(line) > RELAY_LIMIT:
                 return False
@@ -61,8 +66,8 @@ class Relay(asyncio.Protocol):
         return True
 
     def close(self) -> None:
-        """Close the line."""
+        """Close the connection, or give up making it; what is buffered for the other shard is still sent."""
         self.closed = True
-        self._task.cancel()
+        self._dialling.cancel()
         if self._transport is not None:
             self._transport.close()

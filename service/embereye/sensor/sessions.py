@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
+from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Relay
 from embereye.sensor.tick import TickBatcher
@@ -79,6 +80,7 @@ class Sessions:
     """The open sessions of one shard's text listeners."""
 
     def __init__(self, owner: Owner) -> None:
+        self.tasks = Tasks()  # that its sessions started
         self._owner = owner
         self._open: set[TextSession] = set()
         self._last = 0
@@ -113,6 +115,11 @@ class Sessions:
         """Close every connection: its device dials again and finds the shard that serves it now."""
         for session in list(self._open):
             session.close()
+
+    async def stop(self) -> None:
+        """Close every connection, and wait until nothing that the sessions started runs any more."""
+        self.close()
+        await self.tasks.stop()
 
 
 class TextSession(asyncio.Protocol):
@@ -344,7 +351,9 @@ class TextSession(asyncio.Protocol):
         if relay is None or relay.closed:
             if other := relays.pop((peer.tcp, not also), None):
                 other.close()
-            relay = relays[peer.tcp, also] = Relay(peer.tcp, encode(PassedOn(also, self.number)), self._pass_back())
+            greeting = encode(PassedOn(also, self.number))
+            relay = Relay(peer.tcp, greeting, self._pass_back(), self._sessions.tasks)
+            relays[peer.tcp, also] = relay
         for message in messages:
             if relay.send(encode(_named(name, message))):
                 self._owner.relayed += 1
@@ -352,18 +361,18 @@ class TextSession(asyncio.Protocol):
                 self._owner.relay_dropped += 1
 
     def _pass_back(self) -> Callable[[bytes], None]:
-        """Passes the words of another shard on to the device."""
+        """A function that passes another shard's commands on to the device."""
         commands = self._owner.commands
-        # That one greets the relay as if it were the device, which is streaming already.
-        words = {commands.calibration, commands.request} - {"", commands.start}
-        parser = CommandParser({commands.start, *words} - {""})
+        # That shard greets the relay as if it were the device, which is streaming already.
+        passed = {commands.calibration, commands.request} - {"", commands.start}
+        parser = CommandParser({commands.start, *passed} - {""})
 
-        def take(data: bytes) -> None:
-            for word in parser.feed(data):
-                if word in words:
-                    self.command(word)
+        def pass_back(data: bytes) -> None:
+            for command in parser.feed(data):
+                if command in passed:
+                    self.command(command)
 
-        return take
+        return pass_back
 
 
 def _row(reading: SensorReading) -> tuple[float, float, float, float]:

@@ -31,6 +31,7 @@ from embereye.units import MINUTE
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import Assignment, Commands, Load, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
+from embereye.wire.device.commands import START
 
 logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
@@ -47,7 +48,7 @@ class SensorShard:
         """`telemetry` is where raw readings are kept; None: they are not."""
         self._telemetry = telemetry
         self._unkept = ""  # why raw readings are not kept although they should be
-        self.commands = Commands(start="PERIOD_ON", calibration="EEPROM1", request="REQUEST1")
+        self.commands = Commands(start=START)  # until an assignment says: a device that streams is heard at once
         self.garbage: Counter[str] = Counter()
         self.relayed = 0
         self.relay_dropped = 0
@@ -117,8 +118,7 @@ class SensorShard:
         self.batcher.flush()  # what waits was sent under the assignment before
         self.batcher.configure(self._settings)
         self._sessions.forget()
-        if assignment.sensor.HasField("commands"):
-            self.commands = assignment.sensor.commands
+        self.commands = assignment.sensor.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
         wanted = {device.id: device for device in assignment.devices}
@@ -172,6 +172,8 @@ class SensorShard:
         """State of a device that no fleet declares: people see it, but it raises no alarm."""
         state = self._undeclared.get(device)
         if state is None:
+            if not self.fleet:
+                return None  # there is no assignment yet: nobody knows what is declared, nor how to read it
             if len(self._undeclared) >= UNDECLARED_LIMIT:
                 self.garbage["undeclared device"] += 1
                 return None
@@ -236,6 +238,8 @@ class SensorShard:
             relay_dropped=self.relay_dropped,
             garbage=self.garbage,
             archive=self.batcher.archive,
+            waits=self.batcher.waits,
+            works=self.batcher.works,
         )
 
     async def drain(self) -> None:
@@ -249,7 +253,7 @@ class SensorShard:
     async def stop(self) -> None:
         """Close what is still open."""
         await self._ingest.close()
-        self._sessions.close()
+        await self._sessions.stop()
         for server in self._servers:
             server.close()
 

@@ -20,18 +20,18 @@ from embereye.detect.sensing.bands import BandTable
 from embereye.detect.thermal.batch import temperatures
 from embereye.detect.thermal.heat import Extreme, extremes
 from embereye.detect.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
+from embereye.process.latency import LatencyHistogram
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.arrivals import Row
 from embereye.sensor.device.sensor import COMPACTED, SensorDevice
 from embereye.shard.episodes import Sign
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.wire.device.messages import Message
 from embereye.wire.device.reader import LineReader, Rows, read_together
 
 logger = logging.getLogger(__name__)
-WINDOW = 0.05  # seconds, where the fleet leaves it at 0
-MAX_ITEMS = 2000  # packets, where the fleet leaves it at 0
-CAPACITY = 10_000  # packets of one device in one tick, where the fleet leaves it at 0
+UNASSIGNED_WINDOW = 0.05  # seconds between ticks until an assignment says: only who connects is learnt before
 PACKET_BYTES = 48  # of a usual line: what is waiting is counted in bytes, not parsed to be counted
 BATCH_BYTES = 512 * 1024  # parsed at a time
 SOON_BYTES = 256 * 1024  # waiting bytes that make a tick early: as many frames as are best analysed together
@@ -84,14 +84,19 @@ class TickBatcher:
         self.analysed = 0  # packets
         self.offered = 0  # packets
         self.ticks = 0
-        self.configure(SensorSettings())
+        self.waits = LatencyHistogram()  # from the arrival of a tick's first packet until the tick
+        self.works = LatencyHistogram()  # of a tick's work
+        self._window = UNASSIGNED_WINDOW
+        self._capacity = 0  # packets of one device in one tick
+        self._compact = True  # what does not fit; else it is dropped
+        self._soon_bytes = SOON_BYTES
 
     def configure(self, settings: SensorSettings) -> None:
-        """Take a fleet's batching and queue."""
-        self._window = settings.window_ns / 1e9 or WINDOW
-        self._capacity = settings.queue_capacity or CAPACITY
-        self._compact = settings.overflow != SensorSettings.OVERFLOW_DROP_OLDEST
-        self._soon_bytes = min(SOON_BYTES, (settings.max_items or MAX_ITEMS) * PACKET_BYTES * 2)
+        """Batch and queue as a fleet's complete settings say from now on."""
+        self._window = settings.window_ns / SECOND
+        self._capacity = settings.queue_capacity
+        self._compact = settings.overflow == SensorSettings.OVERFLOW_COMPACT
+        self._soon_bytes = min(SOON_BYTES, settings.max_items * PACKET_BYTES * 2)
 
     @property
     def depth(self) -> int:
@@ -146,6 +151,13 @@ class TickBatcher:
     def flush(self, until: float = float("inf")) -> None:
         """Analyse what is waiting; stop after the batch in which `until` (monotonic seconds) passed."""
         self.ticks += 1
+        started = time.monotonic()
+        if self._queue:
+            self.waits.observe(started - self._since)
+        self._work_off(until)
+        self.works.observe(time.monotonic() - started)
+
+    def _work_off(self, until: float) -> None:
         while self._queue:
             batch: list[Source] = []
             size = 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from google.protobuf import json_format
 
 from embereye.process.aligned_sleep import aligned_sleep
+from embereye.shard.settings import unset_field
 from embereye.v1.shard_pb2 import Assignment
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ class Assignments:
             return ""
         if assignment.epoch == self.current.epoch:
             return f"epoch {assignment.epoch} is in force with other contents"
+        if field := unset_field(assignment):
+            return f"{field} is not set: the operator that wrote the assignment is older than this shard, upgrade it"
         self.current = Assignment()
         self.current.CopyFrom(assignment)
         logger.info("assignment %d: %d devices of %s", assignment.epoch, len(assignment.devices), assignment.fleet)

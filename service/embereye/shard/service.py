@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 import grpc
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.pages import metrics_pages, serve_pages
+from embereye.process.runtime_metrics import RuntimeMetrics, disk_metrics
 from embereye.process.tasks import Tasks, first_of
 from embereye.shard.assignment import Assignments, follow_file
 from embereye.shard.reporter import Reporter
@@ -124,8 +125,7 @@ class ShardProcess(ShardServicer, Collector):
         options = self._options
         registry = CollectorRegistry()
         registry.register(self)
-        for part in (ProcessCollector, PlatformCollector, GCCollector):
-            part(registry=registry)
+        runtime = RuntimeMetrics(registry)
         self._grpc.listen(f"{options.host}:{options.grpc_port}")
         if options.shared_grpc_port:
             self._grpc.listen(f"{options.host}:{options.shared_grpc_port}")
@@ -138,6 +138,7 @@ class ShardProcess(ShardServicer, Collector):
             await self._grpc.start()
             tasks.start(follow_file(options.assignment, self._assignments), name="follow-assignment")
             tasks.start(self._reporter.run(), name="report-to-hub")
+            tasks.start(runtime.run(), name="event-loop-lag")
             await self._grpc.set_serving(True)
             logger.info("shard %s ready: gRPC %d, metrics %d", options.shard, options.grpc_port, options.metrics_port)
             await first_of(stop.wait(), self._drained.wait(), tasks.failed.wait())
@@ -241,10 +242,36 @@ class ShardProcess(ShardServicer, Collector):
             "embereye_shard_queue_depth", "Items waiting for analysis.", value=status.load.queue_depth
         )
         yield GaugeMetricFamily(
+            "embereye_shard_oldest_item_seconds",
+            "How long the longest waiting item has been waiting.",
+            value=status.load.oldest_age_ns / 1e9,
+        )
+        yield GaugeMetricFamily(
+            "embereye_shard_arrivals_per_second",
+            "Items that arrive: packets and readings, or frames.",
+            value=status.load.arrival_rate,
+        )
+        yield GaugeMetricFamily(
+            "embereye_shard_item_cost_seconds",
+            "CPU time of the whole process per item analysed.",
+            value=status.load.cost_seconds,
+        )
+        yield GaugeMetricFamily("embereye_shard_draining", "1 while it hands its devices over.", value=status.draining)
+        yield GaugeMetricFamily(
+            "embereye_shard_degraded",
+            "1 while it does less than it was asked for besides watching.",
+            value=bool(status.degraded),
+        )
+        yield GaugeMetricFamily(
             "embereye_shard_hub_connected", "1 while the hub is reachable.", value=self._reporter.connected
         )
         yield GaugeMetricFamily(
             "embereye_shard_evidence_spooled", "Reports not acknowledged yet.", value=len(self._spool)
+        )
+        yield GaugeMetricFamily(
+            "embereye_shard_evidence_waiting_seconds",
+            "While reports wait: since when the hub has acknowledged none.",
+            value=self._spool.waiting_seconds(),
         )
         yield CounterMetricFamily(
             "embereye_shard_evidence_delivered", "Reports the hub made durable.", value=self._reporter.delivered
@@ -252,4 +279,5 @@ class ShardProcess(ShardServicer, Collector):
         yield CounterMetricFamily(
             "embereye_shard_evidence_dropped", "Reports lost to a full spool.", value=self._spool.dropped
         )
+        yield from disk_metrics("shard", self._options.data)
         yield from self._core.metrics()

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import sqlite3
+import time
 from pathlib import Path
 
 from embereye.v1.evidence_pb2 import EvidenceItem
@@ -46,13 +47,20 @@ class Spool:
             self._db, self._count = _open(None)
         self._disk: sqlite3.Connection | None = None  # while it cannot be written and reports are kept in memory
         self._capacity = capacity
+        self._idle = time.monotonic()  # when it was empty, or reports were acknowledged, last
         self.dropped = 0
 
     def __len__(self) -> int:
         return self._count
 
+    def waiting_seconds(self) -> float:
+        """While reports wait: how long none has been acknowledged; 0 where none waits."""
+        return time.monotonic() - self._idle if self._count else 0.0
+
     def put(self, report: EvidenceItem) -> int:
         """Keep `report`; returns its number, by which `after` continues. A full disk keeps no alarm back."""
+        if not self._count:
+            self._idle = time.monotonic()
         try:
             return self._insert(report)
         except sqlite3.Error as error:
@@ -92,6 +100,7 @@ class Spool:
         except sqlite3.Error as error:
             self._leave_disk(error)
             self._remove(ids)
+        self._idle = time.monotonic()
         if self._disk is not None and not self._count:
             self._return_to_disk()
 

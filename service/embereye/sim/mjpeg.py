@@ -2,13 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from aiohttp import web
 
 from embereye.process.http_server import bound_port, serve_http
-from embereye.sim.films import Cameras, CameraSpec, prepare
-from embereye.sim.fire import Fire
+from embereye.sim.films import Cameras
 
 SEND_SECONDS = 5.0  # for one frame to a slow client
 BOUNDARY = "frame"
@@ -42,20 +41,10 @@ def mjpeg_app(cameras: Cameras) -> web.Application:
     return app
 
 
-async def run_cameras(  # noqa: PLR0913 -- a scenario, all by name
-    specs: Sequence[CameraSpec],
-    host: str,
-    port: int,
-    *,
-    fps: float = 15.0,
-    size: tuple[int, int] = (640, 480),
-    seed: int = 1,
-    fires: Sequence[Fire] = (),
-    stop: asyncio.Event,
-    ready: Callable[[int], None] | None = None,
+async def serve_mjpeg(
+    cameras: Cameras, host: str, port: int, stop: asyncio.Event, ready: Callable[[int], None] | None = None
 ) -> None:
-    """Serve `specs` as MJPEG on `host`:`port` (0: any) until `stop`; `ready` is told the port once it answers."""
-    cameras = await prepare(specs, fps=fps, size=size, seed=seed, fires=fires)
+    """Serve `cameras` on `host`:`port` (0: any) until `stop`; `ready` is told the port once it answers."""
     runner = await serve_http(mjpeg_app(cameras), host, port)
     try:
         if ready:

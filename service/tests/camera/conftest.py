@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import uvloop
 from harness.need import OPENSSL
+from harness.settings import camera_settings
 
 from embereye.camera.shard import CameraShard
 from embereye.process.tasks import Tasks
 from embereye.shard.service import ShardContext
-from embereye.units import SECOND
-from embereye.v1.shard_pb2 import Assignment, CameraSettings
+from embereye.units import MILLISECOND, SECOND
+from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 
 
@@ -30,7 +31,10 @@ def assignment(epoch, *devices, deadline_s=2.0, **extra):
         shard="yard-0",
         epoch=epoch,
         devices=devices,
-        camera=CameraSettings(deadline_ns=int(deadline_s * SECOND)),
+        camera=camera_settings(
+            deadline=f"{deadline_s * SECOND / MILLISECOND:.0f}ms",
+            detection={"detectors": ["motion", "flame", "smoke", "heat"]},
+        ),
         **extra,
     )
 

@@ -7,9 +7,9 @@ import pytest
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level, Sense
-from embereye.sim.films import CameraSpec
+from embereye.sim.films import CameraSpec, prepare
 from embereye.sim.fire import Fire
-from embereye.sim.mjpeg import run_cameras
+from embereye.sim.mjpeg import serve_mjpeg
 from embereye.sim.scene import render
 from embereye.sim.thermal_camera import HEIGHT as THERMAL_HEIGHT
 from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH
@@ -197,7 +197,7 @@ async def test_counters_do_not_fall_when_a_camera_is_handed_over(running):
     assert totals.offered == 4
     assert totals.waiting == 0
     names = {metric.name for metric in shard.metrics()}
-    assert all(name.startswith("embereye_camera_") for name in names)
+    assert all(name.startswith(("embereye_camera_", "embereye_shard_devices_without_series")) for name in names)
 
 
 async def test_load_counts_what_waits_and_how_long(running):
@@ -288,12 +288,8 @@ async def test_a_served_camera_is_pulled_analysed_and_raises_its_alarm(running):
     shard, stop = running.shard, asyncio.Event()
     port = asyncio.get_running_loop().create_future()
     specs = [CameraSpec("c1", "hall"), CameraSpec("c2", "yard")]
-    server = asyncio.ensure_future(
-        run_cameras(
-            specs, "127.0.0.1", 0, fps=10, size=(320, 240), seed=3, fires=[Fire(0.5, 60, zone="hall")],
-            stop=stop, ready=port.set_result,
-        )
-    )  # fmt: skip
+    cameras = await prepare(specs, fps=10, size=(320, 240), seed=3, fires=[Fire(0.5, 60, zone="hall")])
+    server = asyncio.ensure_future(serve_mjpeg(cameras, "127.0.0.1", 0, stop, port.set_result))
     base = f"http://127.0.0.1:{await port}"
     shard.apply(assignment(1, device("c1", f"{base}/c1.mjpg"), device("c2", f"{base}/c2.mjpg", zone="yard")))
     await eventually(lambda: all(status.covered for status in shard.devices(time.time_ns())))

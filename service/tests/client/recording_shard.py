@@ -13,8 +13,10 @@ from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
-from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings
+from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye.v1.types_pb2 import Device
+from embereye_operator.assignments import build_sensor_settings
+from embereye_operator.model import SensorFleetSpec
 
 
 class RecordingShard(SensorShard):
@@ -48,7 +50,7 @@ def assignment(epoch: int, devices: list[str], elsewhere: dict[str, str], *peers
         devices=[Device(id=name, zone="hall") for name in devices],
         elsewhere=elsewhere,
         peers=peers,
-        sensor=SensorSettings(deadline_ns=5_000_000_000),
+        sensor=build_sensor_settings(SensorFleetSpec()),
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.settings import sensor_settings
 
 from embereye.client import Client, SpoolFullError
 from embereye.client.client import WINDOW, _Link
@@ -25,7 +26,7 @@ from embereye.sim.sensors import Chip, SensorSpec, run_sensors
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.ingest_pb2 import Ack, DeviceBatch, IngestRequest, IngestResponse, Reading, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestStub
-from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings
+from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye.v1.types_pb2 import Device
 
 from .recording_shard import RecordingShard, analysed, assignment, serve
@@ -45,7 +46,7 @@ class Running:
                 devices=[Device(id=name, zone="hall") for name in devices],
                 elsewhere=elsewhere or {},
                 peers=peers,
-                sensor=SensorSettings(deadline_ns=5_000_000_000),
+                sensor=sensor_settings(),
             )
         )
 

@@ -239,7 +239,8 @@ async def test_a_subscriber_that_resumes_by_cursor_sees_every_event_once_over_a_
 
 async def test_rosters_replace_each_other_by_epoch_and_are_kept(hub: HubProcess) -> None:
     def roster(epoch: int, *devices: str) -> FleetRoster:
-        return FleetRoster(fleet=FLEET, epoch=epoch, devices=[Device(id=name, zone="hall") for name in devices])
+        declared = [Device(id=name, zone="hall") for name in devices]
+        return FleetRoster(fleet=FLEET, epoch=epoch, deadline_ns=5_000_000_000, devices=declared)
 
     async with hub.channel() as link:
         rosters = RosterStub(link)
@@ -247,7 +248,8 @@ async def test_rosters_replace_each_other_by_epoch_and_are_kept(hub: HubProcess)
         for wrong, code in (
             (roster(4, "s-01"), grpc.StatusCode.FAILED_PRECONDITION),
             (roster(6, "s-01", "s-01"), grpc.StatusCode.INVALID_ARGUMENT),
-            (FleetRoster(fleet="hall", epoch=6), grpc.StatusCode.INVALID_ARGUMENT),
+            (FleetRoster(fleet="hall", epoch=6, deadline_ns=1), grpc.StatusCode.INVALID_ARGUMENT),
+            (FleetRoster(fleet=FLEET, epoch=6), grpc.StatusCode.INVALID_ARGUMENT),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await rosters.Set(wrong, timeout=10)

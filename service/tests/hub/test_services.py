@@ -111,7 +111,8 @@ async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(li
 async def test_who_tells_the_roster_is_told_what_became_of_everything_that_the_devices_offered(
     link: grpc.aio.Channel,
 ) -> None:
-    roster = FleetRoster(fleet="default/sensors/s", epoch=1, devices=[Device(id="s-1", zone="hall")])
+    declared = [Device(id="s-1", zone="hall")]
+    roster = FleetRoster(fleet="default/sensors/s", epoch=1, deadline_ns=5_000_000_000, devices=declared)
     assert not (await RosterStub(link).Set(roster, timeout=10)).HasField("ledger")
     call = EvidenceStub(link).Report(timeout=10)
     await call.write(ReportRequest(hello=ShardHello(fleet=roster.fleet, shard="s-0")))

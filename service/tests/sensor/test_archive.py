@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from harness.need import PARQUET
+from harness.settings import sensor_settings
 
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks
@@ -27,6 +28,8 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.batches import Request
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords
+
+SETTINGS = sensor_settings()
 
 PARQUET.require()
 
@@ -172,7 +175,14 @@ async def test_a_shard_keeps_what_its_devices_send_however_they_send_it(tmp_path
         shard = SensorShard(Telemetry(tmp_path))
         options = ShardOptions("s-0", Path("none"), "", None, "127.0.0.1", 0, 0, 0, 0, 0)
         await shard.start(ShardContext(options, tasks, lambda _: None, lambda: None))
-        shard.apply(Assignment(fleet="f", epoch=1, devices=[Device(id=name, zone="hall") for name in ("a", "b")]))
+        shard.apply(
+            Assignment(
+                fleet="f",
+                sensor=SETTINGS,
+                epoch=1,
+                devices=[Device(id=name, zone="hall") for name in ("a", "b")],
+            )
+        )
         _, writer = await asyncio.open_connection("127.0.0.1", shard.ports[0])
         writer.write(b"#serialno:a!" + encode(Eeprom("a", chip.eeprom)) + encode(FrameWords("a", chip.frame(0.0, 0))))
         for number in range(20):

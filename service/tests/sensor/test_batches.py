@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from harness.settings import sensor_settings
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, Reading, ReadingC
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 from embereye.wire.batches import Request
+
+SETTINGS = sensor_settings()
 
 FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 sequences = st.one_of(st.integers(0, 12), st.sampled_from([2**62, 2**63 - 1, 2**63, 2**64 - 1]))
@@ -55,7 +58,7 @@ def received(batch: DeviceBatch) -> Any:
 
 def shard() -> SensorShard:
     found = SensorShard()
-    found.apply(Assignment(fleet="f", epoch=1, devices=[Device(id="a", zone="hall")]))
+    found.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=1, devices=[Device(id="a", zone="hall")]))
     return found
 
 

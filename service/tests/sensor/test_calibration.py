@@ -12,12 +12,15 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+from harness.settings import sensor_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
 from embereye.detect.sensing.bands import BandTable
 from embereye.detect.sensing.calibration import settings_of
-from embereye.detect.sensing.thresholds import GAS_DEFAULTS, ppm, r0_kohm, sensor_kohm
+from embereye.detect.sensing.mq135 import Mq135, r0_kohm, resistance_kohm
+from embereye.detect.sensing.mq135 import ppm as ppm_of
+from embereye.detect.sensing.thresholds import board_of
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sensor.device.sensor import SensorDevice
@@ -28,12 +31,17 @@ from embereye.v1.shard_pb2 import GasThresholds, SensorSettings
 from embereye.v1.types_pb2 import Device, DigitalFlame, SensorCalibration
 from embereye_cli import calibrate_gas as calibrate
 
+BOARD = board_of(sensor_settings().gas)
 NAN = math.nan
 
 
 def sensor(settings: SensorSettings | None = None, **calibration: object) -> SensorDevice:
     spec = Device(id="s", zone="hall", calibration=SensorCalibration(**calibration))  # type: ignore[arg-type]
-    return SensorDevice(spec, settings or SensorSettings(), BandTable())
+    return SensorDevice(spec, settings or sensor_settings(), BandTable())
+
+
+def ppm(adc: float, board: Mq135 = BOARD) -> float:
+    return float(ppm_of(adc, board, 4095))
 
 
 def say(device: SensorDevice, *row: float) -> dict[int, int]:
@@ -78,35 +86,35 @@ def test_an_active_low_output_says_flame_by_zero() -> None:
     assert not device.readings.quiet_line(b"ADC1=283,ADC2=1305,ADC3=2,DIO=0!", 0)
     assert say(device, 283, 1305, 2, 0) == {Kind.FLAME: Level.PRE_ALARM}
     assert latest(device)["flame.digital"] == 1
-    fleet = SensorSettings(digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW)
+    fleet = sensor_settings(flame={"digital": "activeLow"})
     assert say(sensor(fleet), 283, 1305, 2, 0) == {Kind.FLAME: Level.PRE_ALARM}
     assert say(sensor(fleet, digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH), 283, 1305, 2, 0) == {}
 
 
 def test_a_supply_above_the_converters_reference_makes_the_same_counts_less_gas() -> None:
-    five_volts = GasThresholds(supply_ratio=5 / 3.3)
+    five_volts = BOARD._replace(supply_ratio=5 / 3.3)
     assert ppm(1000, five_volts) < ppm(1000)
     # 10 kOhm beside 20 kOhm: a third of 5 V, of which a converter of 3.3 V makes half its range.
     counts = 5 / 3 / 3.3 * 4095
-    assert sensor_kohm(counts, five_volts, 4095) == pytest.approx(20, rel=1e-4)
+    assert resistance_kohm(counts, five_volts, 4095) == pytest.approx(20, rel=1e-4)
 
 
 def test_a_converter_at_its_end_is_an_alarm_whatever_the_supply() -> None:
-    fleet = SensorSettings(gas=GasThresholds(supply_ratio=3, alarm_ppm=900_000))
+    fleet = sensor_settings(gas={"supplyRatio": 3, "alarmPpm": 900_000})
     device = sensor(fleet)
     assert say(device, 283, 1305, 1300, 0) == {}
     assert say(device, 283, 1305, 4095, 0)[Kind.GAS] == Level.ALARM
 
 
 def test_another_gas_has_another_curve() -> None:
-    ammonia = GasThresholds(curve_scale=102.2, curve_exponent=-2.473)
+    ammonia = BOARD._replace(curve_scale=102.2, curve_exponent=-2.473)
     assert ppm(4095 * 10 / 86.63, ammonia) == pytest.approx(102.2, rel=1e-4)
 
 
 @given(st.floats(1, 400), st.floats(200, 5000), st.floats(0.5, 3))
 def test_the_measured_r0_gives_back_the_air_it_was_measured_in(kohm: float, amount: float, supply: float) -> None:
-    found = r0_kohm(kohm, amount)
-    limits = GasThresholds(r0_kohm=found, supply_ratio=supply, load_kohm=10)
+    found = r0_kohm(kohm, amount, curve_scale=BOARD.curve_scale, curve_exponent=BOARD.curve_exponent)
+    limits = BOARD._replace(r0_kohm=found, supply_ratio=supply, load_kohm=10)
     counts = 4095 * supply * 10 / (10 + kohm)
     if counts < 4094:
         assert ppm(counts, limits) == pytest.approx(amount, rel=1e-3)
@@ -173,8 +181,8 @@ def test_calibrating_prints_what_belongs_into_the_fleet(capsys: pytest.CaptureFi
         assert calibrated(console, "--seconds", "0.3") == 0
     printed = capsys.readouterr().out
     found = float(printed.rpartition("cleanAirKilohm: ")[2].rstrip("}\n"))
-    assert ppm(4095 * 10 / 70, GasThresholds(r0_kohm=found)) == pytest.approx(425, rel=0.05)
-    assert GAS_DEFAULTS.r0_kohm != pytest.approx(found)
+    assert ppm(4095 * 10 / 70, BOARD._replace(r0_kohm=found)) == pytest.approx(425, rel=0.05)
+    assert BOARD.r0_kohm != pytest.approx(found)
 
 
 @pytest.mark.usefixtures("quick")

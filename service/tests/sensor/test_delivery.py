@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.settings import sensor_settings
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from embereye.sensor.sessions import WAITING_LIMIT
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
+from embereye.units import HOUR
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import Assignment, SensorSettings
 from embereye.v1.types_pb2 import Device
@@ -91,13 +93,15 @@ class Bench:
 def make(*devices: str, **fields: Any) -> Bench:
     shard, evidence = SensorShard(), list[EvidenceItem]()
     options = ShardOptions("s", Path("none"), "", None, "127.0.0.1", 0, 0, 0, 0, 0)
+    settings = sensor_settings()
+    settings.MergeFrom(SensorSettings(window_ns=HOUR, **fields))
     shard._context = ShardContext(options, Tasks(), evidence.append, lambda: None)
     shard.apply(
         Assignment(
             fleet="default/sensors/test",
             epoch=1,
             devices=[Device(id=name, zone="hall") for name in devices],
-            sensor=SensorSettings(deadline_ns=5_000_000_000, window_ns=3_600_000_000_000, **fields),
+            sensor=settings,
         )
     )
     return Bench(shard, evidence)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from harness.settings import sensor_settings
 
 from embereye.detect.sensing.bands import BandTable
 from embereye.detect.thermal.heat import extremes
@@ -13,7 +14,6 @@ from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import device_status, measurements
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.units import SECOND
-from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device
 
 START = 1_700_000_000 * SECOND
@@ -28,7 +28,7 @@ class Played:
     """A device that is looked at every 5 s, as its shard does."""
 
     def __init__(self) -> None:
-        self.device = SensorDevice(Device(id="s", zone="hall"), SensorSettings(), BandTable())
+        self.device = SensorDevice(Device(id="s", zone="hall"), sensor_settings(), BandTable())
         self.device.calibrate(EEPROM.astype(">u2").tobytes(), START)
         self.now = START
 

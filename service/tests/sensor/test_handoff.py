@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection
 
 import grpc
 import pytest
+from harness.settings import sensor_settings
 
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.sensor.grpc.ingest import Ingest
@@ -16,6 +17,8 @@ from embereye.v1.ingest_pb2 import TakeOverRequest, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
+
+SETTINGS = sensor_settings()
 
 
 @contextlib.asynccontextmanager
@@ -34,7 +37,9 @@ async def handoffs(gone: list[str]) -> AsyncIterator[Handoffs]:
 
 async def serve(*devices: str) -> tuple[GrpcServer, str, SensorShard]:
     shard = SensorShard()
-    shard.apply(Assignment(fleet="f", epoch=1, devices=[Device(id=name, zone="hall") for name in devices]))
+    shard.apply(
+        Assignment(fleet="f", sensor=SETTINGS, epoch=1, devices=[Device(id=name, zone="hall") for name in devices])
+    )
     server = GrpcServer([Ingest(shard).service()])
     target = f"127.0.0.1:{server.listen('127.0.0.1:0')}"
     await server.start()
@@ -116,7 +121,7 @@ async def test_a_shard_of_another_fleet_cannot_hand_devices_over() -> None:
 async def test_a_shard_that_cannot_know_yet_who_owns_a_device_does_not_hand_it_over() -> None:
     server, target, shard = await serve("a")
     devices = [Device(id=name, zone="hall") for name in ("a", "b")]
-    shard.apply(Assignment(fleet="f", epoch=2, devices=devices))
+    shard.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=2, devices=devices))
     marks = [Watermark(device=name, epoch=7, sequence=5) for name in ("a", "b")]
     async with channel(target) as link:
         stub = IngestStub(link)

@@ -4,12 +4,15 @@ import asyncio
 from typing import Any
 
 import grpc
+from harness.settings import sensor_settings
 
 from embereye.sensor.grpc.ingest import MOST_RESPONSES, WINDOW_BYTES, _parse_sized
 from embereye.sensor.shard import SensorShard
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye.v1.types_pb2 import Device
+
+SETTINGS = sensor_settings()
 
 
 class Sender:
@@ -63,7 +66,7 @@ def requests(count: int) -> list[IngestRequest]:
 
 def shard() -> SensorShard:
     found = SensorShard()
-    found.apply(Assignment(fleet="f", epoch=1, devices=[Device(id="a", zone="hall")]))
+    found.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=1, devices=[Device(id="a", zone="hall")]))
     return found
 
 
@@ -110,13 +113,13 @@ async def test_columns_that_are_none_cost_neither_their_neighbours_nor_the_strea
 async def test_a_new_owner_that_cannot_be_reached_holds_up_nobody_else_when_the_shard_drains() -> None:
     taken = SensorShard()
     devices = [Device(id=name, zone="hall") for name in ("a", "b")]
-    taken.apply(Assignment(fleet="f", epoch=1, devices=devices))
+    taken.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=1, devices=devices))
     streams = {name: OpenSender(name) for name in ("a", "b")}
     serving = [asyncio.create_task(taken._ingest.Stream(None, stream)) for stream in streams.values()]
     while not all(stream.heard for stream in streams.values()):
         await asyncio.sleep(0)
     peers = [Peer(shard="gone", grpc="127.0.0.1:1")]
-    taken.apply(Assignment(fleet="f", epoch=2, devices=devices, elsewhere={"a": "gone"}, peers=peers))
+    taken.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=2, devices=devices, elsewhere={"a": "gone"}, peers=peers))
     draining = asyncio.create_task(taken._ingest.drain(60))
     async with asyncio.timeout(10):
         while not streams["b"].heard[-1].HasField("drain"):
@@ -138,7 +141,14 @@ async def test_a_new_owner_that_stays_unreachable_is_named_to_senders_all_the_sa
         await asyncio.sleep(0)
     peers = [Peer(shard="gone", grpc="127.0.0.1:1")]
     taken.apply(
-        Assignment(fleet="f", epoch=2, devices=[Device(id="a", zone="hall")], elsewhere={"a": "gone"}, peers=peers)
+        Assignment(
+            fleet="f",
+            sensor=SETTINGS,
+            epoch=2,
+            devices=[Device(id="a", zone="hall")],
+            elsewhere={"a": "gone"},
+            peers=peers,
+        )
     )
     await taken._ingest.drain(0.05)
     assert [one.drain.target for one in stream.heard[-2:]] == ["127.0.0.1:1", ""]

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from harness.settings import sensor_settings
 
 from embereye.process.addresses import free_ports
-from embereye.v1.shard_pb2 import Assignment, Peer, SensorSettings
+from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye.v1.types_pb2 import Device
 from embereye_cli.explain_device import balanced, sentences
 
@@ -66,7 +67,7 @@ class Site:
             devices=[Device(id=name, zone="hall") for name in devices],
             elsewhere=elsewhere or {},
             peers=peers,
-            sensor=SensorSettings(deadline_ns=5_000_000_000),
+            sensor=sensor_settings(),
         )
         partial = self.folder / f"{shard}.partial"
         partial.write_text(json_format.MessageToJson(assignment))

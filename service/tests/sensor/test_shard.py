@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from harness.need import CAPTURE, RECORDINGS
+from harness.settings import sensor_settings
 
 from embereye.detect.thermal.mlx90640 import Calibration, words_of
 from embereye.levels import Kind, Level
@@ -25,10 +26,7 @@ from embereye.v1.ingest_pb2_grpc import IngestStub, SensorsStub
 from embereye.v1.shard_pb2 import (
     Assignment,
     Commands,
-    GasThresholds,
-    HeatThresholds,
     Peer,
-    PercentThresholds,
     SensorSettings,
 )
 from embereye.v1.types_pb2 import Device
@@ -37,14 +35,8 @@ from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import LineReader
 from embereye_cli import request
 
-SETTINGS = SensorSettings(
-    deadline_ns=5_000_000_000,
-    heat=HeatThresholds(pre_alarm_c=47, alarm_c=57, critical_c=90, rise_c_per_min=4, rise_allowance_c=10),
-    gas=GasThresholds(pre_alarm_ppm=2000, alarm_ppm=5000, load_kohm=10, r0_kohm=76.63),
-    smoke=PercentThresholds(pre_alarm=40, alarm=60),
-    flame=PercentThresholds(pre_alarm=50, alarm=70),
-    emissivity=0.95,
-    commands=Commands(start="PERIOD_ON", calibration="EEPROM1", request="REQUEST1"),
+SETTINGS = sensor_settings(
+    smoke={"preAlarmPercent": 40, "alarmPercent": 60}, flame={"preAlarmPercent": 50, "alarmPercent": 70}
 )
 
 

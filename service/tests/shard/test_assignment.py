@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import json_format
+from harness.settings import camera_settings, sensor_settings
 
 from embereye.shard.assignment import Assignments, follow_file, load
 from embereye.v1.shard_pb2 import Assignment
@@ -13,7 +14,8 @@ from embereye.v1.types_pb2 import Device
 
 
 def assignment(epoch: int, *devices: str) -> Assignment:
-    return Assignment(fleet="default/sensors/f", epoch=epoch, devices=[Device(id=name) for name in devices])
+    owned = [Device(id=name) for name in devices]
+    return Assignment(fleet="default/sensors/f", epoch=epoch, devices=owned, sensor=sensor_settings())
 
 
 def test_a_newer_epoch_takes_force_and_listeners_hear_of_it() -> None:
@@ -24,6 +26,36 @@ def test_a_newer_epoch_takes_force_and_listeners_hear_of_it() -> None:
     unsubscribe()
     assignments.offer(assignment(5))
     assert heard == [3, 4]
+
+
+@pytest.mark.parametrize("field", ["deadline_ns", "window_ns", "overflow", "heat", "gas", "commands", "digital_flame"])
+def test_settings_that_are_not_complete_are_refused_by_name(field: str) -> None:
+    partial = assignment(4, "a")
+    partial.sensor.ClearField(field)  # type: ignore[arg-type]
+    assignments = Assignments()
+    assert assignments.offer(partial).startswith(f"sensor.{field} is not set")
+    assert assignments.current == Assignment()
+    assert assignments.offer(assignment(4, "a")) == ""
+
+
+def test_a_threshold_of_nought_is_one_and_a_curve_without_a_scale_is_none() -> None:
+    frozen = assignment(4, "a")
+    frozen.sensor.heat.pre_alarm_c = frozen.sensor.smoke.pre_alarm = 0
+    assert Assignments().offer(frozen) == ""
+    frozen.sensor.gas.curve_scale = 0
+    assert Assignments().offer(frozen).startswith("sensor.gas.curve_scale is not set")
+
+
+def test_an_assignment_without_settings_is_refused() -> None:
+    assert "is not set" in Assignments().offer(Assignment(fleet="default/sensors/f", epoch=4))
+
+
+@pytest.mark.parametrize("field", ["deadline_ns", "detectors", "evidence_before_ns", "heat"])
+def test_a_cameras_settings_have_to_be_complete_too(field: str) -> None:
+    watched = Assignment(fleet="default/cameras/f", epoch=1, camera=camera_settings())
+    assert Assignments().offer(watched) == ""
+    watched.camera.ClearField(field)  # type: ignore[arg-type]
+    assert Assignments().offer(watched).startswith(f"camera.{field} is not set")
 
 
 def test_an_older_epoch_is_refused_with_the_reason() -> None:

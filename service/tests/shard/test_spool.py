@@ -97,3 +97,20 @@ def test_a_full_disk_keeps_no_report_back_and_is_said_once(tmp_path: Path, caplo
     assert spool.put(report("later", "three")) > third
     spool.close()
     assert ids(Spool(path)) == ["later"]
+
+
+def test_reports_wait_from_the_latest_acknowledgement_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("embereye.shard.spool.time.monotonic", lambda: now)
+    spool = Spool(None)
+    now = 200.0
+    assert spool.waiting_seconds() == 0.0
+    spool.put(EvidenceItem(id="1", episode="a"))
+    spool.put(EvidenceItem(id="2", episode="b"))
+    now = 230.0
+    assert spool.waiting_seconds() == 30.0
+    spool.acknowledge(["1"])
+    now = 235.0
+    assert spool.waiting_seconds() == 5.0
+    spool.acknowledge(["2"])
+    assert spool.waiting_seconds() == 0.0

@@ -10,7 +10,7 @@ from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
 from embereye.sim.films import CameraSpec, prepare
 from embereye.sim.fire import Fire
-from embereye.sim.mjpeg import run_cameras
+from embereye.sim.mjpeg import serve_mjpeg
 from embereye.wire.http.multipart import MultipartParser
 from embereye.wire.jpeg.header import read_header
 from embereye_cli.simulate_cameras import add_arguments, parse_specs
@@ -59,10 +59,8 @@ def test_arguments_that_are_not_understood_are_refused(words):
 
 async def test_the_server_lists_its_cameras_and_streams_each_as_mjpeg():
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
-    server = asyncio.ensure_future(
-        run_cameras([CameraSpec("c1", "hall")], "127.0.0.1", 0, fps=20, size=(160, 120), stop=stop,
-                    ready=port.set_result)
-    )  # fmt: skip
+    cameras = await prepare([CameraSpec("c1", "hall")], fps=20, size=(160, 120))
+    server = asyncio.ensure_future(serve_mjpeg(cameras, "127.0.0.1", 0, stop, port.set_result))
     base = f"http://127.0.0.1:{await port}"
     async with aiohttp.ClientSession() as session:
         async with session.get(base) as response:

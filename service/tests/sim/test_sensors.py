@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
+from harness.settings import HEAT, sensor_settings
 
-from embereye.detect.sensing.thresholds import assess_flame, assess_gas, assess_smoke
+from embereye.detect.sensing.thresholds import Thresholds
 from embereye.detect.thermal.heat import HeatWatch
 from embereye.detect.thermal.mlx90640 import Calibration, words_of
 from embereye.levels import Level
@@ -20,7 +21,6 @@ from embereye.sim import sensors
 from embereye.sim.fire import Fire
 from embereye.sim.sensors import Chip, SensorSpec, SensorStats, run_sensors
 from embereye.units import split_address
-from embereye.v1.shard_pb2 import GasThresholds, HeatThresholds, PercentThresholds
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye.wire.device.messages import Eeprom, FrameWords, Garbage, Message, SensorReading, SerialNumber
 from embereye.wire.device.reader import LineReader
@@ -196,7 +196,7 @@ def test_a_chip_at_rest_and_in_a_fire_is_what_the_thresholds_say() -> None:
 
     def level(strength: float) -> int:
         frames = np.stack([words_of(chip.frame(strength, number)) for number in range(3)])
-        watch = HeatWatch(HeatThresholds())
+        watch = HeatWatch(HEAT)
         return max(watch.observe(c, n * 10**9 + 1).level for n, c in enumerate(calibration.temperatures(frames)))
 
     assert level(0) == Level.CLEAR
@@ -205,16 +205,16 @@ def test_a_chip_at_rest_and_in_a_fire_is_what_the_thresholds_say() -> None:
 
 
 def test_readings_at_rest_are_no_evidence_and_a_fire_is_of_every_kind() -> None:
-    dice = random.Random(1)
+    dice, thresholds = random.Random(1), Thresholds(sensor_settings())
 
     def levels(strength: float) -> list[int]:
         said = sensors.reading(dice, strength)
         assert said.smoke_adc is not None
         assert said.gas_adc is not None
         return [
-            assess_smoke(said.smoke_adc, PercentThresholds()).level,
-            assess_flame(said.flame_adc, said.flame_detected, PercentThresholds()).level,
-            assess_gas(said.gas_adc, GasThresholds()).level,
+            thresholds.assess_smoke(said.smoke_adc).level,
+            thresholds.assess_flame(said.flame_adc, said.flame_detected).level,
+            thresholds.assess_gas(said.gas_adc).level,
         ]
 
     for _ in range(200):

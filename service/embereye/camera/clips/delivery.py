@@ -1,4 +1,4 @@
-"""Carries clips from the shard's disk to the hub, each until the hub says that it has it."""
+"""Delivers clips from the shard's disk to the hub, each until the hub confirms that it has it."""
 
 import asyncio
 import logging
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 256 * 1024  # bytes
-ANSWER_SECONDS = 5.0
-DELIVER_SECONDS = 120.0  # for one clip; then it is gone on with
-ATTEMPTS = 5  # for a clip that does not arrive as what its name says: then the disk has damaged it
+CHUNK = 256 * 1024  # bytes of one message; gRPC refuses more than 4 MB
+ANSWER_SECONDS = 5.0  # for the hub to say what it has of a clip
+DELIVER_SECONDS = 120.0  # for one clip; the next attempt continues where this one stopped
+ATTEMPTS = 5  # for a clip whose content does not match its name when it arrives: after that, the disk has damaged it
 
 
 class Delivery:
-    """`run` delivers what the recorder's spool holds; `wake` tells it that there is more."""
+    """`run` delivers what the recorder's spool holds; call `wake` when there may be more. Belongs to the event loop."""
 
     def __init__(self, hub: str, recorder: Recorder) -> None:
         self._hub = hub
         self._recorder = recorder
         self._more = asyncio.Event()
-        self.waiting = 0
-        self.delivered = 0
-        self.refused = 0  # clips that the hub will never take
+        self.waiting = 0  # clips
+        self.delivered = 0  # clips
+        self.refused = 0  # clips that the hub will never accept
         self._aborted: Counter[str] = Counter()  # attempts, by SHA-256
 
     def wake(self) -> None:
-        """There may be something to deliver."""
+        """Note that there may be a clip to deliver."""
         self.waiting = self.waiting or 1  # until it is known
         self._more.set()
 
     async def run(self) -> None:
-        """Deliver until cancelled; the oldest goes first."""
+        """Deliver until cancelled, the oldest clip first; a delivery that is cut off is resumed later."""
         backoff, failing = Backoff(floor=0.5, cap=30.0), ""
         while True:
             self._more.clear()
@@ -107,7 +107,7 @@ def _read(clip: Clip, offset: int, spool: ClipSpool) -> bytes:
             file.seek(offset)
             return file.read(CHUNK)
     except FileNotFoundError:
-        return b""  # given up for newer ones meanwhile: the hub misses its end, and nobody offers it again
+        return b""  # dropped for newer ones meanwhile: the hub misses its end, and it is not offered again
 
 
 def _forget(clip: Clip, spool: ClipSpool) -> None:

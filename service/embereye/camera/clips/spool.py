@@ -1,6 +1,6 @@
-"""Clips and stills on a shard's disk until the hub has them; what a crash cut off is made whole when it starts again.
+"""Clips and stills on a shard's disk until the hub has them; a clip cut off by a crash is completed at the next start.
 
-All of it is blocking and belongs to one thread.
+Everything here blocks, and belongs to one thread.
 """
 
 import errno
@@ -20,9 +20,9 @@ from embereye.wire.matroska import MatroskaError, Muxer, frames
 
 logger = logging.getLogger(__name__)
 
-SPOOL_BYTES = 512 * 1024 * 1024  # of clips that wait for the hub; beyond it the oldest go
-FREE_BYTES = 64 * 1024 * 1024  # left on the disk for the spool of evidence, which alarms need
-CLIP_BYTES = 96 * 1024 * 1024  # of one clip; then it ends
+SPOOL_BYTES = 512 * 1024 * 1024  # of clips that wait for the hub; beyond that the oldest are dropped
+FREE_BYTES = 64 * 1024 * 1024  # left free on the disk for the spool of evidence, which alarms need
+CLIP_BYTES = 96 * 1024 * 1024  # of one clip, which ends there
 SUFFIXES = {Clip.MEDIA_CLIP: ".mkv", Clip.MEDIA_STILL: ".jpg"}
 CUT = "cut off: the shard that recorded it ended"
 FULL = "ended early: it reached the largest size of a clip"
@@ -40,7 +40,10 @@ class Recording:
     until_ns: int = 0
 
     def append(self, frame: KeptFrame) -> bool:
-        """Write `frame`; False where the clip has no room for it. A picture of another size is left out."""
+        """Write `frame`; False where it would make the clip too large. A picture of another size is left out.
+
+        OSError where it cannot be written, or where the disk is nearly full.
+        """
         if (frame.width, frame.height) != (self.muxer.width, self.muxer.height):
             return True
         if self.size + len(frame.jpeg) > CLIP_BYTES:
@@ -57,7 +60,7 @@ class Recording:
 
 
 def check_room(folder: Path) -> None:
-    """OSError where the disk is as full as clips may make it."""
+    """OSError where fewer than FREE_BYTES are free on the disk of `folder`."""
     if shutil.disk_usage(folder).free < FREE_BYTES:
         raise OSError(errno.ENOSPC, f"less than {FREE_BYTES >> 20} MB are free")
 
@@ -68,15 +71,15 @@ class ClipSpool:
     def __init__(self, folder: Path, *, capacity: int = SPOOL_BYTES) -> None:
         self._folder = folder
         self._capacity = capacity
-        self.dropped = 0  # clips given up because there were too many
+        self.dropped = 0  # clips, because there were too many
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._recover()
-        except OSError as error:  # every clip fails then and says why, but the shard watches
+        except OSError as error:  # every clip fails then and says why, but the shard goes on watching
             logger.warning("clips that were left in %s cannot be read: %s", folder, error.strerror)
 
     def begin(self, about: Clip, first: KeptFrame) -> Recording:
-        """Begin a clip with `first`."""
+        """Begin a clip with the picture `first`; OSError where it cannot be written."""
         path = self._folder / f"{uuid.uuid4().hex}.part"
         about.from_ns, about.width, about.height = first.time_ns, first.width, first.height
         write_whole(path.with_suffix(".json"), _text(about))
@@ -92,7 +95,7 @@ class ClipSpool:
         return recording
 
     def finish(self, recording: Recording) -> Clip:
-        """Make `recording` a clip that is whole; returns what is known of it."""
+        """Complete `recording`; returns the clip's description. OSError where it cannot be written."""
         tail, patches = recording.muxer.finish()
         with recording.path.open("r+b") as file:
             file.seek(0, 2)
@@ -111,7 +114,7 @@ class ClipSpool:
         return about
 
     def add_still(self, about: Clip, jpeg: bytes) -> Clip:
-        """Keep an annotated still."""
+        """Keep an annotated still (JPEG); returns its description. OSError where it cannot be written."""
         about.media, about.frames, about.bytes = Clip.MEDIA_STILL, 1, len(jpeg)
         about.sha256 = hashlib.sha256(jpeg).hexdigest()
         draft = self._folder / f"{uuid.uuid4().hex}.still"
@@ -125,7 +128,7 @@ class ClipSpool:
         return about
 
     def abandon(self, recording: Recording) -> None:
-        """Remove a clip that cannot be written any further."""
+        """Remove a recording that cannot be continued."""
         for path in (recording.path, recording.path.with_suffix(".json")):
             path.unlink(missing_ok=True)
 
@@ -148,12 +151,12 @@ class ClipSpool:
         return self._folder / f"{about.sha256}{SUFFIXES[about.media]}"
 
     def waiting(self) -> list[Clip]:
-        """Finished clips, those that ended first first."""
+        """Finished clips, in the order in which they ended."""
         read = [_read(path) for path in self._folder.glob("*.json") if len(path.stem) == 64]
         return sorted((about for about in read if about), key=lambda about: (about.until_ns, about.sha256))
 
     def forget(self, about: Clip) -> None:
-        """The hub has it."""
+        """Remove a clip that the hub has."""
         self.path(about).unlink(missing_ok=True)
         (self._folder / f"{about.sha256}.json").unlink(missing_ok=True)
 
@@ -161,7 +164,7 @@ class ClipSpool:
         for part in sorted(self._folder.glob("*.part")):
             try:
                 self._complete(part)
-            except OSError as error:  # a shard that has no room for its clips still has to watch
+            except OSError as error:  # a shard without room for clips still has to watch
                 logger.warning("%s, a clip that was cut off, waits for the next start: %s", part.name, error.strerror)
         for path in list(self._folder.iterdir()):
             if path.with_suffix(".part").exists():
@@ -173,7 +176,7 @@ class ClipSpool:
                 path.unlink(missing_ok=True)
 
     def _complete(self, part: Path) -> None:
-        """Make a clip of what a crash left in `part`."""
+        """Complete the clip that a crash left in `part`."""
         about = _read(part.with_suffix(".json"))
         try:
             whole = list(frames(part.read_bytes())) if about else []

@@ -114,6 +114,16 @@ class DecoderPool:
         """Whether a frame is in work, or waits for its turn."""
         return bool(self._running or len(self._queue))
 
+    @property
+    def waiting(self) -> int:
+        """Frames that wait for their turn."""
+        return len(self._queue)
+
+    @property
+    def in_work(self) -> int:
+        """Frames that are being decoded or looked at."""
+        return len(self._running)
+
     async def start(self) -> None:
         """Start the processes, on the event loop they answer to; RuntimeError where none comes up.
 

@@ -82,8 +82,8 @@ class Analyser:
         self.health = health
         health.patience_ns = self._deadline_ns
         device, setup = self._device, self.setup
-        flame = FlameThresholds(score_min=setup.flame_threshold or FlameThresholds.score_min)
-        smoke = SmokeThresholds(score_min=setup.smoke_threshold or SmokeThresholds.score_min)
+        flame = FlameThresholds(score_min=setup.flame_threshold)
+        smoke = SmokeThresholds(score_min=setup.smoke_threshold)
         detector = Detector(
             flame if "flame" in setup.detectors else None,
             smoke if "smoke" in setup.detectors else None,

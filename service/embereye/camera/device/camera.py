@@ -1,4 +1,4 @@
-"""One camera of a shard: joins what arrives, what is analysed and what is told."""
+"""One camera of a shard: joins what arrives, what is analysed and what is reported."""
 
 import time
 from collections.abc import Callable
@@ -10,20 +10,17 @@ from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
 from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.device.status import CameraStatus
-from embereye.camera.latency import LatencyHistogram
 from embereye.camera.model.host import ModelHost
 from embereye.camera.scheduling.mailbox import Frame, Tally
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
+from embereye.process.latency import LatencyHistogram
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device
-
-DEADLINE_NS = 2 * SECOND  # where the assignment names none
-CLIP_NS = (5 * SECOND, 10 * SECOND)  # kept before and after an alarm, where the assignment names none
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class CameraDevice:
         self.status = CameraStatus(watch, self.arrivals, self.analyser)
         self.ring = Ring(links.ring_budget)
         self.latest: KeptFrame | None = None  # the picture of the frame that was analysed last
-        self.clip_ns = CLIP_NS  # kept before and after an alarm
+        self.clip_ns = 0, 0  # kept before and after an alarm
         self._watch = watch
         self._links = links
         self._clock = links.clock
@@ -64,11 +61,9 @@ class CameraDevice:
     def configure(self, device: Device, settings: CameraSettings) -> None:
         """Apply new settings; the detectors forget what they saw only if what they depend on has changed."""
         self.device = device
-        deadline_ns = settings.deadline_ns or DEADLINE_NS
-        before, after = CLIP_NS
-        self.clip_ns = settings.evidence_before_ns or before, settings.evidence_after_ns or after
-        self.arrivals.configure(target=device.fps_target, least=device.fps_min, deadline_ns=deadline_ns)
-        self.analyser.configure(device, settings, deadline_ns)
+        self.clip_ns = settings.evidence_before_ns, settings.evidence_after_ns
+        self.arrivals.configure(target=device.fps_target, least=device.fps_min, deadline_ns=settings.deadline_ns)
+        self.analyser.configure(device, settings, settings.deadline_ns)
 
     # A frame's way
 

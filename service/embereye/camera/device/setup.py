@@ -23,9 +23,9 @@ class Setup:
 
     @classmethod
     def of(cls, device: Device, settings: CameraSettings) -> "Setup":
-        """The setup of `device` under `settings`: the device's own detectors, else the fleet's, else all there are."""
+        """The setup of `device` under `settings`: the device's own detectors, else the fleet's and its model."""
         masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
-        detectors = tuple(sorted(device.detectors or {*(settings.detectors or AVAILABLE), MODEL}))
+        detectors = tuple(sorted(device.detectors or {*settings.detectors, MODEL}))
         model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
         heat = settings.heat.SerializeToString(deterministic=True)
         heat += b";" + device.radiometry.SerializeToString(deterministic=True)

@@ -1,4 +1,4 @@
-"""What is told about one camera: whether it is covered, why not, and its status for the hub and for people."""
+"""What is reported about one camera: whether it is covered, why not, and its status for the hub and for people."""
 
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
@@ -7,7 +7,7 @@ from embereye.shard.coverage import Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.types_pb2 import Device, Term
 
-STILL_NS = 1_200_000_000  # for which a still is told: coverage is reported every second
+STILL_NS = 1_200_000_000  # for which a still goes with the status: coverage is reported every second
 
 
 class CameraStatus:
@@ -52,13 +52,18 @@ class CameraStatus:
         silent = now_ns - watch.heard_ns > arrivals.deadline_ns
         if watch.blind and (self._analyser.idle_detectors or not silent):
             return watch.blind
+        return reason + self._cause(now_ns, silent=silent)
+
+    def _cause(self, now_ns: int, *, silent: bool) -> str:
+        """What is known of why nothing was heard or analysed, to stand behind that; or ''."""
+        mailbox = self._arrivals.mailbox
         if silent:
-            return f"{reason}; source: {self.state(now_ns)}"
-        if arrivals.mailbox.waiting:
-            return f"{reason}; the shard is overloaded: its frames wait for their turn"
-        if arrivals.rejecting(now_ns):
-            return f"{reason}; frames are rejected: {arrivals.mailbox.rejected_reason}"
-        return reason
+            return f"; source: {self.state(now_ns)}"
+        if mailbox.waiting:
+            return "; the shard is overloaded: its frames wait for their turn"
+        if self._arrivals.rejecting(now_ns):
+            return f"; frames are rejected: {mailbox.rejected_reason}"
+        return ""
 
     def state(self, now_ns: int) -> str:
         """How its source is, for people."""

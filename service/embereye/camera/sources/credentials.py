@@ -1,4 +1,4 @@
-"""Who we say we are to a camera: a mounted Secret, read anew at every dial, or else what the source itself holds."""
+"""A camera's user and password: from a mounted Secret, read at every dial, or else from the source itself."""
 
 import os
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from pathlib import Path
 from embereye.camera.sources.declared import DeclaredSource, SourceError
 
 VARIABLE = "EMBEREYE_CREDENTIALS"  # the folder that Secrets are mounted in, one folder each
-MAX_BYTES = 1024
+MAX_BYTES = 1024  # of one key of a Secret
 
 Credentials = Callable[[], tuple[str, str]]  # user and password; SourceError where they cannot be had
 
 
 def credentials_of(what: DeclaredSource, secret: str) -> Credentials:
-    """How to learn `what`'s user and password; `secret` names a Secret, empty: those in the source."""
+    """A function that returns the user and password of `what`; `secret` names a Secret, empty: those in the source."""
     if not secret:
         return lambda: (what.user, what.password)
     return lambda: _mounted(secret, os.environ.get(VARIABLE, ""))

@@ -14,13 +14,13 @@ from embereye.camera.sources.http.source import DIAL_SECONDS, get, readable_erro
 from embereye.camera.sources.source import Offer, SetState
 from embereye.wire.http import soap
 
-FRAME_RATE = 5.0  # pictures a second at most: cameras make snapshots slowly
-MAX_ANSWER = 1024 * 1024  # bytes of SOAP
+FRAME_RATE = 5.0  # pictures/s at most: cameras are slow at making snapshots
+MAX_ANSWER = 1024 * 1024  # bytes of a SOAP answer
 SERVICE = "/onvif/device_service"
 
 
 class OnvifSource:
-    """A camera's snapshots, as often as `frame_rate` asks for and FRAME_RATE allows."""
+    """A camera's snapshots at `frame_rate` (frames/s; 0: any), or as fast as FRAME_RATE allows; see `Source`."""
 
     def __init__(
         self, what: DeclaredSource, credentials: Credentials, dials: asyncio.Semaphore, frame_rate: float,
@@ -36,7 +36,7 @@ class OnvifSource:
         self._ahead = timedelta()  # of the camera's clock: its digests are only valid around its own time
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
-        """Learn where the snapshots are, then fetch them until one fails."""
+        """Ask where the snapshots are, then fetch one after another until one fails; SourceError says why."""
         timeout = aiohttp.ClientTimeout(total=self._dial)
         loop = asyncio.get_running_loop()
         with readable_errors(self._dial):

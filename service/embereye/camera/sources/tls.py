@@ -6,7 +6,7 @@ from embereye.camera.sources.declared import UNPROVEN, SourceError
 
 
 def context(*, proven: bool) -> ssl.SSLContext:
-    """What to connect with; not `proven`: onlookers are kept out, but anybody may pose as the camera."""
+    """The TLS context of a connection. Not `proven`: eavesdroppers are kept out, but anybody may pose as the camera."""
     secure = ssl.create_default_context()
     if not proven:
         secure.check_hostname, secure.verify_mode = False, ssl.CERT_NONE

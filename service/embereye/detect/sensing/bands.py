@@ -1,7 +1,7 @@
 """Bands: between which ADC counts a sensor's levels stay as they are, so that numpy can pass over what changes nothing.
 
 Pure. A reading whose values all lie inside of their bands leads to the levels that are held already; only the others
-need a closer look, one by one.
+are assessed, one by one.
 """
 
 import math
@@ -9,91 +9,66 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.detect.sensing.calibration import full_scale_of
-from embereye.detect.sensing.thresholds import (
-    FLAME_DEFAULTS,
-    HYSTERESIS,
-    SMOKE_DEFAULTS,
-    complete_gas,
-    complete_percent,
-)
+from embereye.detect.sensing.mq135 import Mq135, counts_at
+from embereye.detect.sensing.thresholds import HYSTERESIS, Thresholds
 from embereye.levels import Level
-from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds, SensorSettings
 
-Band = tuple[float, float]  # from, inclusive; to, exclusive
+Band = tuple[float, float]  # ADC counts from, inclusive; to, exclusive
 NOWHERE: Band = (math.inf, math.inf)
 MARGIN = 1e-6  # of an edge: this close to it the exact calculation decides
+FIRST_ROWS = 16  # of a table; it doubles when it is full
 
 
-def percent_counts(thresholds: PercentThresholds, full_scale: float) -> tuple[float, float]:
-    """ADC counts at which pre-alarm and alarm start."""
-    return thresholds.pre_alarm / 100 * full_scale, thresholds.alarm / 100 * full_scale
+class Bands:
+    """Where each level of one device stays, in ADC counts: the steps of its thresholds, converted back."""
 
-
-def gas_counts(amount_ppm: float, thresholds: GasThresholds, full_scale: float) -> float:
-    """The ADC counts of an MQ-135 in so many ppm: the inverse of `thresholds.ppm`."""
-    resistance = thresholds.r0_kohm * (amount_ppm / thresholds.curve_scale) ** (1 / thresholds.curve_exponent)
-    counts = full_scale * thresholds.supply_ratio * thresholds.load_kohm / (thresholds.load_kohm + resistance)
-    return float(min(counts, full_scale - 0.5))  # what lies beyond the converter's end begins there
-
-
-def level_band(level: Level, pre_alarm: float, alarm: float, held_pre: float, held_alarm: float) -> Band:
-    """Where `level` stays: it is entered at `pre_alarm`, `alarm`, and left under `held_pre`, `held_alarm`."""
-    if level >= Level.ALARM:
-        low, high = held_alarm, math.inf
-    elif level == Level.PRE_ALARM:
-        low, high = held_pre, alarm
-    else:
-        low, high = 0.0, min(pre_alarm, alarm)
-    return (low * (1 + MARGIN), high * (1 - MARGIN))
-
-
-class Limits:
-    """A fleet's thresholds in counts, and the bands they make."""
-
-    def __init__(self, settings: SensorSettings) -> None:
-        gas = complete_gas(settings.gas)
-        full_scale = full_scale_of(settings)
-        self._upper = math.nextafter(full_scale, math.inf)  # the first value that the converter cannot give
-        self._smoke = percent_counts(complete_percent(settings.smoke, SMOKE_DEFAULTS), full_scale)
-        self._flame = percent_counts(complete_percent(settings.flame, FLAME_DEFAULTS), full_scale)
-        amounts = [gas.pre_alarm_ppm, gas.alarm_ppm]
-        amounts += [amount * (1 - HYSTERESIS) for amount in amounts]
-        self._gas = [gas_counts(amount, gas, full_scale) for amount in amounts]
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._thresholds = thresholds
+        self._upper = math.nextafter(thresholds.full_scale, math.inf)  # the first value that the converter cannot give
+        board, full_scale = thresholds.board, thresholds.full_scale
+        levels = (Level.CLEAR, Level.PRE_ALARM, Level.ALARM)
+        # The inverse of a gas curve is worth keeping: bands are set anew with every reading of a sign that goes on.
+        self._gas = {
+            held: self._between(*(_counts_at(amount, board, full_scale) for amount in thresholds.gas.stays(held)))
+            for held in levels
+        }
 
     def smoke(self, held: Level) -> Band:
         """Where a smoke level stays."""
-        return self._linear(held, self._smoke)
+        return self._between(*map(self._from_percent, self._thresholds.smoke.stays(held)))
 
     def gas(self, held: Level) -> Band:
         """Where a gas level stays."""
-        return self._within(level_band(held, *self._gas))
+        return self._gas[max(Level.CLEAR, min(held, Level.ALARM))]
 
     def flame(self, held: Level, *, digital: bool) -> Band:
-        """Where a flame level stays while the digital output stays as it is."""
+        """Where a flame level stays while the digital output says `digital`."""
+        steps = self._thresholds.flame
         if not digital:
-            return self._linear(held, self._flame)
-        keep = self._flame[0] * (1 - HYSTERESIS)
+            return self._between(*map(self._from_percent, steps.stays(held)))
+        agrees = self._from_percent(steps.pre_alarm * (1 - HYSTERESIS))  # from here on the analog value does
         if held >= Level.ALARM:
-            return (keep * (1 + MARGIN), self._upper)
-        return (0.0, keep * (1 - MARGIN)) if held == Level.PRE_ALARM else NOWHERE
+            return self._between(agrees, math.inf)
+        return self._between(0.0, agrees) if held == Level.PRE_ALARM else NOWHERE
 
-    def _linear(self, held: Level, starts: tuple[float, float]) -> Band:
-        pre_alarm, alarm = starts
-        keep = 1 - HYSTERESIS
-        return self._within(level_band(held, pre_alarm, alarm, pre_alarm * keep, alarm * keep))
+    def _from_percent(self, value: float) -> float:
+        return value / 100 * self._thresholds.full_scale
 
-    def _within(self, band: Band) -> Band:
-        return (band[0], min(band[1], self._upper))
+    def _between(self, low: float, high: float) -> Band:
+        return low * (1 + MARGIN), min(high * (1 - MARGIN), self._upper)
+
+
+def _counts_at(amount_ppm: float, board: Mq135, full_scale: float) -> float:
+    return math.inf if math.isinf(amount_ppm) else counts_at(amount_ppm, board, full_scale)
 
 
 class BandTable:
     """The bands of all devices of a shard, one row each: what a batch of readings is held against."""
 
     def __init__(self) -> None:
-        self.low: NDArray[np.float64] = np.full((16, 4), math.inf)
-        self.high: NDArray[np.float64] = np.full((16, 4), math.inf)
-        self._free = list(range(16))
+        self.low: NDArray[np.float64] = np.full((FIRST_ROWS, 4), math.inf)
+        self.high: NDArray[np.float64] = np.full((FIRST_ROWS, 4), math.inf)
+        self._free = list(range(FIRST_ROWS))
 
     def allocate(self) -> int:
         """A row that is nobody else's, outside of which everything lies."""

@@ -3,12 +3,9 @@
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device, DigitalFlame
 
-CONVERTER_BITS = 12  # where a fleet's settings leave it at 0
-EMISSIVITY = 0.95  # likewise; of most surfaces that are not bare metal
-
 
 def settings_of(spec: Device, fleet: SensorSettings) -> SensorSettings:
-    """The fleet's settings as they are for the device `spec`."""
+    """The fleet's settings with the device's own calibration in place of what it gives."""
     if not spec.HasField("calibration"):
         return fleet
     own = SensorSettings(
@@ -25,14 +22,9 @@ def settings_of(spec: Device, fleet: SensorSettings) -> SensorSettings:
     return merged
 
 
-def emissivity_of(settings: SensorSettings) -> float:
-    """Of what the device looks at, 0..1."""
-    return settings.emissivity or EMISSIVITY
-
-
 def full_scale_of(settings: SensorSettings) -> float:
     """The most counts that the device's converter can give."""
-    return float((1 << (settings.converter_bits or CONVERTER_BITS)) - 1)
+    return float((1 << settings.converter_bits) - 1)
 
 
 def active_low(settings: SensorSettings) -> bool:

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.detect.sensing.thresholds import FULL_SCALE
-
 
 class Summary(NamedTuple):
     """Each array has a value for smoke, flame, gas (ADC counts) and digital flame (0 or 1); NaN: never said."""
@@ -26,8 +24,8 @@ class Summary(NamedTuple):
         return np.stack([self.lowest, self.highest, self.last])
 
 
-def summarize(rows: NDArray[np.float64], full_scale: float = FULL_SCALE) -> Summary:
-    """The summary of readings (n, 4), at least one, in order.
+def summarize(rows: NDArray[np.float64], full_scale: float) -> Summary:
+    """The summary of readings (n, 4), at least one, in order, of a converter that gives 0 to `full_scale` counts.
 
     Values that no converter gives count for the last alone: as the highest they would hide the highest that is real.
     """

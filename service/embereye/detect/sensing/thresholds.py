@@ -1,41 +1,26 @@
-"""Smoke, flame and gas readings to evidence: ADC counts to per cent and ppm, held against a fleet's thresholds.
+"""Smoke, flame and gas readings against their thresholds: ADC counts to a level, a score and the terms that say why.
 
-Pure: no state, no clock. Pass the level in force as `held`: a value has to fall clearly below a threshold to leave it.
+Pure: no clock, and the only state is the level in force, which the caller passes as `held`: a value has to fall clearly
+below a threshold to leave its level. `bands` derives from the same `Steps` where nothing can change.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.sensing.calibration import active_low, full_scale_of
+from embereye.detect.sensing.mq135 import Mq135, ppm
 from embereye.levels import Level
-from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds
+from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds, SensorSettings
 from embereye.v1.types_pb2 import Term
 
-FULL_SCALE = 4095.0  # counts of a 12-bit converter, which devices have unless their fleet says otherwise
-HYSTERESIS = 0.1  # of a threshold
-
-# Where a fleet's settings leave a threshold at 0. The devices known so far rest at 7 % smoke and 32 % flame.
-SMOKE_DEFAULTS = PercentThresholds(pre_alarm=15, alarm=25)
-FLAME_DEFAULTS = PercentThresholds(pre_alarm=55, alarm=75)
-# 5,000 ppm CO2 is the usual occupational limit. 10 kΩ is what the common MQ-135 boards load the sensor with; 76.63 kΩ
-# is where the curve below meets the 400 ppm of outdoor air for the specimen it was fitted to: calibrate r0_kohm.
-# The curve is the CO2 line of the MQ-135 datasheet's sensitivity chart, ppm = scale (Rs/R0)^exponent, as fitted by
-# G. Krocker.
-GAS_DEFAULTS = GasThresholds(
-    pre_alarm_ppm=2000,
-    alarm_ppm=5000,
-    load_kohm=10,
-    r0_kohm=76.63,
-    supply_ratio=1,
-    curve_scale=116.6020682,
-    curve_exponent=-2.769034857,
-)
-OUTDOOR_PPM = 425.0  # CO2 in clean outdoor air
-MOST_PPM = 1_000_000.0
-LEAST_KOHM = 1e-3
+HYSTERESIS = 0.1  # of a threshold: so far below it a level is left
+PRE_ALARM_SCORE, ALARM_SCORE = 0.4, 0.7  # where a value just reaches its threshold; 1 is reached at twice the alarm's
+DIGITAL_SCORE = 0.5  # of a digital flame output alone
+BOTH_SCORE = 0.8  # at least, where the analog value agrees
 
 
 @dataclass(frozen=True)
@@ -49,127 +34,103 @@ class Assessment:
     blind: str = ""
 
 
-def percent(adc: NDArray[np.floating[Any]] | float, full_scale: float = FULL_SCALE) -> Any:
+class Steps(NamedTuple):
+    """The values at which a level is entered, in any unit that rises with the danger."""
+
+    pre_alarm: float
+    alarm: float
+
+    def level(self, value: float, held: Level) -> Level:
+        """The level at `value` where `held` is in force; at most ALARM."""
+        if value >= self.alarm * (1 - HYSTERESIS if held >= Level.ALARM else 1):
+            return Level.ALARM
+        if value >= self.pre_alarm * (1 - HYSTERESIS if held >= Level.PRE_ALARM else 1):
+            return Level.PRE_ALARM
+        return Level.CLEAR
+
+    def stays(self, held: Level) -> tuple[float, float]:
+        """From, inclusive, and to, exclusive, between which `level` gives `held` again."""
+        if held >= Level.ALARM:
+            return self.alarm * (1 - HYSTERESIS), math.inf
+        if held == Level.PRE_ALARM:
+            return self.pre_alarm * (1 - HYSTERESIS), self.alarm
+        return 0.0, min(self.pre_alarm, self.alarm)
+
+
+class Thresholds:
+    """One device's thresholds, from its complete settings."""
+
+    def __init__(self, settings: SensorSettings) -> None:
+        self.full_scale = full_scale_of(settings)  # ADC counts
+        self.active_low = active_low(settings)
+        self.smoke = _percent_steps(settings.smoke)  # % of the converter's range
+        self.flame = _percent_steps(settings.flame)  # % of the converter's range
+        self.gas = Steps(settings.gas.pre_alarm_ppm, settings.gas.alarm_ppm)  # ppm
+        self.board = board_of(settings.gas)
+
+    def assess_smoke(self, adc: float, held: Level = Level.CLEAR) -> Assessment:
+        """What a smoke sensor's ADC counts say."""
+        if fault := self._fault("smoke", adc):
+            return fault
+        return _assess("smoke", float(percent(adc, self.full_scale)), self.smoke, "%", held)
+
+    def assess_gas(self, adc: float, held: Level = Level.CLEAR) -> Assessment:
+        """What an MQ-135's ADC counts say."""
+        if fault := self._fault("gas", adc):
+            return fault
+        return _assess("gas", float(ppm(adc, self.board, self.full_scale)), self.gas, "ppm", held)
+
+    def assess_flame(self, adc: float | None, detected: bool | None, held: Level = Level.CLEAR) -> Assessment:
+        """What a flame sensor's analog counts, its digital output, or both say; None: not given.
+
+        The digital output has its own threshold, a screw on the board that anybody may have turned, and sunlight sets
+        it off: alone it is a pre-alarm. With the analog value past its pre-alarm as well it is an alarm.
+        """
+        if adc is None and detected is None:
+            return Assessment(Level.UNSPECIFIED, 0.0, (), blind="no flame reading")
+        fault = None if adc is None else self._fault("flame", adc)
+        if fault and not detected:
+            return fault
+        if adc is None or fault:
+            analog = Assessment(Level.CLEAR, 0.0, ())
+        else:
+            analog = _assess("flame", float(percent(adc, self.full_scale)), self.flame, "%", held)
+        return analog if detected is None else _with_digital(analog, detected)
+
+    def _fault(self, name: str, adc: float) -> Assessment | None:
+        if math.isfinite(adc) and 0 <= adc <= self.full_scale:
+            return None
+        sentence = f"{name} reads {adc:g} counts, outside of its converter's 0 to {self.full_scale:g}"
+        return Assessment(Level.UNSPECIFIED, 0.0, (), blind=sentence)
+
+
+def percent(adc: NDArray[np.floating[Any]] | float, full_scale: float) -> Any:
     """ADC counts, one or many, as % of the converter's range."""
     return adc / full_scale * 100
 
 
-def ppm(
-    adc: NDArray[np.floating[Any]] | float, thresholds: GasThresholds = GAS_DEFAULTS, full_scale: float = FULL_SCALE
-) -> Any:
-    """MQ-135 ADC counts, one or many, as ppm of CO2-equivalent."""
-    limits = complete_gas(thresholds)
-    ratio = sensor_kohm(adc, limits, full_scale) / limits.r0_kohm
-    amount = np.minimum(limits.curve_scale * ratio**limits.curve_exponent, MOST_PPM)
-    return amount if amount.ndim else float(amount)
+def board_of(gas: GasThresholds) -> Mq135:
+    """How a fleet's or a device's gas sensor is wired, and its curve."""
+    return Mq135(gas.load_kohm, gas.r0_kohm, gas.supply_ratio, gas.curve_scale, gas.curve_exponent)
 
 
-def sensor_kohm(adc: NDArray[np.floating[Any]] | float, thresholds: GasThresholds, full_scale: float) -> Any:
-    """MQ-135 ADC counts, one or many, as the sensor's resistance Rs in kΩ.
-
-    It divides the supply with the load resistor: counts / full scale = supply ratio x load / (load + Rs). A converter
-    at its end does not say how much more there is: that counts as no resistance left.
-    """
-    limits = complete_gas(thresholds)
-    counts = np.asarray(adc, np.float64)
-    most = (full_scale - 0.5) * min(limits.supply_ratio, 1.0)
-    resistance = limits.load_kohm * (limits.supply_ratio * full_scale / np.clip(counts, 1e-3, most) - 1)
-    return np.where(counts >= most, LEAST_KOHM, resistance)
+def _percent_steps(thresholds: PercentThresholds) -> Steps:
+    return Steps(thresholds.pre_alarm, thresholds.alarm)
 
 
-def r0_kohm(resistance_kohm: float, amount_ppm: float, thresholds: GasThresholds = GAS_DEFAULTS) -> float:
-    """The R0 in kΩ of a sensor that has a resistance of `resistance_kohm` in air with `amount_ppm`."""
-    limits = complete_gas(thresholds)
-    return float(resistance_kohm / (amount_ppm / limits.curve_scale) ** (1 / limits.curve_exponent))
+def _assess(name: str, value: float, steps: Steps, unit: str, held: Level) -> Assessment:
+    level = steps.level(value, held)
+    pre_alarm, alarm = steps
+    most = max(alarm, pre_alarm)
+    score = float(np.interp(value, [0, pre_alarm, most, 2 * most], [0, PRE_ALARM_SCORE, ALARM_SCORE, 1]))
+    threshold = alarm if level == Level.ALARM else pre_alarm
+    return Assessment(level, score, (Term(name=name, value=value, threshold=threshold, unit=unit),))
 
 
-def complete_gas(thresholds: GasThresholds) -> GasThresholds:
-    """`thresholds` with the default in place of each 0."""
-    known = GasThresholds()
-    known.CopyFrom(GAS_DEFAULTS)
-    known.MergeFrom(thresholds)
-    return known
-
-
-def complete_percent(thresholds: PercentThresholds, defaults: PercentThresholds) -> PercentThresholds:
-    """`thresholds` with the default in place of each 0."""
-    known = PercentThresholds()
-    known.CopyFrom(defaults)
-    known.MergeFrom(thresholds)
-    return known
-
-
-def assess_smoke(
-    adc: float,
-    thresholds: PercentThresholds,
-    held: Level = Level.CLEAR,
-    full_scale: float = FULL_SCALE,
-) -> Assessment:
-    """Hold a smoke sensor's ADC counts against `thresholds`; at most ALARM."""
-    if fault := _fault("smoke", adc, full_scale):
-        return fault
-    limits = complete_percent(thresholds, SMOKE_DEFAULTS)
-    return _assess("smoke", float(percent(adc, full_scale)), limits.pre_alarm, limits.alarm, "%", held=held)
-
-
-def assess_gas(
-    adc: float, thresholds: GasThresholds, held: Level = Level.CLEAR, full_scale: float = FULL_SCALE
-) -> Assessment:
-    """Hold an MQ-135's ADC counts against `thresholds`; at most ALARM."""
-    if fault := _fault("gas", adc, full_scale):
-        return fault
-    limits = complete_gas(thresholds)
-    amount = float(ppm(adc, limits, full_scale))
-    return _assess("gas", amount, limits.pre_alarm_ppm, limits.alarm_ppm, "ppm", held=held)
-
-
-def assess_flame(
-    adc: float | None,
-    detected: bool | None,
-    thresholds: PercentThresholds,
-    held: Level = Level.CLEAR,
-    full_scale: float = FULL_SCALE,
-) -> Assessment:
-    """Hold a flame sensor against `thresholds`: its analog counts, its digital output, or both; None: not said.
-
-    The digital output has its own threshold, a screw on the board that anybody may have turned, and sunlight sets it
-    off: alone it is a pre-alarm. With the analog value past its pre-alarm as well it is an alarm.
-    """
-    if adc is None and detected is None:
-        return Assessment(Level.UNSPECIFIED, 0.0, (), blind="no flame reading")
-    fault = None if adc is None else _fault("flame", adc, full_scale)
-    if fault and not detected:
-        return fault
-    limits = complete_percent(thresholds, FLAME_DEFAULTS)
-    if adc is None or fault:
-        analog = Assessment(Level.CLEAR, 0.0, ())
-    else:
-        value = float(percent(adc, full_scale))
-        analog = _assess("flame", value, limits.pre_alarm, limits.alarm, "%", held=held)
-    if detected is None:
-        return analog
+def _with_digital(analog: Assessment, detected: bool) -> Assessment:
     terms = (*analog.terms, Term(name="flame.digital", value=float(detected), threshold=1.0, unit="1"))
     if not detected:
         return Assessment(analog.level, analog.score, terms, analog.note)
     if analog.level >= Level.PRE_ALARM:
-        return Assessment(Level.ALARM, max(analog.score, 0.8), terms)
-    return Assessment(Level.PRE_ALARM, max(analog.score, 0.5), terms, "digital flame output alone")
-
-
-def _fault(name: str, adc: float, full_scale: float) -> Assessment | None:
-    if math.isfinite(adc) and 0 <= adc <= full_scale:
-        return None
-    sentence = f"{name} reads {adc:g} counts, outside of its converter's 0 to {full_scale:g}"
-    return Assessment(Level.UNSPECIFIED, 0.0, (), blind=sentence)
-
-
-def _assess(name: str, value: float, pre_alarm: float, alarm: float, unit: str, *, held: Level) -> Assessment:
-    level: Level = Level.CLEAR
-    for candidate, start in ((Level.ALARM, alarm), (Level.PRE_ALARM, pre_alarm)):
-        if value >= start * (1 - HYSTERESIS if held >= candidate else 1):
-            level = candidate
-            break
-    threshold = alarm if level == Level.ALARM else pre_alarm
-    # 0.4 at pre-alarm, 0.7 at alarm, 1 at twice the alarm's threshold.
-    score = float(np.interp(value, [0, pre_alarm, max(alarm, pre_alarm), 2 * max(alarm, pre_alarm)], [0, 0.4, 0.7, 1]))
-    return Assessment(level, score, (Term(name=name, value=value, threshold=threshold, unit=unit),))
+        return Assessment(Level.ALARM, max(analog.score, BOTH_SCORE), terms)
+    return Assessment(Level.PRE_ALARM, max(analog.score, DIGITAL_SCORE), terms, "digital flame output alone")

@@ -17,10 +17,6 @@ from embereye.units import SECOND
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Term
 
-# Where a fleet's settings leave a threshold at 0. °C, °C/min.
-DEFAULTS = HeatThresholds(
-    pre_alarm_c=47, alarm_c=57, critical_c=90, rise_c_per_min=4, rise_allowance_c=10
-)  # fmt: skip
 HYSTERESIS_C = 3.0  # a level is left this far below the threshold by which it was entered
 # An alarm needs this many hot frames in a row, or two that lie this far apart where frames are rare.
 CONFIRM_FRAMES = 3
@@ -88,14 +84,6 @@ def extremes(celsius: NDArray[np.floating[Any]]) -> list[Extreme]:
     return found
 
 
-def complete(thresholds: HeatThresholds) -> HeatThresholds:
-    """`thresholds` with the default in place of each 0."""
-    known = HeatThresholds()
-    known.CopyFrom(DEFAULTS)
-    known.MergeFrom(thresholds)  # merging leaves out a scalar's 0
-    return known
-
-
 class HeatWatch:
     """Follows one device's frames. Times are nanoseconds since the Unix epoch."""
 
@@ -107,9 +95,12 @@ class HeatWatch:
 
     def configure(self, thresholds: HeatThresholds) -> None:
         """Hold what comes next against other thresholds; what was learnt stays."""
-        known = complete(thresholds)
         self._limits = _Limits(
-            known.pre_alarm_c, known.alarm_c, known.critical_c, known.rise_c_per_min, known.rise_allowance_c
+            thresholds.pre_alarm_c,
+            thresholds.alarm_c,
+            thresholds.critical_c,
+            thresholds.rise_c_per_min,
+            thresholds.rise_allowance_c,
         )
 
     def observe(self, celsius: NDArray[np.floating[Any]], now_ns: int) -> HeatAssessment:

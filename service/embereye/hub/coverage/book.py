@@ -18,7 +18,7 @@ STALL = 1 * SECOND  # between two looks, after which it was the hub that did not
 FRESH = 3 * SECOND  # a shard reports every second; what it said longer ago may no longer be so
 FORGET = 60 * SECOND  # what a vanished shard said
 STRANGERS = 256  # devices kept per fleet that nobody declared
-DEFAULT_DEADLINE = 5 * SECOND  # where a roster names none
+DERIVED_DEADLINE = 5 * SECOND  # of a fleet for which nobody sent a roster: its shards do not tell theirs
 NOBODY = "no shard reports it"
 
 
@@ -51,7 +51,7 @@ class Fleet:
 
     name: str  # "namespace/kind/name"
     epoch: int = 0
-    deadline: int = DEFAULT_DEADLINE
+    deadline: int = DERIVED_DEADLINE  # nanoseconds
     derived: bool = False  # nobody sent a roster: the devices are those that shards report
     devices: dict[str, Watched] = field(default_factory=dict)
     # Devices that talk although nobody declared them: people see them, but nothing is expected of them.
@@ -108,7 +108,7 @@ class CoverageBook:
     def _take(self, roster: FleetRoster, since: int) -> Fleet:
         old = self.fleets.get(roster.fleet)
         known = old.devices if old else {}
-        fleet = Fleet(roster.fleet, roster.epoch, roster.deadline_ns or DEFAULT_DEADLINE)
+        fleet = Fleet(roster.fleet, roster.epoch, roster.deadline_ns)
         fleet.strangers = dict(old.strangers) if old else {}
         for device in roster.devices:
             watched = known.get(device.id) or Watched(device, since + fleet.deadline)

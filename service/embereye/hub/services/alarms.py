@@ -128,8 +128,8 @@ class RosterService(RosterServicer):
 def _check_roster(roster: FleetRoster) -> str:
     if len([part for part in roster.fleet.split("/") if part]) != 3:
         return f'fleet: "{roster.fleet}" is not of the form namespace/kind/name'
-    if roster.deadline_ns < 0:
-        return f"deadline_ns: {roster.deadline_ns} is negative"
+    if roster.deadline_ns <= 0:
+        return f"deadline_ns: {roster.deadline_ns} is not set: the fleet's spec.deadline, in nanoseconds"
     names: set[str] = set()
     for number, device in enumerate(roster.devices):
         if not device.id:

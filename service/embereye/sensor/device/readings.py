@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.detect.sensing.bands import NOWHERE, Band, BandTable, Limits
-from embereye.detect.sensing.calibration import active_low, full_scale_of
+from embereye.detect.sensing.bands import NOWHERE, Band, Bands, BandTable
 from embereye.detect.sensing.compaction import Summary, summarize
-from embereye.detect.sensing.thresholds import assess_flame, assess_gas, assess_smoke
+from embereye.detect.sensing.thresholds import Thresholds
 from embereye.sensor.device.arrivals import Row
 from embereye.sensor.device.levels import CLEAR, FLAME, GAS, SMOKE, Levels
 from embereye.shard.episodes import Sign
@@ -46,10 +45,8 @@ class ReadingAnalysis:
 
     def configure(self, settings: SensorSettings) -> None:
         """Hold what comes next against other settings, the device's own."""
-        self.settings = settings
-        self.full_scale = full_scale_of(settings)
-        self.active_low = active_low(settings)
-        self._limits = Limits(settings)
+        self.thresholds = Thresholds(settings)
+        self._derived = Bands(self.thresholds)
         self._set_bands()
 
     def release(self) -> None:
@@ -90,7 +87,7 @@ class ReadingAnalysis:
 
     def analyse_summary(self, rows: NDArray[np.float64], now_ns: int) -> list[Sign]:
         """The signs of what stands for readings (n, 4) that are given up."""
-        summary = summarize(rows, self.full_scale)
+        summary = summarize(rows, self.thresholds.full_scale)
         signs = [sign for row in summary.rows.tolist() for sign in self._assess_row(row, now_ns)]
         return [_explained(sign, summary) for sign in signs]
 
@@ -108,30 +105,30 @@ class ReadingAnalysis:
         return start + int(outside.argmax() // outside.shape[1])
 
     def _assess_row(self, row: Row, now_ns: int) -> list[Sign]:
-        settings, levels, full_scale, signs = self.settings, self._levels, self.full_scale, []
+        thresholds, levels, signs = self.thresholds, self._levels, []
         smoke, flame, gas, digital = row
         if not math.isnan(smoke):
-            found = assess_smoke(smoke, settings.smoke, levels.held(SMOKE), full_scale)
+            found = thresholds.assess_smoke(smoke, levels.held(SMOKE))
             signs += levels.assess(SMOKE, found, now_ns)
         if not math.isnan(gas):
-            found = assess_gas(gas, settings.gas, levels.held(GAS), full_scale)
+            found = thresholds.assess_gas(gas, levels.held(GAS))
             signs += levels.assess(GAS, found, now_ns)
         analog = None if math.isnan(flame) else flame
-        detected = None if math.isnan(digital) else (digital != 0) != self.active_low
+        detected = None if math.isnan(digital) else (digital != 0) != thresholds.active_low
         if analog is not None or detected is not None:
-            found = assess_flame(analog, detected, settings.flame, levels.held(FLAME), full_scale)
+            found = thresholds.assess_flame(analog, detected, levels.held(FLAME))
             signs += levels.assess(FLAME, found, now_ns)
             self._digital = bool(detected)
         self._set_bands()
         return signs
 
     def _set_bands(self) -> None:
-        limits, levels, blind = self._limits, self._levels, self._levels.blind
+        derived, levels, blind = self._derived, self._levels, self._levels.blind
         self._bands = (
-            NOWHERE if SMOKE in blind else limits.smoke(levels.held(SMOKE)),
-            NOWHERE if FLAME in blind else limits.flame(levels.held(FLAME), digital=self._digital),
-            NOWHERE if GAS in blind else limits.gas(levels.held(GAS)),
-            DIGITAL_ON if self._digital != self.active_low else DIGITAL_OFF,
+            NOWHERE if SMOKE in blind else derived.smoke(levels.held(SMOKE)),
+            NOWHERE if FLAME in blind else derived.flame(levels.held(FLAME), digital=self._digital),
+            NOWHERE if GAS in blind else derived.gas(levels.held(GAS)),
+            DIGITAL_ON if self._digital != self.thresholds.active_low else DIGITAL_OFF,
         )
         self._table.set(self.slot, self._bands)
         self.attentive = levels.open_besides_heat()

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.detect.sensing.bands import BandTable
-from embereye.detect.sensing.calibration import emissivity_of, settings_of
+from embereye.detect.sensing.calibration import settings_of
 from embereye.detect.sensing.health import SensorHealth
 from embereye.detect.thermal.heat import Extreme
 from embereye.sensor.device.arrivals import Arrivals, Row
@@ -36,7 +36,7 @@ class SensorDevice:
         self.levels = Levels(spec)
         self.readings = ReadingAnalysis(own, bands, self.levels)
         self.frames = FrameAnalysis(spec.id, own.heat)
-        self.emissivity = emissivity_of(own)  # of what it looks at, 0..1
+        self.emissivity = own.emissivity  # of what it looks at, 0..1
         self.faults: dict[str, str] = {}  # "smoke", "flame", "gas" or FRAMES → why its readings are none
         self._health = SensorHealth()
 
@@ -47,7 +47,7 @@ class SensorDevice:
         self.levels.configure(spec)
         self.readings.configure(own)
         self.frames.configure(own.heat)
-        self.emissivity = emissivity_of(own)
+        self.emissivity = own.emissivity
 
     def release(self) -> None:
         """Give back what it holds of its shard: it belongs to another one, or to nobody."""
@@ -114,7 +114,7 @@ class SensorDevice:
         faults = self._health.inspect_row(
             arrivals.row,
             now_ns,
-            full_scale=self.readings.full_scale,
+            full_scale=self.readings.thresholds.full_scale,
             omitted=arrivals.long_omitted(),
             alarmed=self.readings.attentive,
         )

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from embereye.detect.sensing.thresholds import percent, ppm, sensor_kohm
+from embereye.detect.sensing.mq135 import ppm, resistance_kohm
+from embereye.detect.sensing.thresholds import percent
 from embereye.levels import Kind
 from embereye.sensor.device.frames import Picture
 from embereye.sensor.device.levels import FLAME, GAS, SMOKE
@@ -44,17 +45,18 @@ def measurements(device: SensorDevice) -> list[Measurement]:
 
 def _of_readings(device: SensorDevice, silent: set[Kind]) -> list[Measurement]:
     smoke, flame, gas, digital = device.arrivals.row
-    full_scale, limits = device.readings.full_scale, device.readings.settings.gas
+    thresholds = device.readings.thresholds
+    full_scale, board = thresholds.full_scale, thresholds.board
     found: list[Measurement] = []
     if not math.isnan(smoke) and SMOKE not in silent:
         found.append(("smoke", float(percent(smoke, full_scale)), "%"))
     if not math.isnan(flame) and FLAME not in silent:
         found.append(("flame", float(percent(flame, full_scale)), "%"))
     if not math.isnan(digital):
-        found.append(("flame.digital", float((digital != 0) != device.readings.active_low), "1"))
+        found.append(("flame.digital", float((digital != 0) != thresholds.active_low), "1"))
     if not math.isnan(gas) and GAS not in silent:
-        found.append(("gas", float(ppm(gas, limits, full_scale)), "ppm"))
-        found.append(("gas.resistance", float(sensor_kohm(gas, limits, full_scale)), "kOhm"))
+        found.append(("gas", float(ppm(gas, board, full_scale)), "ppm"))
+        found.append(("gas.resistance", float(resistance_kohm(gas, board, full_scale)), "kOhm"))
     return found
 
 

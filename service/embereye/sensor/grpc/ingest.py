@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import grpc
 
 from embereye.process.grpc_server import Service
-from embereye.process.tasks import start_task
+from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.handoff import Handoffs
 from embereye.v1.ingest_pb2 import (
@@ -101,7 +101,7 @@ class Ingest:
         self._draining = False
         self._patience = 0.0  # seconds that another shard's answer is worth while draining
         self._over = False
-        self._sending: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()  # that send
         self._waiting: list[tuple[_Stream, Any]] = []  # requests that are not analysed yet
         self._waiting_bytes = 0
         self._analysed_at = 0.0  # event loop time
@@ -173,11 +173,12 @@ class Ingest:
                 await self._idle.wait()
         self._analyse()
         self._over = True
-        await self.close()
+        await self._handoffs.stop()
 
     async def close(self) -> None:
-        """Tell no other shard anything any more."""
+        """Hand nothing over any more, and send nothing that still waits."""
         await self._handoffs.stop()
+        await self._tasks.stop()
 
     def moved(self, leaving: Collection[str], left: Mapping[str, Watermark]) -> None:
         """The assignment changed: let go of what belongs to another shard.
@@ -215,9 +216,7 @@ class Ingest:
                 self._send(stream)
 
     def _send(self, stream: _Stream) -> None:
-        task = start_task(stream.flush(), name="ingest-send")
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._tasks.start(stream.flush(), name="ingest-send")
 
     async def _send_drain(self, stream: _Stream) -> None:
         if stream.drained:

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-MAX_CHALLENGE = 4096  # bytes of one header that are looked at
+MAX_CHALLENGE = 4096  # characters of one header that are parsed
 _PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 _ALGORITHMS = {"MD5": "md5", "SHA-256": "sha256"}
 
 
 @dataclass(frozen=True)
 class Challenge:
-    """What a server asks for."""
+    """What a server demands."""
 
     scheme: str  # "basic" or "digest"
     realm: str = ""
@@ -27,7 +27,7 @@ class Challenge:
 
 
 def strongest(headers: Iterable[str]) -> Challenge | None:
-    """The best of the challenges in WWW-Authenticate headers that can be met; None: none."""
+    """The strongest challenge in WWW-Authenticate headers that can be met; None where none can."""
     found = [challenge for header in headers for challenge in _challenges(header[:MAX_CHALLENGE])]
     return max(found, key=lambda challenge: (challenge.scheme, challenge.algorithm), default=None)
 

@@ -1,6 +1,6 @@
 """multipart/x-mixed-replace as cameras send it: JPEG after JPEG over one HTTP response.
 
-Cameras get boundaries and lengths wrong, so neither is believed alone. A part that is a JPEG ends at its own
+Cameras get boundaries and lengths wrong, so neither is trusted alone. A part that is a JPEG ends at its own
 end-of-image marker, which also hands it over without waiting for the next boundary; any other part, and a JPEG cut
 short, ends at the next boundary. To search every picture for both costs more than to receive it: while pictures end
 just where their Content-Length says, they are not searched.
@@ -15,7 +15,7 @@ MAX_PART = 8 * 1024 * 1024  # bytes; a larger part is dropped
 MAX_HEADERS = 8 * 1024  # bytes of headers of one part
 MAX_LINE = 2 * 1024  # bytes searched for a line's end between parts
 MAX_BOUNDARY = 200  # bytes; RFC 2046 allows 70
-MAX_STEPS = 10_000  # from one part to the next, each about a line; cameras need ten, and bytes in short lines cost most
+MAX_STEPS = 10_000  # between two parts, each about a line; cameras need ten, and short lines are the costliest
 MAX_DASHES = 16  # before a boundary; RFC 2046 has two, cameras that repeat them in boundary= send four
 
 
@@ -62,7 +62,7 @@ class MultipartParser:
 
     @property
     def astray(self) -> bool:
-        """Whether there was so much without a part that no more of the stream is looked at."""
+        """Whether so much came without a part that the rest of the stream is ignored."""
         return self._steps > MAX_STEPS
 
     @property

@@ -61,12 +61,12 @@ def snapshot_address(answer: str) -> str:
 
 
 def fault(answer: str) -> str:
-    """What the camera says against a request, or ''."""
+    """Why the camera refuses a request, or ''."""
     return _found(_REASON, answer)
 
 
 def camera_clock(answer: str) -> datetime | None:
-    """The camera's clock; None: it does not tell."""
+    """The camera's clock; None where the answer does not hold it."""
     utc = _UTC.search(answer)
     if not utc:
         return None

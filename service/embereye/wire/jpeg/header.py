@@ -1,10 +1,10 @@
-"""What a JPEG says about itself, read from its header without decoding a pixel (ITU-T T.81, annex B)."""
+"""A JPEG's header, parsed without decoding a pixel (ITU-T T.81, annex B)."""
 
 from dataclasses import dataclass
 
 MAX_SIDE = 8_192  # pixels; no camera has more, a decompression bomb does
 MAX_PIXELS = 40_000_000
-MAX_SCANS = 100  # every scan, however empty, is a walk over the whole picture: thousands take minutes to decode
+MAX_SCANS = 100  # each scan, however empty, is a pass over the whole picture: thousands take minutes to decode
 MAX_SEGMENTS = 512  # before the first scan
 SOI, EOI, SOS = b"\xff\xd8", b"\xff\xd9", 0xDA
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length: TEM, RST0..7
@@ -13,7 +13,7 @@ _DECODABLE = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended sequential, pro
 
 
 class JpegError(ValueError):
-    """These bytes are no picture that may be decoded; `reason` is the ledger's word for it."""
+    """These bytes are no picture that may be decoded; `reason` is the word for it in the ledger."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -88,17 +88,17 @@ def read_header(data: bytes) -> JpegHeader:  # noqa: C901, PLR0912 -- one loop o
     if frame is None:
         raise JpegError("not a JPEG", "a scan without a frame header")
     width, height, components, progressive = frame
-    # Whether a sequential picture has several scans, its first one tells: it does not hold all components.
+    # A sequential picture has several scans where its first one does not hold all components.
     several = progressive or data[offset + 4 : offset + 5] != bytes([components])
     if several and data.count(b"\xff\xda", offset) > MAX_SCANS:
         raise JpegError("too large", f"more than {MAX_SCANS} scans")
-    # Most frames end at their end; only the others are searched, which takes as long as all the rest of this function.
+    # Nearly all frames end with the marker. Searching the others takes as long as all the rest of this function.
     complete = data.endswith(EOI) or data.find(EOI, offset + 2 + length) >= 0
     return JpegHeader(width, height, components, progressive, complete)
 
 
 class Headers:
-    """Reads the headers of one camera's frames, which are the same for as long as it is not set otherwise."""
+    """Reads the headers of one camera's frames, which stay the same until its settings change."""
 
     def __init__(self) -> None:
         self._text = b""  # from the first byte to the first scan; empty: none is known

@@ -1,4 +1,4 @@
-"""Restart intervals: after a loss, those that arrived keep their place, and the others become grey."""
+"""Restart intervals: after a loss, those that arrived are put in their place, and the others become grey."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,9 +72,9 @@ def infer_interval(scan: bytes, geometry: Geometry) -> int:
 def repair(runs: Sequence[Run], geometry: Geometry, interval: int, least: int = 0) -> Repaired:
     """Put the restart intervals of `runs` (by offset, not overlapping) in place and fill the gaps with grey.
 
-    `interval` is the restart interval in MCUs. Markers only count to eight: a run whose place is not certain is given
-    up, so that nothing is ever shown where it was not seen. With fewer than `least` MCUs in place there is no scan:
-    whoever sends one packet a picture must not make us write thousands of intervals for each.
+    `interval` is the restart interval in MCUs. Markers only count to eight: a run whose place is not certain is
+    dropped, so that nothing is ever shown where it was not seen. With fewer than `least` MCUs in place there is no
+    scan: a sender of one packet a picture must not make us write thousands of intervals for each.
     """
     units = geometry.units
     total = -(-units // interval)

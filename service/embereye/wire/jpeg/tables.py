@@ -1,4 +1,4 @@
-"""What RTP/JPEG leaves out of a picture: its tables and headers, written anew (RFC 2435, appendices A and B)."""
+"""The JPEG tables and headers that RTP/JPEG leaves out, rebuilt (RFC 2435, appendices A and B)."""
 
 import struct
 from dataclasses import dataclass

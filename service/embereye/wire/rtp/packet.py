@@ -189,8 +189,8 @@ def parse_rtcp(data: bytes | memoryview) -> tuple[SenderReport | None, bool]:
 class CaptureClock:
     """Turns a sender's timestamps into our time: even steps, as the camera took them, however jittered they arrive.
 
-    The packet that was on its way for the shortest time tells the distance between the two clocks; the distance may
-    grow by DRIFT, which is more than two crystals differ. A jump of more than JUMP_NS is a new clock.
+    The packet that travelled for the shortest time gives the offset between the two clocks. The offset may grow by
+    DRIFT, which is more than two crystals differ. A jump of more than JUMP_NS means a new clock.
     """
 
     DRIFT = 0.0005

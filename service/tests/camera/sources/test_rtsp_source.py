@@ -191,7 +191,9 @@ async def test_a_stream_that_stops_is_given_up(options, text):
 
 async def test_a_camera_that_floods_is_left_unread_and_goes_on_afterwards(monkeypatch):
     pauses = []
-    monkeypatch.setattr(rtsp, "read_pause", lambda spent: pauses.append(spent) or 0.001)
+    monkeypatch.setattr(
+        "embereye.camera.sources.rtsp.connection.read_pause", lambda spent: pauses.append(spent) or 0.001
+    )
     async with RtspCamera(pictures=20).serving() as camera:
         frames, _, reason = await play(source(camera), pictures=20)
     assert len(frames) == 20

@@ -1,37 +1,41 @@
 """Smoke, flame and gas readings against their thresholds."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from harness.settings import sensor_settings
 
-from embereye.detect.sensing.thresholds import (
-    FULL_SCALE,
-    GAS_DEFAULTS,
-    assess_flame,
-    assess_gas,
-    assess_smoke,
-    percent,
-    ppm,
-)
+from embereye.detect.sensing.mq135 import ppm
+from embereye.detect.sensing.thresholds import Thresholds, percent
 from embereye.levels import Level
-from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds
 
 CLEAR, PRE_ALARM, ALARM = Level.CLEAR, Level.PRE_ALARM, Level.ALARM
 UNKNOWN = Level.UNSPECIFIED
-NONE = PercentThresholds()  # the defaults
+FULL_SCALE = 4095.0
+USUAL = Thresholds(sensor_settings())  # a fleet's that declares none
+
+
+def amount(adc: Any) -> Any:
+    return ppm(adc, USUAL.board, FULL_SCALE)
+
+
+def declared(**spec: object) -> Thresholds:
+    return Thresholds(sensor_settings(**spec))
 
 
 def test_a_real_device_at_rest_gives_no_evidence() -> None:
     for smoke, flame, gas in ((277, 1304, 2), (297, 1303, 2), (283, 1308, 7), (284, 1307, 0)):
-        assert assess_smoke(smoke, NONE).level == CLEAR
-        assert assess_flame(flame, False, NONE).level == CLEAR
-        assert assess_gas(gas, GasThresholds()).level == CLEAR
+        assert USUAL.assess_smoke(smoke).level == CLEAR
+        assert USUAL.assess_flame(flame, False).level == CLEAR
+        assert USUAL.assess_gas(gas).level == CLEAR
 
 
 @pytest.mark.parametrize(
     ("value", "level"), [(14.9, CLEAR), (15.1, PRE_ALARM), (24.9, PRE_ALARM), (25.1, ALARM), (100, ALARM)]
 )
 def test_smoke_is_held_against_per_cent_of_the_converters_range(value: float, level: int) -> None:
-    assessment = assess_smoke(value / 100 * FULL_SCALE, NONE)
+    assessment = USUAL.assess_smoke(value / 100 * FULL_SCALE)
     assert assessment.level == level
     [term] = assessment.terms
     assert (term.name, term.unit, term.threshold) == ("smoke", "%", 25 if level == ALARM else 15)
@@ -39,28 +43,28 @@ def test_smoke_is_held_against_per_cent_of_the_converters_range(value: float, le
 
 
 def test_thresholds_of_the_fleet_replace_the_defaults_one_by_one() -> None:
-    fleet = PercentThresholds(pre_alarm=5)
-    assert assess_smoke(283, fleet).level == PRE_ALARM
-    assert assess_smoke(0.26 * FULL_SCALE, fleet).level == ALARM
+    fleet = declared(smoke={"preAlarmPercent": 5})
+    assert fleet.assess_smoke(283).level == PRE_ALARM
+    assert fleet.assess_smoke(0.26 * FULL_SCALE).level == ALARM
 
 
 def test_a_level_is_left_only_clearly_below_its_threshold() -> None:
     just_below = 0.245 * FULL_SCALE
-    assert assess_smoke(just_below, NONE).level == PRE_ALARM
-    assert assess_smoke(just_below, NONE, held=ALARM).level == ALARM
-    assert assess_smoke(0.22 * FULL_SCALE, NONE, held=ALARM).level == PRE_ALARM
-    assert assess_smoke(0.14 * FULL_SCALE, NONE, held=PRE_ALARM).level == PRE_ALARM
-    assert assess_smoke(0.13 * FULL_SCALE, NONE, held=ALARM).level == CLEAR
+    assert USUAL.assess_smoke(just_below).level == PRE_ALARM
+    assert USUAL.assess_smoke(just_below, held=ALARM).level == ALARM
+    assert USUAL.assess_smoke(0.22 * FULL_SCALE, held=ALARM).level == PRE_ALARM
+    assert USUAL.assess_smoke(0.14 * FULL_SCALE, held=PRE_ALARM).level == PRE_ALARM
+    assert USUAL.assess_smoke(0.13 * FULL_SCALE, held=ALARM).level == CLEAR
 
 
 def test_the_score_grows_with_the_value_through_its_fixed_points() -> None:
-    scores = [assess_smoke(value / 100 * FULL_SCALE, NONE).score for value in (0, 15, 20, 25, 50, 100)]
+    scores = [USUAL.assess_smoke(value / 100 * FULL_SCALE).score for value in (0, 15, 20, 25, 50, 100)]
     assert scores == pytest.approx([0, 0.4, 0.55, 0.7, 1, 1])
 
 
 @pytest.mark.parametrize("adc", [-1, 4096, 65535, float("nan"), float("inf")])
 def test_counts_that_the_converter_cannot_give_are_unknown_not_clear(adc: float) -> None:
-    for assessment in (assess_smoke(adc, NONE), assess_gas(adc, GasThresholds()), assess_flame(adc, False, NONE)):
+    for assessment in (USUAL.assess_smoke(adc), USUAL.assess_gas(adc), USUAL.assess_flame(adc, False)):
         assert assessment.level == UNKNOWN
         assert "outside of its converter's 0 to 4095" in assessment.blind
 
@@ -84,25 +88,25 @@ def test_counts_that_the_converter_cannot_give_are_unknown_not_clear(adc: float)
 def test_flame_needs_more_than_its_digital_output_for_an_alarm(
     adc: float | None, detected: bool | None, level: int
 ) -> None:
-    assert assess_flame(adc, detected, NONE).level == level
+    assert USUAL.assess_flame(adc, detected).level == level
 
 
 def test_the_digital_flame_output_is_among_the_reasons() -> None:
-    assessment = assess_flame(1305, True, NONE)
+    assessment = USUAL.assess_flame(1305, True)
     assert [(term.name, term.value) for term in assessment.terms][1:] == [("flame.digital", 1.0)]
     assert assessment.note == "digital flame output alone"
 
 
 def test_gas_follows_the_datasheets_curve() -> None:
     # Rs = R0 at 116.6 ppm; the divider then gives 10 / (10 + 76.63) of the range.
-    assert ppm(FULL_SCALE * 10 / 86.63) == pytest.approx(116.6, rel=1e-4)
+    assert amount(FULL_SCALE * 10 / 86.63) == pytest.approx(116.6, rel=1e-4)
     # Half the resistance: 2^2.769 times as much.
-    assert ppm(FULL_SCALE * 10 / (10 + 76.63 / 2)) == pytest.approx(116.6 * 2**2.769034857, rel=1e-4)
-    assert ppm(2) < 0.01
+    assert amount(FULL_SCALE * 10 / (10 + 76.63 / 2)) == pytest.approx(116.6 * 2**2.769034857, rel=1e-4)
+    assert amount(2) < 0.01
 
 
 def test_gas_never_falls_while_counts_rise_and_stays_finite() -> None:
-    amounts = ppm(np.arange(0, 4096))  # type: ignore[arg-type]
+    amounts = amount(np.arange(0, 4096))
     assert np.isfinite(amounts).all()
     assert (np.diff(amounts) >= 0).all()
     assert amounts[-1] == 1_000_000
@@ -110,15 +114,15 @@ def test_gas_never_falls_while_counts_rise_and_stays_finite() -> None:
 
 def test_many_counts_are_converted_as_one() -> None:
     counts = np.array([0, 283, 1305, 4095])
-    np.testing.assert_allclose(percent(counts), [0, 6.911, 31.868, 100], atol=1e-3)
-    np.testing.assert_allclose(ppm(counts), [ppm(float(count)) for count in counts])
+    np.testing.assert_allclose(percent(counts, FULL_SCALE), [0, 6.911, 31.868, 100], atol=1e-3)
+    np.testing.assert_allclose(amount(counts), [amount(float(count)) for count in counts])
 
 
 def test_the_boards_own_resistances_move_the_gas_level() -> None:
     counts = 1500.0
-    assert assess_gas(counts, GasThresholds()).level == ALARM
-    assert assess_gas(counts, GasThresholds(r0_kohm=20)).level == CLEAR
-    assert assess_gas(counts, GasThresholds(load_kohm=47)).level == CLEAR
-    assert assess_gas(counts, GasThresholds(alarm_ppm=20_000)).level == PRE_ALARM
-    [term] = assess_gas(counts, GasThresholds()).terms
-    assert (term.name, term.unit, term.threshold) == ("gas", "ppm", GAS_DEFAULTS.alarm_ppm)
+    assert USUAL.assess_gas(counts).level == ALARM
+    assert declared(gas={"cleanAirKilohm": 20}).assess_gas(counts).level == CLEAR
+    assert declared(gas={"loadKilohm": 47}).assess_gas(counts).level == CLEAR
+    assert declared(gas={"alarmPpm": 20_000}).assess_gas(counts).level == PRE_ALARM
+    [term] = USUAL.assess_gas(counts).terms
+    assert (term.name, term.unit, term.threshold) == ("gas", "ppm", USUAL.gas.alarm)

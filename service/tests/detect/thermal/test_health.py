@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from harness.settings import HEAT
 from numpy.typing import NDArray
 
 from embereye.detect.thermal.health import STUCK_LOOKS, WINDOW_LOOKS, PixelWatch, doubt
@@ -9,7 +10,6 @@ from embereye.detect.thermal.heat import HeatWatch
 from embereye.detect.thermal.mlx90640 import GAIN, Calibration
 from embereye.levels import Level
 from embereye.sim.mlx90640 import invent_eeprom, measure
-from embereye.v1.shard_pb2 import HeatThresholds
 
 CALIBRATION = Calibration.from_eeprom(invent_eeprom(3))
 ROOM = np.full((24, 32), 22.0)
@@ -104,7 +104,7 @@ def test_what_a_deviating_pixel_says_is_replaced_by_its_neighbours() -> None:
 
 
 def test_without_a_calibration_a_deviating_pixel_is_passed_over() -> None:
-    watch, broken = HeatWatch(HeatThresholds()), 9 * 32 + 9
+    watch, broken = HeatWatch(HEAT), 9 * 32 + 9
     pixels = np.full(768, 1000, np.uint16)
     watch.observe_words(pixels, 1)
     pixels[broken] += 1000

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from harness.settings import HEAT, sensor_settings
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from embereye.detect.thermal.heat import DEFAULTS, RELATIVE_RISE_COUNTS, HeatAssessment, HeatWatch, complete
+from embereye.detect.thermal.heat import RELATIVE_RISE_COUNTS, HeatAssessment, HeatWatch
 from embereye.levels import Level
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import HeatThresholds
@@ -32,7 +33,7 @@ class Device:
     """A watched device whose frames come 4 times a second."""
 
     def __init__(self, thresholds: HeatThresholds | None = None, period: float = 0.25) -> None:
-        self.watch = HeatWatch(thresholds or HeatThresholds())
+        self.watch = HeatWatch(thresholds or HEAT)
         self.now = START
         self.period = int(period * SECOND)
 
@@ -162,20 +163,20 @@ def test_a_device_that_starts_in_a_fire_says_so() -> None:
 def test_new_thresholds_count_from_the_next_frame_and_normal_is_kept() -> None:
     device = Device()
     device.show(40, 120)
-    device.watch.configure(HeatThresholds(pre_alarm_c=38, alarm_c=70))
+    device.watch.configure(sensor_settings(thermal={"preAlarmCelsius": 38, "alarmCelsius": 70}).heat)
     assessment = device.show(40)
     assert assessment.level == PRE_ALARM
     assert assessment.terms[2].value == pytest.approx(0, abs=0.1)
 
 
 def test_a_threshold_of_zero_means_the_default() -> None:
-    assert complete(HeatThresholds()) == DEFAULTS
-    assert complete(HeatThresholds(alarm_c=65)).alarm_c == 65
-    assert complete(HeatThresholds(alarm_c=65)).critical_c == 90
+    hotter = sensor_settings(thermal={"alarmCelsius": 65}).heat
+    assert (hotter.alarm_c, hotter.critical_c) == (65, 90)
+    assert hotter.pre_alarm_c == HEAT.pre_alarm_c
 
 
 def test_a_frame_without_pixels_is_unknown_not_clear() -> None:
-    assessment = HeatWatch(HeatThresholds()).observe(np.full((24, 32), np.nan), START)
+    assessment = HeatWatch(HEAT).observe(np.full((24, 32), np.nan), START)
     assert (assessment.level, assessment.hottest) == (Level.UNSPECIFIED, None)
     assert assessment.blind == "only 0 of 768 pixels are measured"
 
@@ -184,7 +185,7 @@ def test_a_frame_that_is_half_missing_still_tells_of_the_fire_it_shows() -> None
     celsius = frame(120.0)
     celsius[12:] = np.nan
     celsius[0] = np.nan
-    assessment = HeatWatch(HeatThresholds()).observe(celsius, START)
+    assessment = HeatWatch(HEAT).observe(celsius, START)
     assert assessment.level == CRITICAL
     assert assessment.blind == "only 352 of 768 pixels are measured"
 
@@ -193,7 +194,7 @@ def test_a_frame_that_is_half_missing_still_tells_of_the_fire_it_shows() -> None
 def test_any_course_gives_a_score_within_bounds_and_no_level_under_the_fixed_one(
     course: list[tuple[float, int]],
 ) -> None:
-    watch, now = HeatWatch(HeatThresholds()), START
+    watch, now = HeatWatch(HEAT), START
     for hottest, step in course:
         now += step
         assessment = watch.observe(frame(hottest, room=-40), now)
@@ -212,7 +213,7 @@ def words(rise: int = 0, everywhere: int = 0) -> NDArray[np.uint16]:
 
 
 def test_raw_words_give_a_relative_rise_of_at_most_pre_alarm() -> None:
-    watch = HeatWatch(HeatThresholds())
+    watch = HeatWatch(HEAT)
     assert watch.observe_words(words(), START).level == CLEAR
     assessment = watch.observe_words(words(20_000), START + SECOND)
     assert (assessment.level, assessment.relative, assessment.hottest) == (PRE_ALARM, True, (1, 8))
@@ -224,13 +225,13 @@ def test_raw_words_give_a_relative_rise_of_at_most_pre_alarm() -> None:
 
 
 def test_a_relative_rise_of_the_whole_scene_counts_too() -> None:
-    watch = HeatWatch(HeatThresholds())
+    watch = HeatWatch(HEAT)
     watch.observe_words(words(), START)
     assert watch.observe_words(words(everywhere=400), START + SECOND).level == PRE_ALARM
 
 
 def test_a_saturated_pixel_is_a_rise_and_an_empty_frame_is_unknown() -> None:
-    watch = HeatWatch(HeatThresholds())
+    watch = HeatWatch(HEAT)
     empty = watch.observe_words(np.full(834, 0x7FFF, np.uint16), START)
     assert (empty.level, empty.relative) == (Level.UNSPECIFIED, True)
     assert "only 0 of 768" in empty.blind
@@ -241,7 +242,7 @@ def test_a_saturated_pixel_is_a_rise_and_an_empty_frame_is_unknown() -> None:
 
 
 def test_slow_drift_of_raw_words_is_learnt_and_a_fire_is_not() -> None:
-    watch, now = HeatWatch(HeatThresholds()), START
+    watch, now = HeatWatch(HEAT), START
     for drift in range(0, 1000, 5):  # 20 counts a minute
         now += 15 * SECOND
         assert watch.observe_words(words(everywhere=drift), now).level == CLEAR

@@ -1,12 +1,12 @@
 """Places that rise beside others that are hotter."""
 
 import numpy as np
+from harness.settings import HEAT
 
 from embereye.detect.thermal.heat import HeatAssessment, HeatWatch
 from embereye.detect.thermal.places import Places
 from embereye.levels import Level
 from embereye.units import SECOND
-from embereye.v1.shard_pb2 import HeatThresholds
 
 START = 1_700_000_000 * SECOND
 DICE = np.random.default_rng(2)
@@ -22,7 +22,7 @@ def picture(here: float, machine: float = 22.0) -> np.ndarray:
 
 class Watched:
     def __init__(self, machine: float = 52.0) -> None:
-        self.watch, self.machine, self.now = HeatWatch(HeatThresholds()), machine, START
+        self.watch, self.machine, self.now = HeatWatch(HEAT), machine, START
 
     def show(self, here: float, seconds: int = 1) -> HeatAssessment:
         for _ in range(2 * seconds):

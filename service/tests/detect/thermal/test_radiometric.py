@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+from harness.settings import HEAT
 
 from embereye.detect.thermal.radiometric import RadiometricWatch, looks_swapped, to_celsius
 from embereye.levels import Level
 from embereye.units import SECOND
-from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Radiometry
 
 RNG = np.random.default_rng(8)
@@ -29,7 +29,7 @@ def run(watch, pictures, start=0.0, rate=9):
 
 @pytest.mark.parametrize("shape", [(120, 160), (512, 640), (24, 32)])
 def test_a_hot_spot_is_an_alarm_with_its_place_and_temperature_at_any_resolution(shape):
-    watch = RadiometricWatch(HeatThresholds())
+    watch = RadiometricWatch(HEAT)
     run(watch, [centikelvin(room(shape)) for _ in range(5)])
     found = run(watch, [centikelvin(room(shape, 80.0, (8, 20), 5)) for _ in range(6)], start=1)[-1]
     assert found.assessment.level == Level.ALARM
@@ -41,7 +41,7 @@ def test_a_hot_spot_is_an_alarm_with_its_place_and_temperature_at_any_resolution
 
 
 def test_a_quiet_room_is_clear_and_seen():
-    found = run(RadiometricWatch(HeatThresholds()), [centikelvin(room()) for _ in range(90)])
+    found = run(RadiometricWatch(HEAT), [centikelvin(room()) for _ in range(90)])
     assert {each.assessment.level for each in found} == {Level.CLEAR}
     assert not any(each.fault for each in found)
 
@@ -49,10 +49,10 @@ def test_a_quiet_room_is_clear_and_seen():
 @pytest.mark.parametrize("hottest", [None, 21.5, 300.0])
 def test_words_in_the_wrong_order_are_no_fire_and_no_all_clear(hottest):
     pictures = [centikelvin(room(hottest=hottest)) for _ in range(30)]
-    found = run(RadiometricWatch(HeatThresholds()), [words.byteswap() for words in pictures])
+    found = run(RadiometricWatch(HEAT), [words.byteswap() for words in pictures])
     assert all("bytes of its 16-bit words are swapped" in each.fault for each in found)
     assert max(each.assessment.level for each in found) <= Level.CLEAR
-    found = run(RadiometricWatch(HeatThresholds()), pictures)
+    found = run(RadiometricWatch(HEAT), pictures)
     assert not any(each.fault for each in found)
 
 
@@ -66,7 +66,7 @@ def test_nothing_is_concluded_about_the_order_of_bytes_that_look_alike_both_ways
 
 
 def test_the_scale_is_the_cameras_own():
-    watch = RadiometricWatch(HeatThresholds(), Radiometry(scale=0.04, offset=-100))
+    watch = RadiometricWatch(HEAT, Radiometry(scale=0.04, offset=-100))
     words = np.round((room(hottest=95.0) + 100) / 0.04).astype(np.uint16)
     assert watch.observe(words, SECOND).assessment.level == Level.CRITICAL
 
@@ -85,7 +85,7 @@ def test_a_lone_hot_pixel_is_a_defect_and_what_is_not_measured_is_unknown():
 
 
 def test_a_shutter_that_repeats_a_frame_is_no_fault_and_confirms_nothing():
-    watch = RadiometricWatch(HeatThresholds())
+    watch = RadiometricWatch(HEAT)
     run(watch, [centikelvin(room()) for _ in range(9)])
     spike = centikelvin(room(hottest=70.0))
     found = run(watch, [spike] * 8, start=1)
@@ -95,7 +95,7 @@ def test_a_shutter_that_repeats_a_frame_is_no_fault_and_confirms_nothing():
 
 
 def test_a_picture_that_stays_the_same_is_frozen_until_it_changes():
-    watch = RadiometricWatch(HeatThresholds())
+    watch = RadiometricWatch(HEAT)
     same = centikelvin(room())
     found = run(watch, [same] * 60)
     assert found[40].fault == ""
@@ -104,7 +104,7 @@ def test_a_picture_that_stays_the_same_is_frozen_until_it_changes():
 
 
 def test_a_lens_cap_is_a_fault_and_a_closed_shutter_is_none():
-    watch = RadiometricWatch(HeatThresholds())
+    watch = RadiometricWatch(HEAT)
     flat = np.full(SHAPE, 22.0)
     run(watch, [centikelvin(room()) for _ in range(9)])
     assert not any(each.fault for each in run(watch, [centikelvin(flat, 0.01) for _ in range(9)], start=1))
@@ -113,6 +113,6 @@ def test_a_lens_cap_is_a_fault_and_a_closed_shutter_is_none():
 
 
 def test_a_frame_without_a_measured_pixel_is_unknown():
-    found = RadiometricWatch(HeatThresholds()).observe(np.zeros(SHAPE, np.uint16), SECOND)
+    found = RadiometricWatch(HEAT).observe(np.zeros(SHAPE, np.uint16), SECOND)
     assert found.assessment.level == Level.UNSPECIFIED
     assert found.fault == "only 0 of 19200 pixels are measured"

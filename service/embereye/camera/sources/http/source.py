@@ -24,7 +24,7 @@ _REFUSED_TYPES = ("text/", "application/json", "video/")
 
 
 class HttpSource:
-    """A camera that answers a GET with MJPEG; Basic and Digest credentials."""
+    """A camera that answers a GET with MJPEG; Basic and Digest credentials. See `Source`."""
 
     def __init__(
         self, what: DeclaredSource, credentials: Credentials, dials: asyncio.Semaphore, poller: SocketPoller,

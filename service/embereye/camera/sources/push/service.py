@@ -42,7 +42,7 @@ class PushVerdict:
 
 @dataclass(eq=False)
 class _Stream:
-    """One sender's stream: what it sent, what it still has to be told."""
+    """One sender's stream: what it sent, and what is still to be sent back."""
 
     tallies: dict[str, Tally] = field(default_factory=dict)
     sequences: dict[str, int] = field(default_factory=dict)

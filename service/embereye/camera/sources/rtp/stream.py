@@ -15,7 +15,7 @@ _NAMES = {0: "PCMU audio", 8: "PCMA audio", 14: "MPEG audio", 26: "JPEG", 32: "M
 
 
 class JpegStream:
-    """A `PacketReceiver` that offers the pictures in its packets; `set_state` is told how the stream is, for people."""
+    """A `PacketReceiver` that offers the pictures in its packets; `set_state` is called with its state, for people."""
 
     def __init__(
         self, offer: Offer, set_state: SetState, *, payload_type: int = PAYLOAD_TYPE, size: tuple[int, int] = (0, 0),

@@ -6,13 +6,12 @@ from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import UNPROVEN, DeclaredSource, SourceError
 from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.poller import SocketPoller
-from embereye.camera.sources.rtsp.session import RtspSession, SilentError
+from embereye.camera.sources.rtsp.connection import Endpoint
+from embereye.camera.sources.rtsp.session import DIAL_SECONDS, STALL_SECONDS, Patience, RtspSession, SilentError
 from embereye.camera.sources.source import Offer, SetState
 from embereye.camera.sources.video.source import VideoSource
 from embereye.wire.rtsp.messages import RtspError
 
-DIAL_SECONDS = 5.0  # to connect, and for each answer
-STALL_SECONDS = 5.0  # without a packet, after which the camera is dialled again
 REDIRECTS = 3  # that are followed
 
 
@@ -27,8 +26,7 @@ class RtspSource:
         self._credentials = credentials
         self._dials = dials
         self._poller = poller
-        self._dial = dial
-        self._stall = stall
+        self._patience = Patience(dial, stall)
         self._udp = what.transport == "udp"
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
@@ -37,19 +35,10 @@ class RtspSource:
         user, password = self._credentials()
         host = urlsplit(url).hostname
         for _ in range(REDIRECTS + 1):
-            if urlsplit(url).hostname != host:  # nobody else learns them
+            if urlsplit(url).hostname != host:  # no other host gets them
                 user = password = ""
-            session = RtspSession(
-                url,
-                user,
-                password,
-                offer,
-                set_state,
-                poller=self._poller,
-                dial=self._dial,
-                stall=self._stall,
-                proven=self._what.proven,
-            )
+            endpoint = Endpoint(url, user, password, self._what.proven)
+            session = RtspSession(endpoint, offer, set_state, self._poller, self._patience)
             try:
                 async with self._dials:
                     moved = await session.describe()

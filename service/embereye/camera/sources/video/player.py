@@ -12,16 +12,19 @@ import time
 from collections.abc import Iterator
 
 LENGTH = struct.Struct(">I")
-QUALITY = 90  # JPEG quality: above it only the file grows
-OPEN_MS = READ_MS = 5_000
-RATES = (0.1, 240.0)  # frames/s believed of a file; others play at RATE
-RATE = 15.0
-LONGEST_GAP = 10.0  # seconds between two frames that are believed of a container
-PAUSE = 1 / RATE  # seconds between the last frame and the first one of the next round
+QUALITY = 90  # JPEG quality; above it only the size grows
+OPEN_MS = READ_MS = 5_000  # that FFmpeg may wait; by itself it waits for 30 s
+RATES = (0.1, 240.0)  # frames/s that a file may credibly state; others are played at RATE
+RATE = 15.0  # frames/s
+LONGEST_GAP = 10.0  # seconds that a container may credibly state between two frames
+PAUSE = 1 / RATE  # seconds between a file's last frame and its first one
 
 
 def frames(path: str) -> Iterator[tuple[bytes, float]]:
-    """The frames of `path` as JPEG, each with its seconds after the first: the container's where they make sense."""
+    """The frames of `path` as JPEG, each with its seconds after the first: the container's where they are credible.
+
+    ValueError where a frame cannot be coded.
+    """
     import cv2
 
     options = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_MS, cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_MS]
@@ -49,7 +52,7 @@ def frames(path: str) -> Iterator[tuple[bytes, float]]:
 def play(path: str) -> str:
     """Play `path` until standard output is closed; returns why it cannot."""
     live = "://" in path
-    # By UDP every loss would smear over a second of pictures.
+    # By UDP every loss would spoil a second of pictures.
     os.environ["OPENCV_FFMPEG_CAPTURE_OPTIONS"] = "rtsp_transport;tcp" if live else ""
     import cv2
 
@@ -60,7 +63,7 @@ def play(path: str) -> str:
         before = None
         try:
             for data, seconds in frames(path):
-                # Late frames are sent at once, but a long pause is not caught up with.
+                # Late frames are sent at once, but no more than a second is caught up with.
                 due = max(due + (PAUSE if before is None else seconds - before), time.monotonic() - 1.0)
                 before = seconds
                 if not live:

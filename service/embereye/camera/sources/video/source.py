@@ -1,4 +1,4 @@
-"""H.264, H.265 and video files, played by a process of its own: a decoder that hangs or crashes can be killed."""
+"""H.264, H.265 and video files, played by a process of their own: a decoder that hangs or crashes can be killed."""
 
 import asyncio
 import contextlib
@@ -14,9 +14,9 @@ from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.source import Offer, SetState
 from embereye.camera.sources.video.player import LENGTH
 
-OPEN_SECONDS = 15.0  # until the first frame: a new interpreter imports OpenCV first
+OPEN_SECONDS = 15.0  # until the first frame: the new interpreter has to import OpenCV first
 STALL_SECONDS = 10.0  # between frames
-READ_AHEAD = 1024 * 1024  # bytes
+READ_AHEAD = 1024 * 1024  # bytes of frames that wait in this process
 
 
 class VideoSource:
@@ -40,15 +40,15 @@ class VideoSource:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         environment = {**os.environ, "OPENCV_LOG_LEVEL": "OFF", "OPENCV_FFMPEG_LOGLEVEL": "-8"}
-        # -P: modules come from where ours come from, never from the working directory.
+        # -P: modules are imported from where ours were, never from the working directory.
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-        # Popen does not fork as uvloop's own subprocesses do, which gRPC's threads would not survive.
+        # Popen does not fork; uvloop's own subprocesses do, which gRPC's threads would not survive.
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "embereye.camera.sources.video.player"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
         )  # fmt: skip
         assert process.stdin
-        # Everybody on the machine can read a command line: the password goes another way.
+        # Everybody on the machine can read a command line, so the password goes by standard input.
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(with_credentials(self._address, self._user, self._password).encode() + b"\n")
         return process

@@ -39,15 +39,15 @@ class _Allowance:
 
 
 @dataclass
-class EventBook:
-    """Entries by what they say. `note` takes an occurrence, `due` gives what to write, `wrote` says that it is."""
+class EventCorrelator:
+    """Entries by what they say. `record` takes an occurrence, `due` gives what to write, `wrote` says that it is."""
 
     lost: int = 0  # entries that were never told
     _waiting: OrderedDict[tuple[Hashable, str, str, str], Entry] = field(default_factory=OrderedDict)
     _told: OrderedDict[tuple[Hashable, str, str, str], Entry] = field(default_factory=OrderedDict)
     _allowances: dict[Hashable, _Allowance] = field(default_factory=dict)
 
-    def note(self, subject: Hashable, type_: str, reason: str, message: str, now_ns: int) -> None:
+    def record(self, subject: Hashable, type_: str, reason: str, message: str, now_ns: int) -> None:
         """Take an occurrence at `now_ns`, nanoseconds since the Unix epoch."""
         key = subject, type_, reason, message
         if key in self._told:

@@ -1,0 +1,41 @@
+"""What the chart makes of the main values, as committed files: a change of a template shows as a change of these.
+
+`python charts/tests/golden.py` writes them anew.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FOLDER = Path(__file__).parent / "golden"
+MONITORING = ("--set", "monitoring.enabled=true", "--set", "monitoring.labels.release=kube-prometheus-stack")
+VALUES = {
+    "defaults": (),
+    "namespaced": ("--set", "operator.namespaced=true"),
+    "monitoring": MONITORING,
+    "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations"),
+}
+
+
+def golden(values: tuple[str, ...]) -> str:
+    """The manifests without what is made elsewhere: schemas, rules and dashboards have tests of their own."""
+    from harness.chart import render
+
+    return yaml.safe_dump_all([_shortened(manifest) for manifest in render(*values)], sort_keys=True, width=120)
+
+
+def _shortened(manifest: dict[str, Any]) -> dict[str, Any]:
+    if manifest["kind"] in {"CustomResourceDefinition", "PrometheusRule"}:
+        return {**manifest, "spec": "..."}
+    if manifest["kind"] == "ConfigMap":
+        return {**manifest, "data": dict.fromkeys(manifest["data"], "...")}
+    return manifest
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2] / "e2e"))
+    FOLDER.mkdir(exist_ok=True)
+    for name, values in VALUES.items():
+        (FOLDER / f"{name}.yaml").write_text(golden(values))

@@ -1,0 +1,160 @@
+"""What monitoring.enabled renders."""
+
+import importlib.util
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from harness.chart import NAMESPACE, render, template
+
+from embereye_operator.manifests import Settings, build_deployment
+from embereye_operator.model import parse_fleet
+from embereye_operator.monitoring.alerts import BY_NAME, RUNBOOKS
+from embereye_operator.monitoring.files import ROOT
+from embereye_operator.monitoring.rules import prometheus_rules
+
+_spec = importlib.util.spec_from_file_location("golden", Path(__file__).parent / "golden.py")
+assert _spec
+assert _spec.loader
+golden: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(golden)
+
+LABELS = {"release": "kube-prometheus-stack"}
+
+
+def of_kind(kind: str, *values: str) -> dict[str, Any]:
+    return {m["metadata"]["name"]: m for m in render(*golden.MONITORING, *values) if m["kind"] == kind}
+
+
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    exists = [entry["key"] for entry in selector.get("matchExpressions", ())]
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(key in labels for key in exists)
+
+
+@pytest.mark.parametrize("name", golden.VALUES)
+def test_manifests_are_as_committed(name: str) -> None:
+    expected = (golden.FOLDER / f"{name}.yaml").read_text()
+    assert golden.golden(golden.VALUES[name]) == expected, "python charts/tests/golden.py writes them anew"
+
+
+def test_nothing_of_it_is_there_by_default() -> None:
+    assert not {m["kind"] for m in render()} & {"PodMonitor", "PrometheusRule", "ConfigMap"}
+
+
+def test_each_monitor_selects_its_own_pods_and_a_port_that_they_have() -> None:
+    pods = {
+        m["metadata"]["name"]: m["spec"]["template"] for m in render(*golden.MONITORING) if m["kind"] == "Deployment"
+    }
+    fleet = parse_fleet(
+        {"apiVersion": "embereye.dev/v1alpha1", "kind": "SensorFleet", "metadata": {"name": "hall"},
+         "spec": {"sensors": [{"id": "s-1", "zone": "hall"}]}}
+    )  # fmt: skip
+    pods["shard"] = build_deployment(fleet, "hall-sensors-0", Settings(image="i", hub="h:1"))["spec"]["template"]
+    selected = {}
+    for name, monitor in of_kind("PodMonitor").items():
+        found = [pod for pod, has in pods.items() if selects(monitor["spec"]["selector"], has["metadata"]["labels"])]
+        selected[name] = found
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["honorLabels"] is True
+        for pod in found:
+            ports = {port["name"] for port in pods[pod]["spec"]["containers"][0]["ports"]}
+            assert endpoint["port"] in ports
+    assert selected == {
+        "embereye-operator": ["embereye-operator"], "embereye-hub": ["embereye-hub"], "embereye-shards": ["shard"],
+    }  # fmt: skip
+
+
+def test_monitors_and_rules_carry_the_labels_that_prometheus_selects_by() -> None:
+    for kind in ("PodMonitor", "PrometheusRule"):
+        for manifest in of_kind(kind).values():
+            assert manifest["metadata"]["labels"].items() >= LABELS.items()
+
+
+def test_shards_are_looked_for_where_their_fleets_are() -> None:
+    assert of_kind("PodMonitor")["embereye-shards"]["spec"]["namespaceSelector"] == {"any": True}
+    alone = of_kind("PodMonitor", "--set", "operator.namespaced=true")["embereye-shards"]["spec"]
+    assert "namespaceSelector" not in alone
+
+
+def rules(*values: str) -> dict[str, Any]:
+    (found,) = of_kind("PrometheusRule", *values).values()
+    return {rule.get("alert", rule.get("record")): rule for group in found["spec"]["groups"] for rule in group["rules"]}
+
+
+def test_the_rules_are_those_of_the_source() -> None:
+    source = {
+        rule.get("alert", rule.get("record")): rule for group in prometheus_rules()["groups"] for rule in group["rules"]
+    }
+    ours = f'",namespace="{NAMESPACE}"}}'
+    rendered = rules()
+    assert rendered.keys() == source.keys()
+    for name, rule in rendered.items():
+        assert {**rule, "expr": rule["expr"].replace(ours, '"}')} == source[name]
+    assert f'absent(up{{job="embereye-hub"{ours[1:]})' in rendered["EmberEyeHubDown"]["expr"]
+
+
+def test_alerts_take_labels_and_another_place_of_runbooks() -> None:
+    changed = rules(
+        "--set", "monitoring.rules.labels.team=safety", "--set", "monitoring.rules.runbookUrl=https://w.example/x/"
+    )
+    for name in BY_NAME:
+        assert changed[name]["labels"] == {"severity": BY_NAME[name].severity, "team": "safety"}
+        assert changed[name]["annotations"]["runbook_url"] == f"https://w.example/x/{name}"
+    assert rules()["EmberEyeHubDown"]["annotations"]["runbook_url"] == f"{RUNBOOKS}/EmberEyeHubDown"
+
+
+def test_an_alert_that_is_not_wanted_is_left_out() -> None:
+    left = rules("--set", "monitoring.rules.disabled={EmberEyeCompacting,EmberEyeClockSkew}")
+    assert set(BY_NAME) - set(left) == {"EmberEyeCompacting", "EmberEyeClockSkew"}
+
+
+def test_without_the_prometheus_operator_there_are_annotations_and_a_rule_file(tmp_path: Path) -> None:
+    manifests = render(*golden.VALUES["annotations"])
+    assert not {m["kind"] for m in manifests} & {"PodMonitor", "PrometheusRule"}
+    for manifest in manifests:
+        if manifest["kind"] == "Deployment":
+            template = manifest["spec"]["template"]
+            ports = {str(port["containerPort"]) for port in template["spec"]["containers"][0]["ports"]}
+            assert template["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
+            assert template["metadata"]["annotations"]["prometheus.io/port"] in ports
+            if manifest["metadata"]["name"] == "embereye-operator":
+                assert "--scrape-annotations" in template["spec"]["containers"][0]["args"]
+    (file,) = [m["data"]["embereye.yaml"] for m in manifests if m["metadata"]["name"] == "embereye-rules"]
+    names = {rule.get("alert") for group in yaml.safe_load(file)["groups"] for rule in group["rules"]} - {None}
+    assert names == set(BY_NAME)
+
+
+def test_dashboards_are_config_maps_that_the_sidecar_finds_and_say_what_is_committed() -> None:
+    maps = of_kind("ConfigMap")
+    files = sorted((ROOT / "charts/embereye/files/dashboards").glob("*.json"))
+    assert len(maps) == len(files) == 7
+    for file in files:
+        manifest = maps[f"embereye-dashboard-{file.stem}"]
+        assert manifest["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert json.loads(manifest["data"][f"embereye-{file.name}"]) == json.loads(file.read_text())
+        assert len(file.read_bytes()) < 500_000
+
+
+def test_dashboards_are_grafana_operator_s_objects_where_it_knows_them() -> None:
+    arguments = (*golden.MONITORING, "--api-versions", "grafana.integreatly.org/v1beta1")
+    found = [m for m in render(*arguments) if m["kind"] == "GrafanaDashboard"]
+    maps = of_kind("ConfigMap")
+    assert len(found) == 7
+    for dashboard in found:
+        named = dashboard["spec"]["configMapRef"]
+        assert named["key"] in maps[named["name"]]["data"]
+
+
+def test_arguments_and_variables_reach_the_commands() -> None:
+    result = template(
+        "--set", "operator.extraArgs={--namespace=site}", "--set", "hub.extraEnv[0].name=EMBEREYE_LOG_LEVEL",
+        "--set", "hub.extraEnv[0].value=DEBUG", "--set", "operator.scalingTrace.enabled=true",
+        "--set", "operator.prometheus=http://prometheus:9090",
+    )  # fmt: skip
+    assert isinstance(result, subprocess.CompletedProcess)
+    for expected in ("--namespace=site", "--scaling-trace=/var/lib/embereye/scaling", "EMBEREYE_LOG_LEVEL",
+                     "--prometheus=http://prometheus:9090", "mountPath: /var/lib/embereye/scaling"):  # fmt: skip
+        assert expected in result.stdout

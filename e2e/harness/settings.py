@@ -1,0 +1,30 @@
+"""A fleet's settings as its shards get them: what a manifest says, and the defaults for everything else."""
+
+from typing import Any
+
+from embereye.v1.shard_pb2 import CameraSettings, SensorSettings
+from embereye_operator.assignments import build_camera_settings, build_sensor_settings
+from embereye_operator.model import CameraFleetSpec, Fleet, SensorFleetSpec, parse_fleet
+
+
+def sensor_settings(**spec: Any) -> SensorSettings:
+    """Of a SensorFleet whose spec has these fields: `sensor_settings(smoke={"alarmPercent": 30})`."""
+    fleet = _fleet("SensorFleet", spec)
+    assert isinstance(fleet.spec, SensorFleetSpec)
+    return build_sensor_settings(fleet.spec)
+
+
+def camera_settings(**spec: Any) -> CameraSettings:
+    """Of a CameraFleet whose spec has these fields: `camera_settings(deadline="1s")`."""
+    fleet = _fleet("CameraFleet", spec)
+    assert isinstance(fleet.spec, CameraFleetSpec)
+    return build_camera_settings(fleet.spec)
+
+
+def _fleet(kind: str, spec: dict[str, Any]) -> Fleet:
+    return parse_fleet(
+        {"apiVersion": "embereye.dev/v1alpha1", "kind": kind, "metadata": {"name": "test"}, "spec": spec}
+    )
+
+
+HEAT = sensor_settings().heat

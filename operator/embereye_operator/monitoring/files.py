@@ -1,0 +1,35 @@
+"""The files that are made from what stands in this package; run as a module it writes them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from embereye_operator.monitoring import metrics, rules
+from embereye_operator.monitoring.panels import DASHBOARDS
+
+HEADING = "Made by `make monitoring` from operator/embereye_operator/monitoring/alerts.py."
+ROOT = Path(__file__).parents[3]  # of a checkout: these files are committed
+
+
+def generated() -> Mapping[Path, str]:
+    """Every file by its path in the checkout."""
+    # The SDK is there for development; alerts and metrics do without it.
+    from embereye_operator.monitoring.grafana import render
+
+    chart = Path("charts/embereye/files")
+    return {
+        Path("docs/metrics.md"): metrics.page(),
+        chart / "rules/prometheus.yaml": rules.document(rules.prometheus_rules(), HEADING),
+        chart / "rules/grafana.yaml": rules.document(rules.grafana_rules(), HEADING),
+        **{chart / f"dashboards/{source.name}.json": render(source) for source in DASHBOARDS},
+    }
+
+
+def main() -> None:
+    """Write every file."""
+    for path, text in generated().items():
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

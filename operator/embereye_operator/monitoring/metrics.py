@@ -1,0 +1,574 @@
+"""Every metric that a process of ours exports: what alerts and dashboards may name, the source of docs/metrics.md."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+OPERATOR, SENSOR, CAMERA, HUB = "operator", "sensor shard", "camera shard", "hub"
+SHARDS = (SENSOR, CAMERA)
+EVERYBODY = (OPERATOR, *SHARDS, HUB)
+FLEET = ("namespace", "kind", "fleet")  # of what the operator says about a fleet; kind is sensors or cameras
+SHARD = (*FLEET, "shard")  # put on every series of a shard where it is scraped
+TARGET = ("job", "instance")  # of every series, by Prometheus itself
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One family. A counter's name ends in _total; a histogram's or summary's series add _bucket, _sum, _count."""
+
+    name: str
+    type: Literal["counter", "gauge", "histogram", "summary"]
+    unit: str  # empty: a number of things, or 0 and 1
+    labels: tuple[str, ...]  # by the process itself
+    help: str
+    exporters: tuple[str, ...]
+    only_where: str = ""  # what must be asked for, where it is not always there
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The names of its series."""
+        suffixes = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}.get(self.type, ("",))
+        return tuple(f"{self.name}{suffix}" for suffix in suffixes)
+
+
+METRICS = (
+    Metric(
+        "embereye_fleet_alerts_enabled",
+        "gauge",
+        "",
+        FLEET,
+        "1 where alerts of the fleet are wanted (spec.alerts.enabled).",
+        (OPERATOR,),
+    ),
+    Metric(
+        "embereye_fleet_arrivals_per_second",
+        "gauge",
+        "1/s",
+        FLEET,
+        "Items that arrive at all shards, as scaling sees it.",
+        (OPERATOR,),
+    ),
+    Metric(
+        "embereye_fleet_condition", "gauge", "", (*FLEET, "condition"), "1 where the condition is true.", (OPERATOR,)
+    ),
+    Metric("embereye_fleet_devices", "gauge", "", FLEET, "Devices declared.", (OPERATOR,)),
+    Metric("embereye_fleet_devices_covered", "gauge", "", FLEET, "Devices covered.", (OPERATOR,)),
+    Metric(
+        "embereye_fleet_item_cost_seconds",
+        "gauge",
+        "CPU seconds",
+        FLEET,
+        "CPU time per item, as scaling sees it.",
+        (OPERATOR,),
+    ),
+    Metric(
+        "embereye_fleet_lead_seconds",
+        "gauge",
+        "seconds",
+        FLEET,
+        "Time until a new shard is ready, as scaling sees it.",
+        (OPERATOR,),
+    ),
+    Metric("embereye_fleet_max_shards", "gauge", "", FLEET, "Most shards that scaling makes.", (OPERATOR,)),
+    Metric("embereye_fleet_min_shards", "gauge", "", FLEET, "Fewest shards that scaling leaves.", (OPERATOR,)),
+    Metric(
+        "embereye_fleet_oldest_item_seconds",
+        "gauge",
+        "seconds",
+        FLEET,
+        "How long the longest waiting item has been waiting, as scaling sees it.",
+        (OPERATOR,),
+    ),
+    Metric(
+        "embereye_fleet_pass_age_seconds",
+        "gauge",
+        "seconds",
+        FLEET,
+        "Since the latest reconcile pass that succeeded.",
+        (OPERATOR,),
+    ),
+    Metric(
+        "embereye_fleet_paused", "gauge", "", FLEET, "1 where the fleet is left as it is (spec.paused).", (OPERATOR,)
+    ),
+    Metric("embereye_fleet_placement_epoch", "gauge", "", FLEET, "Epoch of the placement.", (OPERATOR,)),
+    Metric(
+        "embereye_fleet_queue_depth",
+        "gauge",
+        "",
+        FLEET,
+        "Items waiting in all shards, as scaling sees it.",
+        (OPERATOR,),
+    ),
+    Metric(
+        "embereye_fleet_ready_shards", "gauge", "", FLEET, "Shards that work under the current placement.", (OPERATOR,)
+    ),
+    Metric("embereye_fleet_required_shards", "gauge", "", FLEET, "Shards that the scaling law asks for.", (OPERATOR,)),
+    Metric(
+        "embereye_fleet_scaled_timestamp_seconds",
+        "gauge",
+        "seconds since 1970",
+        FLEET,
+        "When the number of shards was changed last.",
+        (OPERATOR,),
+    ),
+    Metric("embereye_fleet_shards", "gauge", "", FLEET, "Shards that exist.", (OPERATOR,)),
+    Metric(
+        "embereye_fleet_target_utilization_ratio",
+        "gauge",
+        "ratio",
+        FLEET,
+        "Share of one core that scaling aims at.",
+        (OPERATOR,),
+    ),
+    Metric(
+        "embereye_fleet_utilization_ratio",
+        "gauge",
+        "ratio",
+        FLEET,
+        "Share of one core in use, mean over the shards.",
+        (OPERATOR,),
+    ),
+    Metric("embereye_operator_failures_total", "counter", "", FLEET, "Passes that failed.", (OPERATOR,)),
+    Metric("embereye_operator_leading", "gauge", "", (), "1 where this operator acts.", (OPERATOR,)),
+    Metric("embereye_operator_pass_seconds_total", "counter", "seconds", FLEET, "Time spent in passes.", (OPERATOR,)),
+    Metric("embereye_operator_passes_total", "counter", "", FLEET, "Reconcile passes.", (OPERATOR,)),
+    Metric(
+        "embereye_operator_writes_total",
+        "counter",
+        "",
+        ("kind", "changed"),
+        "Patches of objects, and whether they changed any.",
+        (OPERATOR,),
+        "a cluster's API server is written to",
+    ),
+    Metric(
+        "embereye_shard_arrivals_per_second",
+        "gauge",
+        "1/s",
+        (),
+        "Items that arrive: packets and readings, or frames.",
+        SHARDS,
+    ),
+    Metric(
+        "embereye_shard_degraded",
+        "gauge",
+        "",
+        (),
+        "1 while it does less than it was asked for besides watching.",
+        SHARDS,
+    ),
+    Metric("embereye_shard_devices", "gauge", "", (), "Devices this shard owns.", SHARDS),
+    Metric("embereye_shard_devices_covered", "gauge", "", (), "Owned devices that are covered.", SHARDS),
+    Metric(
+        "embereye_shard_devices_without_series",
+        "gauge",
+        "",
+        (),
+        "Devices beyond the first 1000 of this shard, which have no series of their own.",
+        SHARDS,
+    ),
+    Metric("embereye_shard_disk_free_bytes", "gauge", "bytes", (), "Room left where data is kept.", SHARDS),
+    Metric(
+        "embereye_shard_disk_size_bytes", "gauge", "bytes", (), "Size of the file system where data is kept.", SHARDS
+    ),
+    Metric("embereye_shard_draining", "gauge", "", (), "1 while it hands its devices over.", SHARDS),
+    Metric("embereye_shard_epoch", "gauge", "", (), "Epoch of the assignment in force.", SHARDS),
+    Metric("embereye_shard_evidence_delivered_total", "counter", "", (), "Reports the hub made durable.", SHARDS),
+    Metric("embereye_shard_evidence_dropped_total", "counter", "", (), "Reports lost to a full spool.", SHARDS),
+    Metric("embereye_shard_evidence_spooled", "gauge", "", (), "Reports not acknowledged yet.", SHARDS),
+    Metric(
+        "embereye_shard_evidence_waiting_seconds",
+        "gauge",
+        "seconds",
+        (),
+        "While reports wait: since when the hub has acknowledged none.",
+        SHARDS,
+    ),
+    Metric("embereye_shard_hub_connected", "gauge", "", (), "1 while the hub is reachable.", SHARDS),
+    Metric(
+        "embereye_shard_item_cost_seconds",
+        "gauge",
+        "CPU seconds",
+        (),
+        "CPU time of the whole process per item analysed.",
+        SHARDS,
+    ),
+    Metric(
+        "embereye_shard_oldest_item_seconds",
+        "gauge",
+        "seconds",
+        (),
+        "How long the longest waiting item has been waiting.",
+        SHARDS,
+    ),
+    Metric("embereye_shard_queue_depth", "gauge", "", (), "Items waiting for analysis.", SHARDS),
+    Metric("embereye_shard_utilization_ratio", "gauge", "ratio", (), "Share of one core in use.", SHARDS),
+    Metric(
+        "embereye_sensor_age_seconds", "gauge", "seconds", ("device", "zone"), "Since it was last heard.", (SENSOR,)
+    ),
+    Metric(
+        "embereye_sensor_archive_failing",
+        "gauge",
+        "",
+        (),
+        "1 while the archive cannot be written.",
+        (SENSOR,),
+        "spec.telemetry.archive is true",
+    ),
+    Metric(
+        "embereye_sensor_archive_items_total",
+        "counter",
+        "",
+        ("outcome",),
+        "Readings and frames for the archive.",
+        (SENSOR,),
+        "spec.telemetry.archive is true",
+    ),
+    Metric("embereye_sensor_connections", "gauge", "", (), "Open text connections.", (SENSOR,)),
+    Metric(
+        "embereye_sensor_flame_ratio",
+        "gauge",
+        "ratio",
+        ("device", "zone"),
+        "Flame, share of the converter's range.",
+        (SENSOR,),
+    ),
+    Metric("embereye_sensor_garbage_total", "counter", "", ("reason",), "Lines that were no message.", (SENSOR,)),
+    Metric("embereye_sensor_gas_ppm", "gauge", "ppm", ("device", "zone"), "Gas, ppm CO2-equivalent.", (SENSOR,)),
+    Metric(
+        "embereye_sensor_latency_seconds",
+        "histogram",
+        "seconds",
+        ("stage",),
+        "What a tick's packets wait for: `wait` from the first one's arrival to the tick, `analyse` the tick's work.",
+        (SENSOR,),
+    ),
+    Metric("embereye_sensor_packets_total", "counter", "", ("outcome",), "Packets by what became of them.", (SENSOR,)),
+    Metric("embereye_sensor_rejected_total", "counter", "", ("reason",), "Packets refused, by reason.", (SENSOR,)),
+    Metric(
+        "embereye_sensor_relay_dropped_total", "counter", "", (), "Messages that could not be passed on.", (SENSOR,)
+    ),
+    Metric(
+        "embereye_sensor_relayed_total",
+        "counter",
+        "",
+        (),
+        "Messages passed on to the shard that owns their device.",
+        (SENSOR,),
+    ),
+    Metric("embereye_sensor_shed_total", "counter", "", ("reason",), "Packets given up, by reason.", (SENSOR,)),
+    Metric(
+        "embereye_sensor_smoke_ratio",
+        "gauge",
+        "ratio",
+        ("device", "zone"),
+        "Smoke, share of the converter's range.",
+        (SENSOR,),
+    ),
+    Metric("embereye_sensor_streams", "gauge", "", (), "Open gRPC streams.", (SENSOR,)),
+    Metric(
+        "embereye_sensor_takeovers_total",
+        "counter",
+        "",
+        (),
+        "Times that a newer connection began to speak for a device.",
+        (SENSOR,),
+    ),
+    Metric("embereye_sensor_temperature_max_celsius", "gauge", "°C", ("device", "zone"), "Hottest pixel.", (SENSOR,)),
+    Metric(
+        "embereye_sensor_temperature_mean_celsius",
+        "gauge",
+        "°C",
+        ("device", "zone"),
+        "Mean over all pixels.",
+        (SENSOR,),
+    ),
+    Metric("embereye_sensor_ticks_total", "counter", "", (), "Ticks.", (SENSOR,)),
+    Metric("embereye_sensor_waiting_bytes", "gauge", "bytes", (), "Bytes waiting for a tick.", (SENSOR,)),
+    Metric(
+        "embereye_camera_analysis_cpu_seconds_total",
+        "counter",
+        "CPU seconds",
+        (),
+        "CPU time of decoding and detection.",
+        (CAMERA,),
+    ),
+    Metric(
+        "embereye_camera_analysis_failures_total", "counter", "", (), "Frames on which a detector failed.", (CAMERA,)
+    ),
+    Metric("embereye_camera_clips_delivered_total", "counter", "", (), "Clips and stills that the hub has.", (CAMERA,)),
+    Metric(
+        "embereye_camera_clips_dropped_total",
+        "counter",
+        "",
+        (),
+        "Clips and stills given up for want of room.",
+        (CAMERA,),
+    ),
+    Metric("embereye_camera_clips_failing", "gauge", "", (), "1 while no clip can be written.", (CAMERA,)),
+    Metric(
+        "embereye_camera_clips_frames_left_out_total",
+        "counter",
+        "",
+        (),
+        "Frames that the disk was too slow for.",
+        (CAMERA,),
+    ),
+    Metric("embereye_camera_clips_made_total", "counter", "", (), "Clips and stills recorded.", (CAMERA,)),
+    Metric(
+        "embereye_camera_clips_refused_total",
+        "counter",
+        "",
+        (),
+        "Clips and stills that the hub will never take.",
+        (CAMERA,),
+    ),
+    Metric("embereye_camera_clips_waiting", "gauge", "", (), "Clips that the hub has not got.", (CAMERA,)),
+    Metric("embereye_camera_decoders", "gauge", "", (), "Decoder processes.", (CAMERA,)),
+    Metric(
+        "embereye_camera_decoders_died_total", "counter", "", (), "Decoder processes that were replaced.", (CAMERA,)
+    ),
+    Metric(
+        "embereye_camera_degraded", "gauge", "", (), "Cameras in which less is detected than was asked for.", (CAMERA,)
+    ),
+    Metric(
+        "embereye_camera_device_shed_total",
+        "counter",
+        "",
+        ("camera", "zone"),
+        "Frames of one camera that were given up.",
+        (CAMERA,),
+    ),
+    Metric(
+        "embereye_camera_frame_age_seconds",
+        "histogram",
+        "seconds",
+        (),
+        "From a frame's capture, as its sender tells it, to the end of its analysis.",
+        (CAMERA,),
+    ),
+    Metric(
+        "embereye_camera_frame_delay_seconds",
+        "histogram",
+        "seconds",
+        (),
+        "From a frame's arrival to the end of its analysis.",
+        (CAMERA,),
+    ),
+    Metric("embereye_camera_frames_analysed_total", "counter", "", (), "Frames analysed.", (CAMERA,)),
+    Metric("embereye_camera_frames_in_work", "gauge", "", (), "Frames that are being decoded or looked at.", (CAMERA,)),
+    Metric("embereye_camera_frames_offered_total", "counter", "", (), "Frames received.", (CAMERA,)),
+    Metric("embereye_camera_frames_rejected_total", "counter", "", ("reason",), "Unusable frames.", (CAMERA,)),
+    Metric("embereye_camera_frames_shed_total", "counter", "", ("reason",), "Frames given up, by reason.", (CAMERA,)),
+    Metric(
+        "embereye_camera_frames_unread_total",
+        "counter",
+        "",
+        (),
+        "Frames left with their senders under overload, as far as can be told. They are not offered.",
+        (CAMERA,),
+    ),
+    Metric("embereye_camera_frames_waiting", "gauge", "", (), "Frames that wait for a decoder.", (CAMERA,)),
+    Metric(
+        "embereye_camera_model_cpu_seconds_total",
+        "counter",
+        "CPU seconds",
+        (),
+        "CPU time of the model.",
+        (CAMERA,),
+        "spec.detection.model is set",
+    ),
+    Metric(
+        "embereye_camera_model_runs_total",
+        "counter",
+        "",
+        (),
+        "Pictures that the model looked at.",
+        (CAMERA,),
+        "spec.detection.model is set",
+    ),
+    Metric("embereye_camera_push_streams", "gauge", "", (), "Open push streams.", (CAMERA,)),
+    Metric(
+        "embereye_camera_rate_hertz",
+        "gauge",
+        "1/s",
+        ("bound", "camera", "zone"),
+        "Frames per second that are looked at: `in_force` now, `target` where nothing is short, `least` at all times.",
+        (CAMERA,),
+    ),
+    Metric(
+        "embereye_camera_refused", "gauge", "", (), "Cameras that are not looked at for want of decoding.", (CAMERA,)
+    ),
+    Metric("embereye_camera_sources", "gauge", "", ("state",), "Cameras by state of their source.", (CAMERA,)),
+    Metric("embereye_camera_suspects", "gauge", "", (), "Cameras that suspect fire.", (CAMERA,)),
+    Metric("embereye_hub_clips", "gauge", "", (), "Clips and stills that are kept.", (HUB,)),
+    Metric("embereye_hub_clips_bytes", "gauge", "bytes", (), "Bytes of all clips and stills.", (HUB,)),
+    Metric("embereye_hub_clips_failing", "gauge", "", (), "1 while no clip can be written.", (HUB,)),
+    Metric(
+        "embereye_hub_clips_removed_total",
+        "counter",
+        "",
+        (),
+        "Clips removed for their age or for want of room.",
+        (HUB,),
+    ),
+    Metric(
+        "embereye_hub_commit_failures_total", "counter", "", (), "Attempts to write the database that failed.", (HUB,)
+    ),
+    Metric(
+        "embereye_hub_commit_seconds",
+        "summary",
+        "seconds",
+        (),
+        "Time from taking up a batch to its being durable.",
+        (HUB,),
+    ),
+    Metric("embereye_hub_cursor", "gauge", "", (), "Cursor of the newest event.", (HUB,)),
+    Metric("embereye_hub_devices", "gauge", "", (), "Devices that ought to be watched.", (HUB,)),
+    Metric("embereye_hub_devices_covered", "gauge", "", (), "Devices that are watched.", (HUB,)),
+    Metric("embereye_hub_devices_dark", "gauge", "", (), "Devices whose fault is open.", (HUB,)),
+    Metric("embereye_hub_disk_free_bytes", "gauge", "bytes", (), "Room left where data is kept.", (HUB,)),
+    Metric("embereye_hub_disk_size_bytes", "gauge", "bytes", (), "Size of the file system where data is kept.", (HUB,)),
+    Metric("embereye_hub_events_total", "counter", "", ("type",), "Alarm events.", (HUB,)),
+    Metric("embereye_hub_evidence_duplicate_total", "counter", "", (), "Reports that were known already.", (HUB,)),
+    Metric(
+        "embereye_hub_evidence_received_total",
+        "counter",
+        "",
+        (),
+        "Reports that shards sent, resends among them.",
+        (HUB,),
+    ),
+    Metric(
+        "embereye_hub_evidence_refused_total",
+        "counter",
+        "",
+        (),
+        "Reports turned away while the database could not be written.",
+        (HUB,),
+    ),
+    Metric(
+        "embereye_hub_evidence_unusable_total",
+        "counter",
+        "",
+        (),
+        "Reports without an id, which nobody can acknowledge.",
+        (HUB,),
+    ),
+    Metric(
+        "embereye_hub_packets_total",
+        "counter",
+        "",
+        ("fleet", "outcome"),
+        "What became of everything the devices of a fleet offered, over all owners they ever had.",
+        (HUB,),
+    ),
+    Metric("embereye_hub_shard_clocks_wrong", "gauge", "", (), "Shards whose clock differs by more than 2 s.", (HUB,)),
+    Metric("embereye_hub_shard_streams", "gauge", "", (), "Shards that are connected.", (HUB,)),
+    Metric("embereye_hub_store_failing", "gauge", "", (), "1 while the database cannot be written.", (HUB,)),
+    Metric(
+        "embereye_hub_subscriber_lag_events", "gauge", "", (), "Events that the slowest subscriber is behind.", (HUB,)
+    ),
+    Metric("embereye_hub_subscribers", "gauge", "", (), "Subscribers of the alarm feeds.", (HUB,)),
+    Metric("embereye_hub_zones", "gauge", "", ("state",), "Zones.", (HUB,)),
+    Metric("embereye_hub_zones_testing", "gauge", "", (), "Zones under test.", (HUB,)),
+    Metric("embereye_build_info", "gauge", "", ("version",), "Always 1; the version is a label.", EVERYBODY),
+    Metric(
+        "embereye_event_loop_lag_seconds",
+        "histogram",
+        "seconds",
+        (),
+        "How much later than asked for the event loop woke its probe.",
+        EVERYBODY,
+    ),
+    Metric("embereye_threads", "gauge", "", (), "Threads of the process.", EVERYBODY),
+    Metric(
+        "process_cpu_seconds_total",
+        "counter",
+        "CPU seconds",
+        (),
+        "Total user and system CPU time spent in seconds.",
+        EVERYBODY,
+    ),
+    Metric("process_max_fds", "gauge", "", (), "Maximum number of open file descriptors.", EVERYBODY),
+    Metric("process_open_fds", "gauge", "", (), "Number of open file descriptors.", EVERYBODY),
+    Metric("process_resident_memory_bytes", "gauge", "bytes", (), "Resident memory size in bytes.", EVERYBODY),
+    Metric(
+        "process_start_time_seconds",
+        "gauge",
+        "seconds",
+        (),
+        "Start time of the process since unix epoch in seconds.",
+        EVERYBODY,
+    ),
+)
+BY_NAME = {metric.name: metric for metric in METRICS}
+BY_SERIES = {series: metric for metric in METRICS for series in metric.series}
+
+LABELS = {
+    "namespace": "of the fleet",
+    "kind": "`sensors` or `cameras`; of `embereye_operator_writes_total`: the object's",
+    "changed": "`true`, `false`",
+    "fleet": "its name; of `embereye_hub_packets_total`: NAMESPACE/KIND/NAME",
+    "condition": "`Ready`, `Progressing`, `Degraded`, `Covered`, `ScalingActive`, `MetricsAvailable`",
+    "device": "its id, as declared",
+    "camera": "its id, as declared",
+    "zone": "as declared",
+    "reason": "a few words, a fixed set",
+    "outcome": "`offered`, `analysed`, `duplicate`, `shed`, `rejected`; of the archive: `written`, `dropped`",
+    "stage": "`wait`, `analyse`",
+    "state": "of a zone: `normal`, `pre_alarm`, `alarm`, `acknowledged`, …; of a source: `streaming`, `connecting`, …",
+    "type": "`state`, `fault`, `fault_cleared`, `test`, `evidence`",
+    "bound": "`in_force`, `target`, `least`",
+    "version": "of EmberEye",
+}
+
+
+INTRODUCTION = """\
+# Metrics
+
+Made by `make monitoring` from the registry that alerts and dashboards are held against. The operator, the hub and every
+shard serve these at `/metrics`; [grafana.md](grafana.md) says how they get into Prometheus.
+
+Units are base units. A name that ends in `_total` only ever grows, until its process starts again. Of a histogram there
+are `_bucket`, `_sum` and `_count`, of a summary `_sum` and `_count`.
+
+A shard does not name itself: where it is scraped its series get `namespace`, `kind`, `fleet` and `shard`, so that they
+can be compared with what the operator says about the fleet. Series with a `device` or `camera` label are kept for the
+first 1,000 devices of a shard; `embereye_shard_devices_without_series` counts the others.
+"""
+
+
+def page() -> str:
+    """docs/metrics.md."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield INTRODUCTION.rstrip()
+    for title, exporters in (
+        ("Fleets, by the operator", (OPERATOR,)),
+        ("Every shard", SHARDS),
+        ("Sensor shards", (SENSOR,)),
+        ("Camera shards", (CAMERA,)),
+        ("The hub", (HUB,)),
+        ("Every process", EVERYBODY),
+    ):
+        yield ""
+        yield f"## {title}"
+        yield "| metric | type | unit | labels | what it is |"
+        yield "| --- | --- | --- | --- | --- |"
+        yield from _rows([metric for metric in METRICS if metric.exporters == exporters])
+    yield ""
+    yield "## Labels"
+    yield "| label | values |"
+    yield "| --- | --- |"
+    for label, text in LABELS.items():
+        yield f"| `{label}` | {text} |"
+
+
+def _rows(metrics: Sequence[Metric]) -> Iterator[str]:
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        text = metric.help + (f" Only where {metric.only_where}." if metric.only_where else "")
+        yield f"| `{metric.name}` | {metric.type} | {metric.unit} | {labels} | {text} |"

@@ -1,0 +1,115 @@
+"""Alerts as Prometheus rule files, which the chart's PrometheusRule takes over, and as rules that Grafana evaluates."""
+
+import re
+from typing import Any
+
+import yaml
+
+from embereye_operator.monitoring.alerts import ALERTS, RECORDINGS, RUNBOOKS, Alert, expression
+
+INTERVAL = "30s"  # between evaluations
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def runbook(alert: Alert, base: str = RUNBOOKS) -> str:
+    """The address of the alert's page."""
+    return f"{base.rstrip('/')}/{alert.name}"
+
+
+def prometheus_rules() -> dict[str, Any]:
+    """A rule file, which is also the spec of a PrometheusRule."""
+    recordings = [{"record": rule.name, "expr": rule.expression} for rule in RECORDINGS]
+    scopes = {"fleet": "fleets", "shard": "processes", "release": "release"}
+    groups = [{"name": "embereye.recordings", "interval": INTERVAL, "rules": recordings}]
+    for scope, name in scopes.items():
+        rules = [_prometheus_rule(alert) for alert in ALERTS if alert.scope == scope]
+        groups.append({"name": f"embereye.{name}", "interval": INTERVAL, "rules": rules})
+    return {"groups": groups}
+
+
+def _prometheus_rule(alert: Alert) -> dict[str, Any]:
+    return {
+        "alert": alert.name,
+        "expr": expression(alert),
+        "for": alert.wait,
+        "labels": {"severity": alert.severity},
+        "annotations": {
+            "summary": alert.summary,
+            "description": alert.description,
+            "runbook_url": runbook(alert),
+        },
+    }
+
+
+def grafana_rules(folder: str = "EmberEye", datasource: str = "prometheus") -> dict[str, Any]:
+    """A provisioning file for Grafana's own alerting: the same expressions, asked of the data source with that uid."""
+    return {
+        "apiVersion": 1,
+        "groups": [
+            {
+                "orgId": 1,
+                "name": "embereye",
+                "folder": folder,
+                "interval": INTERVAL,
+                "rules": [_grafana_rule(alert, datasource) for alert in ALERTS],
+            }
+        ],
+    }
+
+
+def _grafana_rule(alert: Alert, datasource: str) -> dict[str, Any]:
+    return {
+        "uid": re.sub("(?<=[a-z])(?=[A-Z])", "-", alert.name).lower(),
+        "title": alert.name,
+        "condition": "firing",
+        "for": alert.wait,
+        # The expression says where its own series are missing; no series means that nothing is wrong.
+        "noDataState": "OK",
+        "execErrState": "Error",
+        "labels": {"severity": alert.severity},
+        "annotations": {
+            "summary": _for_grafana(alert.summary),
+            "description": _for_grafana(alert.description),
+            "runbook_url": runbook(alert),
+        },
+        "data": [
+            {
+                "refId": "value",
+                "datasourceUid": datasource,
+                "relativeTimeRange": {"from": 600, "to": 0},
+                "model": {"refId": "value", "expr": grafana_expression(alert), "instant": True, "range": False},
+            },
+            {
+                "refId": "firing",
+                "datasourceUid": "__expr__",
+                "model": {
+                    "refId": "firing",
+                    "type": "math",
+                    # Whatever the expression returns fires, a 0 as well.
+                    "expression": "is_number($value) || is_nan($value) || is_inf($value)",
+                },
+            },
+        ],
+    }
+
+
+def grafana_expression(alert: Alert) -> str:
+    """The same as Prometheus evaluates, but for recorded series, which are spelt out: Grafana records nothing."""
+    text = expression(alert)
+    for rule in RECORDINGS:
+        text = re.sub(rf"{rule.name}\[(\w+)\]", rf"({rule.expression})[\1:1m]", text)
+    return text
+
+
+def _for_grafana(text: str) -> str:
+    return text.replace("$value", "$values.value.Value")
+
+
+def document(value: Any, heading: str) -> str:
+    """YAML under a comment."""
+    return f"# {heading}\n{yaml.safe_dump(value, sort_keys=False, width=1000, allow_unicode=True)}"
+
+
+def seconds(duration: str) -> int:
+    """Prometheus' "90s", "5m" in seconds."""
+    return int(duration[:-1]) * SECONDS[duration[-1]]

@@ -1,0 +1,95 @@
+"""Dashboards: complete, and asking only for what there is."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embereye_operator.monitoring.alerts import ALERTS, BY_NAME, RECORDINGS, Alert, expression
+from embereye_operator.monitoring.grafana import render, uid
+from embereye_operator.monitoring.metrics import BY_SERIES
+from embereye_operator.monitoring.panels import DASHBOARDS, Dashboard, Panel
+
+KNOWN = set(BY_SERIES) | {"up", "ALERTS"} | {rule.name for rule in RECORDINGS}
+EVERY_PANEL = [(source, panel) for source in DASHBOARDS for row in source.rows for panel in row.panels]
+every_dashboard = pytest.mark.parametrize("source", DASHBOARDS, ids=lambda source: source.name)
+
+
+def panels(source: Dashboard) -> list[dict[str, Any]]:
+    return [panel for panel in json.loads(render(source))["panels"] if panel["type"] != "row"]
+
+
+def metrics_in(text: str) -> set[str]:
+    return set(re.findall(r"\b(?:embereye_[a-z_]+|embereye:[a-z_:]+|process_[a-z_]+|up|ALERTS)(?=[{\[) ]|$)", text))
+
+
+def test_the_seven_dashboards_are_there() -> None:
+    assert [source.name for source in DASHBOARDS] == [
+        "fleet-overview", "sensor-shard", "camera-shard", "scaling-explained", "alarms-coverage", "operator-hub",
+        "capacity",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "panel"), EVERY_PANEL, ids=[f"{s.name}: {p.title}" for s, p in EVERY_PANEL])
+def test_a_panel_asks_for_metrics_that_exist_and_has_a_unit_a_description_and_a_runbook(
+    source: Dashboard, panel: Panel
+) -> None:
+    assert panel.unit
+    assert panel.description.endswith(".")
+    assert panel.alert in BY_NAME
+    for query in panel.queries:
+        assert metrics_in(query.expression)
+        assert metrics_in(query.expression) <= KNOWN
+
+
+@every_dashboard
+def test_what_grafana_is_given_has_links_units_thresholds_and_numbers_of_its_own(source: Dashboard) -> None:
+    found = panels(source)
+    document = json.loads(render(source))
+    assert document["uid"] == uid(source)
+    assert len({panel["id"] for panel in document["panels"]}) == len(document["panels"])
+    for panel in found:
+        defaults = panel["fieldConfig"]["defaults"]
+        assert defaults["unit"], panel["title"]
+        assert defaults["thresholds"]["steps"], panel["title"]
+        assert panel["links"][0]["url"].rpartition("/")[2] in BY_NAME
+        assert "runbook" in panel["description"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+
+
+@every_dashboard
+def test_variables_of_expressions_are_declared(source: Dashboard) -> None:
+    text = render(source)
+    declared = {variable["name"] for variable in json.loads(text)["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", text)) - {"__rate_interval"}
+    assert used <= declared
+    assert {"datasource", "namespace", "fleet"} <= declared
+
+
+def test_scaling_marks_changes_of_the_number_of_shards() -> None:
+    (source,) = [source for source in DASHBOARDS if source.scaling]
+    (annotation,) = json.loads(render(source))["annotations"]["list"]
+    assert "changes(embereye_fleet_shards" in annotation["expr"]
+
+
+def test_dashboards_render_writes_everything_for_those_without_the_chart(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "embereye_cli", "dashboards", "render", "--to", str(tmp_path / "new")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    written = {str(path.relative_to(tmp_path / "new")) for path in (tmp_path / "new").rglob("*.*")}
+    dashboards = {f"dashboards/{source.name}.json" for source in DASHBOARDS}
+    assert written == dashboards | {"prometheus-rules.yaml", "grafana-alerts.yaml"}
+
+
+def alert_selectors(alert: Alert) -> set[str]:
+    """Every vector selector of an alert's expression."""
+    found = re.findall(r"\b((?:embereye_[a-z_]+|up)(?:\{[^}]*\})?)", expression(alert))
+    return {selector for selector in found if selector.partition("{")[0] in KNOWN}
+
+
+def test_selectors_are_found() -> None:
+    assert all(alert_selectors(alert) or "embereye:" in alert.expression for alert in ALERTS)

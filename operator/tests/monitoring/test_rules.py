@@ -1,0 +1,314 @@
+"""Alerts, judged by promtool: each fires on its fault and on nothing else, and resolves."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from harness.need import PROMETHEUS
+
+from embereye_operator.monitoring.alerts import ALERTS, BY_NAME, RECORDINGS, expression
+from embereye_operator.monitoring.files import ROOT
+from embereye_operator.monitoring.metrics import BY_SERIES, TARGET
+from embereye_operator.monitoring.rules import grafana_expression, grafana_rules, prometheus_rules
+
+RULES = ROOT / "charts/embereye/files/rules/prometheus.yaml"
+needs_promtool = pytest.mark.needs(PROMETHEUS)
+
+FLEET = 'namespace="site",kind="sensors",fleet="hall"'
+SENSOR = f'{FLEET},shard="hall-sensors-0",pod="hall-0",instance="10.0.0.1:9100",job="embereye-shard"'
+CAMERA = (
+    'namespace="site",kind="cameras",fleet="yard",shard="yard-cameras-0",pod="yard-0",instance="10.0.0.2:9100",'
+    'job="embereye-shard"'
+)
+CAMERAS = 'namespace="site",kind="cameras",fleet="yard"'
+OPERATOR = 'namespace="embereye",pod="operator-0",instance="10.0.0.3:8081",job="embereye-operator"'
+STANDBY = 'namespace="embereye",pod="operator-1",instance="10.0.0.4:8081",job="embereye-operator"'
+HUB = 'namespace="embereye",pod="hub-0",instance="10.0.0.5:8080",job="embereye-hub"'
+
+Values = Callable[[int], float | None]  # by minute; None: no sample
+
+
+def gauge(value: float | None) -> Values:
+    return lambda minute: value
+
+
+def counter(per_minute: float) -> Values:
+    return lambda minute: per_minute * minute
+
+
+def histogram(name: str, labels: str, bounds: tuple[str, ...], full: int, per_minute: float = 600) -> dict[str, Values]:
+    """A histogram all of whose observations fall between bounds[full - 1] and bounds[full]."""
+    return {
+        f'{name}_bucket{{{labels},le="{bound}"}}': counter(per_minute if place >= full else 0)
+        for place, bound in enumerate(bounds)
+    }
+
+
+LAG, DELAY = "embereye_event_loop_lag_seconds", "embereye_camera_frame_delay_seconds"
+LAGS, DELAYS = ("0.001", "0.25", "1.0", "+Inf"), ("0.01", "0.5", "1.0", "+Inf")
+
+
+def healthy() -> dict[str, Values]:
+    world: dict[str, Values] = {}
+    for fleet, devices in ((FLEET, 1000), (CAMERAS, 100)):
+        world |= {
+            f'embereye_fleet_devices{{{fleet},pod="operator-0"}}': gauge(devices),
+            f'embereye_fleet_devices_covered{{{fleet},pod="operator-0"}}': gauge(devices),
+            f'embereye_fleet_shards{{{fleet},pod="operator-0"}}': gauge(1),
+            f'embereye_fleet_ready_shards{{{fleet},pod="operator-0"}}': gauge(1),
+            f'embereye_fleet_required_shards{{{fleet},pod="operator-0"}}': gauge(1),
+            f'embereye_fleet_max_shards{{{fleet},pod="operator-0"}}': gauge(8),
+            f'embereye_fleet_paused{{{fleet},pod="operator-0"}}': gauge(0),
+            f'embereye_fleet_alerts_enabled{{{fleet},pod="operator-0"}}': gauge(1),
+            f'embereye_fleet_utilization_ratio{{{fleet},pod="operator-0"}}': gauge(0.4),
+            f'embereye_fleet_pass_age_seconds{{{fleet},pod="operator-0"}}': gauge(2),
+            f'embereye_operator_failures_total{{{fleet},pod="operator-0"}}': counter(0),
+            f'embereye_fleet_condition{{{fleet},condition="Degraded",pod="operator-0"}}': gauge(0),
+            f'embereye_fleet_condition{{{fleet},condition="MetricsAvailable",pod="operator-0"}}': gauge(1),
+        }
+    for shard in (SENSOR, CAMERA):
+        world |= {
+            f"up{{{shard}}}": gauge(1),
+            f"embereye_shard_epoch{{{shard}}}": gauge(7),
+            f"embereye_shard_hub_connected{{{shard}}}": gauge(1),
+            f"embereye_shard_evidence_waiting_seconds{{{shard}}}": gauge(0),
+            f"embereye_shard_evidence_spooled{{{shard}}}": gauge(0),
+            f"embereye_shard_evidence_dropped_total{{{shard}}}": counter(0),
+            f"embereye_shard_disk_free_bytes{{{shard}}}": gauge(6e9),
+            f"embereye_shard_disk_size_bytes{{{shard}}}": gauge(1e10),
+        }
+    world |= {
+        f'embereye_sensor_packets_total{{{SENSOR},outcome="offered"}}': counter(60_000),
+        f'embereye_sensor_shed_total{{{SENSOR},reason="overflow"}}': counter(0),
+        f'embereye_sensor_shed_total{{{SENSOR},reason="compacted"}}': counter(0),
+        f"embereye_sensor_archive_failing{{{SENSOR}}}": gauge(0),
+        f"embereye_camera_frames_offered_total{{{CAMERA}}}": counter(90_000),
+        f'embereye_camera_frames_shed_total{{{CAMERA},reason="above target rate"}}': counter(45_000),
+        f'embereye_camera_frames_shed_total{{{CAMERA},reason="overload"}}': counter(0),
+        f"embereye_camera_refused{{{CAMERA}}}": gauge(0),
+        f"embereye_camera_degraded{{{CAMERA}}}": gauge(0),
+        f"embereye_camera_analysis_failures_total{{{CAMERA}}}": counter(0),
+        f"embereye_camera_decoders_died_total{{{CAMERA}}}": counter(0),
+        f"embereye_camera_clips_failing{{{CAMERA}}}": gauge(0),
+        f"up{{{HUB}}}": gauge(1),
+        f"embereye_hub_store_failing{{{HUB}}}": gauge(0),
+        f"embereye_hub_clips_failing{{{HUB}}}": gauge(0),
+        f"embereye_hub_shard_clocks_wrong{{{HUB}}}": gauge(0),
+        f"embereye_hub_disk_free_bytes{{{HUB}}}": gauge(6e9),
+        f"embereye_hub_disk_size_bytes{{{HUB}}}": gauge(1e10),
+        f"up{{{OPERATOR}}}": gauge(1),
+        f"up{{{STANDBY}}}": gauge(1),
+        f"embereye_operator_leading{{{OPERATOR}}}": gauge(1),
+        f"embereye_operator_leading{{{STANDBY}}}": gauge(0),
+    }
+    for process in (SENSOR, CAMERA, HUB, OPERATOR):
+        world |= histogram(LAG, process, LAGS, 0)
+    return world | histogram(DELAY, CAMERA, DELAYS, 0)
+
+
+def series(pattern: str, values: Values) -> dict[str, Values]:
+    """`values` for every healthy series that `pattern` is a part of."""
+    found = {name: values for name in healthy() if pattern in name}
+    assert found, pattern
+    return found
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong, and every alert that has to fire on it."""
+
+    name: str
+    world: Mapping[str, Values]
+    fires: frozenset[str] = field(default_factory=frozenset)
+    before: int = 10  # minutes
+    during: int = 25
+    after: int = 45
+
+
+def fault(
+    alert: str, world: Mapping[str, Values], *, also: tuple[str, ...] = (), name: str = "", **times: int
+) -> Fault:
+    return Fault(name or alert, world, frozenset({alert, *also}), **times)
+
+
+def slower(values: Values, factor: float) -> Values:
+    return lambda minute: factor * (values(minute) or 0)
+
+
+FAULTS = (
+    fault("EmberEyeDevicesDark", series(f"fleet_devices_covered{{{FLEET}", gauge(999))),
+    # Devices that come and go are never dark for a minute in a row.
+    fault("EmberEyeCoverageBurnsFast", series(f"fleet_devices_covered{{{FLEET}", lambda m: 900 if m % 2 else 1000),
+          before=370),
+    fault("EmberEyeCoverageBurnsSlowly", series(f"fleet_devices_covered{{{FLEET}", lambda m: 986 if m % 2 else 1000),
+          during=390, after=60),
+    fault("EmberEyeHubDown", series(f"up{{{HUB}", gauge(0)), name="the hub does not answer"),
+    fault("EmberEyeHubDown", series(f"{{{HUB}", gauge(None)) | series(f"up{{{HUB}", gauge(None)),
+          name="the hub is not there"),
+    fault("EmberEyeHubNotReached", series(f"shard_hub_connected{{{SENSOR}", gauge(0))),
+    fault("EmberEyeEvidenceWaiting", series(f"evidence_waiting_seconds{{{SENSOR}", gauge(100))),
+    fault("EmberEyeHubStoreFailing", series("hub_store_failing", gauge(1))),
+    fault("EmberEyeEvidenceLost", series(f"evidence_dropped_total{{{SENSOR}", counter(10))),
+    fault("EmberEyeSpoolFilling", series(f"evidence_spooled{{{SENSOR}", gauge(12_000))),
+    fault("EmberEyeShardDown", series(f"up{{{SENSOR}", gauge(0))),
+    fault("EmberEyeShardMetricsMissing", series(f"{{{SENSOR}", gauge(None))),
+    fault("EmberEyeFleetNotReady", series(f"fleet_shards{{{FLEET}", gauge(2)), name="a shard is not ready"),
+    fault("EmberEyeFleetDegraded", series(f'fleet_condition{{{FLEET},condition="Degraded"', gauge(1))),
+    fault("EmberEyeEventLoopSlow", histogram(LAG, SENSOR, LAGS, 2)),
+    fault("EmberEyeSensorsShedding", series('reason="overflow"', counter(6_000))),
+    fault("EmberEyeCompacting", series('reason="compacted"', counter(6_000))),
+    fault("EmberEyeCamerasShedding", series('reason="overload"', counter(45_000))),
+    fault("EmberEyeDecodingSaturated", series("camera_refused", gauge(3))),
+    fault("EmberEyeFramesOld", histogram(DELAY, CAMERA, DELAYS, 2)),
+    fault("EmberEyeCameraDegraded", series("camera_degraded", gauge(2))),
+    fault("EmberEyeAnalysisFailing", series("analysis_failures", counter(5))),
+    fault("EmberEyeDecodersDying", series("decoders_died", counter(2))),
+    fault("EmberEyeScalingStuck", series(f"required_shards{{{FLEET}", gauge(3))),
+    fault("EmberEyeScalingFlapping",
+          series(f"fleet_shards{{{FLEET}", lambda m: 1 + m % 2) | series(f"ready_shards{{{FLEET}", lambda m: 1 + m % 2),
+          ),
+    fault("EmberEyeFleetAtMaximum",
+          series(f"utilization_ratio{{{FLEET}", gauge(0.95)) | series(f"max_shards{{{FLEET}", gauge(1))
+          | series(f"required_shards{{{FLEET}", gauge(3))),
+    fault("EmberEyeScalingBlind", series(f'fleet_condition{{{FLEET},condition="MetricsAvailable"', gauge(0))),
+    fault("EmberEyeOperatorAbsent", series(f"up{{{OPERATOR}", gauge(0)) | series(f"up{{{STANDBY}", gauge(0)),
+          name="no operator answers"),
+    fault("EmberEyeOperatorAbsent",
+          series('pod="operator-0"', gauge(None)) | series('pod="operator-1"', gauge(None)), name="no operator"),
+    fault("EmberEyeNoLeader", series("operator_leading", gauge(0))),
+    fault("EmberEyePassesFailing", series(f"operator_failures_total{{{FLEET}", counter(4))),
+    fault("EmberEyeFleetNotReconciled", series(f"pass_age_seconds{{{FLEET}", gauge(400))),
+    fault("EmberEyeDiskFilling", series("hub_disk_free_bytes", gauge(1e9))),
+    fault("EmberEyeDiskFilling", series(f"shard_disk_free_bytes{{{SENSOR}", gauge(1e9)), name="a shard's disk fills"),
+    fault("EmberEyeClipsFailing", series("camera_clips_failing", gauge(1))),
+    fault("EmberEyeClipsFailing", series("hub_clips_failing", gauge(1)), name="the hub cannot write clips"),
+    fault("EmberEyeArchiveFailing", series("archive_failing", gauge(1))),
+    fault("EmberEyeClockSkew", series("clocks_wrong", gauge(1))),
+    # --- what is no fault
+    Fault("one operator of two is gone", series(f"up{{{STANDBY}", gauge(0)), before=10),
+    Fault("a fleet that wants no alerts has none",
+          series(f"fleet_devices_covered{{{FLEET}", gauge(0)) | series(f"hub_connected{{{SENSOR}", gauge(0))
+          | series(f"alerts_enabled{{{FLEET}", gauge(0)), before=0),
+    Fault("a paused fleet is not scaled",
+          series(f"required_shards{{{FLEET}", gauge(3)) | series(f"fleet_paused{{{FLEET}", gauge(1)), before=0),
+    Fault("a roll of a minute",
+          series(f"fleet_shards{{{FLEET}", lambda m: 2 if m % 10 == 0 else 1)),
+)  # fmt: skip
+
+
+def test_every_alert_has_a_fault() -> None:
+    assert set(BY_NAME) - {name for fault in FAULTS for name in fault.fires} == set()
+
+
+def input_series(fault: Fault) -> list[dict[str, str]]:
+    rows, total = [], fault.before + fault.during + fault.after
+    world = healthy()
+    assert set(fault.world) <= set(world), set(fault.world) - set(world)
+    for name, values in world.items():
+        told, last, shift = [], 0.0, 0.0
+        for minute in range(total + 1):
+            in_fault = fault.before <= minute < fault.before + fault.during
+            chosen = fault.world.get(name, values) if in_fault else values
+            value = chosen(minute)
+            if "_total{" in name or "_bucket{" in name:  # what is counted goes on from where it was
+                before = chosen(minute - 1) if minute else 0.0
+                step = (value or 0.0) - (before or 0.0)
+                last += max(0.0, step)
+                value = None if value is None else last + shift
+            told.append("_" if value is None else f"{value:g}" if value < 1e5 else str(int(value)))
+        rows.append({"series": name, "values": " ".join(told)})
+    return rows
+
+
+def promtool_test(fault: Fault) -> dict[str, Any]:
+    firing = 'count by (alertname) (ALERTS{alertstate="firing"})'
+    samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(fault.fires)]
+    during, end = fault.before + fault.during - 1, fault.before + fault.during + fault.after
+    moments = {f"{end}m": [], f"{during}m": samples}
+    if fault.before:
+        moments[f"{fault.before - 1}m"] = []
+    return {
+        "name": fault.name,
+        "interval": "1m",
+        "input_series": input_series(fault),
+        "promql_expr_test": [
+            {"expr": firing, "eval_time": moment, "exp_samples": expected} for moment, expected in moments.items()
+        ],
+    }
+
+
+@needs_promtool
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_fires_its_alerts_and_nothing_else_and_they_resolve(fault: Fault, tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(RULES.read_text())
+    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [promtool_test(fault)]}
+    (tmp_path / "tests.yaml").write_text(json.dumps(tests))
+    result = subprocess.run(
+        ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
+
+
+@needs_promtool
+def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
+    result = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{len(ALERTS) + len(RECORDINGS)} rules found" in result.stdout
+
+
+def test_expressions_name_only_metrics_and_labels_that_exist() -> None:
+    known = set(BY_SERIES) | {"up"} | {rule.name for rule in RECORDINGS}
+    for alert in ALERTS:
+        named = set(re.findall(r"\b(?:embereye[a-z_:]*|process_[a-z_]+|up)(?=[{\[) ]|$)", expression(alert)))
+        assert named
+        assert named <= known, alert.name
+    assert set(TARGET) == {"job", "instance"}
+
+
+def test_every_alert_says_what_tells_when_it_cannot_look() -> None:
+    for alert in ALERTS:
+        if not alert.when_absent.startswith("EmberEye"):
+            assert " " in alert.when_absent, alert.name
+            continue
+        twin = BY_NAME[alert.when_absent]
+        absent = "absent(" in twin.expression or "count by" in twin.expression
+        assert absent, f"{alert.name}: {twin.name} does not fire on missing series"
+
+
+def test_every_alert_can_be_acted_on() -> None:
+    for alert in ALERTS:
+        assert re.fullmatch(r"EmberEye[A-Z][A-Za-z]+", alert.name)
+        assert len(re.sub(r"{{.*?}}", "hall-sensors-0", alert.summary)) <= 110, alert.name
+        assert alert.description.endswith((".", "}}")) or "kubectl" in alert.description, alert.name
+        if alert.scope != "release":
+            assert "namespace" in alert.expression or RECORDINGS[0].name in alert.expression, (
+                f"{alert.name}: nobody could route it"
+            )
+
+
+def test_grafana_evaluates_the_expressions_of_prometheus() -> None:
+    (group,) = grafana_rules()["groups"]
+    asked = {rule["title"]: rule["data"][0]["model"]["expr"] for rule in group["rules"]}
+    told = {
+        rule["alert"]: rule["expr"]
+        for group in prometheus_rules()["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    assert asked.keys() == told.keys() == BY_NAME.keys()
+    for name, text in told.items():
+        assert asked[name] == grafana_expression(BY_NAME[name])
+        if not any(rule.name in text for rule in RECORDINGS):
+            assert asked[name] == text
+    assert len({rule["uid"] for rule in group["rules"]}) == len(told)
+    assert all(len(rule["uid"]) <= 40 for rule in group["rules"])
+
+
+def test_grafana_s_file_is_yaml_that_says_the_same() -> None:
+    assert yaml.safe_load((ROOT / "charts/embereye/files/rules/grafana.yaml").read_text()) == grafana_rules()

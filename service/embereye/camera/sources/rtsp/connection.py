@@ -1,0 +1,203 @@
+"""One connection to an RTSP camera: requests and their answers, credentials, and the packets in between."""
+
+import asyncio
+import os
+import secrets
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import urlsplit
+
+from embereye.camera.sources import tls
+from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.source import read_pause
+from embereye.wire.http.authorization import Challenge, authorize, strongest
+from embereye.wire.rtsp.messages import Interleaved, Message, RtspError, RtspParser, request
+
+AGENT = "embereye"
+ATTEMPTS = 3  # of a request: without credentials, with them, and once more if the nonce was too old
+DEFAULT_PORTS = {"rtsp": 554, "rtsps": 322}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Which camera to ask, and who we say we are."""
+
+    url: str  # without credentials
+    user: str = ""
+    password: str = ""
+    proven: bool = True  # its certificate has to be trusted, where it speaks TLS
+
+
+class RtspConnection(asyncio.Protocol):
+    """Belongs to the event loop. `handle_packet` gets each packet that comes over the connection, and when it came.
+
+    That time is monotonic, in nanoseconds. `dial` is how many seconds the camera has to connect and for each answer.
+    """
+
+    def __init__(self, endpoint: Endpoint, dial: float, handle_packet: Callable[[Interleaved, int], None]) -> None:
+        self.failure = ""  # why the connection is over; empty: it is not
+        self.session = ""  # the session's id, which is sent with every request once there is one
+        self._endpoint = endpoint
+        self._dial = dial
+        self._handle_packet = handle_packet
+        self._parser = RtspParser()
+        self._transport: asyncio.Transport | None = None
+        self._sequence = 0
+        self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._challenge: Challenge | None = None
+        self._uses = 0  # of the challenge's nonce
+
+    @property
+    def own_address(self) -> str:
+        """The address that the camera knows us by."""
+        assert self._transport
+        return str(self._transport.get_extra_info("sockname")[0])
+
+    @property
+    def peer_address(self) -> str:
+        """The camera's address."""
+        assert self._transport
+        return str(self._transport.get_extra_info("peername")[0])
+
+    async def connect(self) -> None:
+        """Connect; SourceError where that is impossible. Cancelled, it leaves nothing open."""
+        parts = urlsplit(self._endpoint.url)
+        secure = tls.context(proven=self._endpoint.proven) if parts.scheme == "rtsps" else None
+        port = parts.port or DEFAULT_PORTS[parts.scheme]
+        try:
+            async with asyncio.timeout(self._dial):
+                await asyncio.get_running_loop().create_connection(lambda: self, parts.hostname or "", port, ssl=secure)
+        except TimeoutError as error:
+            raise SourceError(f"cannot connect within {self._dial:g} s") from error
+        except ssl.SSLError as error:
+            raise tls.refusal(error) from error
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise SourceError(f"cannot connect: {reason}") from error
+
+    # asyncio calls these three.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's derive from none of asyncio's classes
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail every request that waits for an answer."""
+        self.fail(f"the connection broke: {exc}" if exc else "it closed the connection")
+
+    def data_received(self, data: bytes) -> None:
+        """Handle answers, requests and packets."""
+        if self.failure:
+            return
+        began = time.thread_time()
+        try:
+            found = self._parser.feed(data)
+        except RtspError as error:
+            self.fail(str(error))
+            return
+        now = time.monotonic_ns()
+        for item in found:
+            if isinstance(item, Interleaved):
+                self._handle_packet(item, now)
+            elif item.status == 0:
+                self.write(f"RTSP/1.0 501 Not Implemented\r\nCSeq: {max(0, item.sequence)}\r\n\r\n".encode())
+            elif (waiting := self._answers.pop(item.sequence, None)) and not waiting.done():
+                waiting.set_result(item)
+        if (pause := read_pause(time.thread_time() - began)) and self._transport and not self.failure:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(pause, self._resume_reading)
+
+    def _resume_reading(self) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def fail(self, reason: str) -> None:
+        """End the connection: requests that wait fail with `reason`, the first that was given."""
+        self.failure = self.failure or reason
+        for waiting in self._answers.values():
+            if not waiting.done():
+                waiting.set_exception(RtspError(self.failure))
+        self._answers.clear()
+        if self._transport:
+            self._transport.abort()
+
+    def write(self, data: bytes) -> None:
+        """Send `data`, if the connection still stands."""
+        if self._transport and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def ask(self, method: str, url: str, headers: dict[str, str] | None = None) -> Message:
+        """The answer to a request; credentials are sent where the camera demands them.
+
+        SourceError where no answer comes in time, RtspError where the connection breaks.
+        """
+        for attempt in range(ATTEMPTS):
+            answer = await self._exchange(method, url, headers or {})
+            if answer.status != 401:
+                return answer
+            challenge = strongest(answer.headers.get("www-authenticate", ()))
+            refused = self._challenge is not None and attempt > 0 and not (challenge and challenge.stale)
+            if challenge is None or not self._endpoint.user or refused:
+                return answer
+            self._challenge, self._uses = challenge, 0
+        return answer
+
+    async def _exchange(self, method: str, url: str, headers: dict[str, str]) -> Message:
+        if self.failure:
+            raise RtspError(self.failure)
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._answers[self._send(method, url, headers)] = answer
+        try:
+            async with asyncio.timeout(self._dial):
+                return await answer
+        except TimeoutError as error:
+            raise SourceError(f"no answer to {method} within {self._dial:g} s") from error
+        finally:
+            self._answers = {number: other for number, other in self._answers.items() if other is not answer}
+
+    def _send(self, method: str, url: str, headers: dict[str, str]) -> int:
+        self._sequence += 1
+        headers = {"User-Agent": AGENT, **headers}
+        if self.session:
+            headers["Session"] = self.session
+        if self._challenge:
+            self._uses += 1
+            headers["Authorization"] = authorize(
+                self._challenge, method, url, self._endpoint.user, self._endpoint.password,
+                count=self._uses, client_nonce=secrets.token_hex(8),
+            )  # fmt: skip
+        self.write(request(method, url, self._sequence, headers))
+        return self._sequence
+
+    def send_keepalive(self, method: str, url: str) -> None:
+        """Send a sign of life without waiting for the answer; one that the session is unknown ends the connection."""
+        waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        def check_answer(answered: asyncio.Future[Message]) -> None:
+            if answered.cancelled() or answered.exception():
+                return
+            answer = answered.result()
+            if answer.status == 454:
+                self.fail("it has forgotten the session")
+            elif answer.status == 401:
+                challenge = strongest(answer.headers.get("www-authenticate", ()))
+                if challenge and challenge.nonce != (self._challenge and self._challenge.nonce):
+                    self._challenge, self._uses = challenge, 0
+                    self.send_keepalive(method, url)
+
+        waiting.add_done_callback(check_answer)
+        self._answers.clear()
+        self._answers[self._send(method, url, {})] = waiting
+
+    def close(self, control: str) -> None:
+        """End the session at the URL `control`, if there is one, and the connection, without waiting for an answer."""
+        if self.session and not self.failure:
+            self._send("TEARDOWN", control, {})
+        self.failure = self.failure or "closed"
+        for waiting in self._answers.values():
+            waiting.cancel()
+        if self._transport:
+            self._transport.close()

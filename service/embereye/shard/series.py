@@ -1,0 +1,16 @@
+"""A bound on the series that have a device in their labels: what is too many for Prometheus is in the status alone."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+DEVICE_SERIES = 1_000  # devices of one shard that have series of their own
+
+
+def over_limit(devices: int) -> Iterator[Metric]:
+    """How many of so many devices have no series of their own."""
+    yield GaugeMetricFamily(
+        "embereye_shard_devices_without_series",
+        f"Devices beyond the first {DEVICE_SERIES} of this shard, which have no series of their own.",
+        value=max(0, devices - DEVICE_SERIES),
+    )
