@@ -116,7 +116,7 @@ class Sender:
         try:
             async with asyncio.timeout(None) as limit:
                 async for response in call:
-                    self._take(response, number)
+                    self._receive_response(response, number)
                     if self.told_at and not number:
                         if self.acknowledged[0] == self.sequence:
                             return
@@ -130,7 +130,7 @@ class Sender:
             why = f"nothing more came in {SETTLE_SECONDS:g} s" if silent else "its stream is over"
             raise RuntimeError(f"{self.device}: shard {number} {known}, and {why}") from cause
 
-    def _take(self, response: IngestResponse, number: int) -> None:
+    def _receive_response(self, response: IngestResponse, number: int) -> None:
         if response.HasField("drain"):
             self.told_at = self.told_at or time.perf_counter()
             if not number:

@@ -143,7 +143,7 @@ class EvidenceService(EvidenceServicer):
         async for request in requests:
             match request.WhichOneof("body"):
                 case "evidence":
-                    await self._take(stream, request.evidence)
+                    await self._admit_report(stream, request.evidence)
                 case "coverage":
                     self.clocks.observe(request.coverage, time.time_ns())
                     self._hub.coverage.report(request.coverage, stream.ledgers_durable)
@@ -153,7 +153,7 @@ class EvidenceService(EvidenceServicer):
                 return "the hub's database can be written again: dial again, and send what was not acknowledged"
         return ""
 
-    async def _take(self, stream: Stream, item: EvidenceItem) -> None:
+    async def _admit_report(self, stream: Stream, item: EvidenceItem) -> None:
         if not item.id:
             self._hub.inbox.counters.unusable += 1
             logger.warning("shard %s sent evidence without an id: ignored", stream.hello.shard)
