@@ -6,7 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard protos/embereye/v1/*.proto)
-IMAGE := embereye:dev
+# As the chart runs it; IMAGE=registry.example/embereye:1.2.3 for another name.
+IMAGE := embereye:$(shell sed -n 's/^appVersion: *//p' charts/embereye/Chart.yaml)
 EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/camerafleet.yaml
 
 # Programs of other makers that tests send from and compare with; without them those tests are skipped.
@@ -64,10 +65,10 @@ bench: install ## Measure sensors, cameras and operator against baselines, and d
 	$(BIN)/embereye bench heat --quick
 	$(BIN)/embereye bench detection --quick || true
 
-image: install ## Build the image that every component runs, embereye:dev
+image: install ## Build the image that every component runs, tagged as the chart wants it
 	e2e/cluster/build-image $(IMAGE)
 
-e2e: e2e-up ## Run the smoke test in a real three-node cluster, which stays up; results in e2e/results
+e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stays up; results in e2e/results
 	$(BIN)/pytest $(wildcard e2e/test_*.py)
 
 e2e-up: install ## Bring the cluster up where it is not, with the image as it is now

@@ -79,6 +79,8 @@ async def site(
 async def _close(site: Site, *, failed: bool) -> None:
     if failed:
         await keep(site.cluster, [SITE, SYSTEM, "kube-system"])
+        for node in await site.cluster.nodes():
+            await site.cluster.power_on(node)
     await site.stop()
     if not failed:
         await site.clean()

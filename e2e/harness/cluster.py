@@ -13,6 +13,7 @@ from harness.diary import Diary
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "e2e" / "cluster"
 NAME = "embereye"
+RAW_CHAINS = ("PREROUTING", "OUTPUT")  # that all packets pass, of pods and of the node itself
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -159,6 +160,32 @@ class Cluster:
         self.diary.note("docker", f"exec {node} {' '.join(command)[:200]}", "bad" if result.code and check else "info")
         if result.code and check:
             raise CommandError(f"docker exec {node} {' '.join(command)}: {result.err.strip()}")
+        return result.out
+
+    async def power_off(self, node: str) -> int:
+        """Freeze a node with all that runs on it; returns when, as kill_container.
+
+        The kernel of a frozen node would go on acknowledging what it is sent: its network is cut off first.
+        """
+        began_ns = time.time_ns()
+        await self.on_node(node, "sh", "-c", " && ".join(f"iptables -t raw -I {chain} -j DROP" for chain in RAW_CHAINS))
+        await self._docker("pause", node)
+        self.diary.note("fault", f"{node} is powered off", "bad", began_ns)
+        return began_ns
+
+    async def power_on(self, node: str) -> None:
+        """Let a node go on, where it was powered off."""
+        if "true" in await self._docker("inspect", "--format", "{{.State.Paused}}", node):
+            await self._docker("unpause", node)
+            await self.on_node(
+                node, "sh", "-c", "; ".join(f"iptables -t raw -D {chain} -j DROP" for chain in RAW_CHAINS)
+            )
+            self.diary.note("fault", f"{node} is powered on", "good")
+
+    async def _docker(self, *arguments: str) -> str:
+        result = await execute(["docker", *arguments])
+        if result.code:
+            raise CommandError(f"docker {' '.join(arguments)}: {result.err.strip()}")
         return result.out
 
     async def kill_container(self, pod: Json) -> int:

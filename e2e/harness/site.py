@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import copy
+import json
 import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from harness.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
 from harness.devices import Film, PushCamera, TextDevice
@@ -15,7 +18,7 @@ from harness.probers import EvidenceProber, IngestProber
 from harness.witness import Witness
 
 CHART = ROOT / "charts" / "embereye"
-IMAGE = "embereye:dev"
+IMAGE = f"embereye:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"  # that `make image` builds
 RELEASE, SYSTEM, SITE = "embereye", "embereye", "site"  # the release, its namespace, the fleets' namespace
 SENSORS, CAMERAS = "hall", "yard"  # the fleets
 VOLUME = "embereye-e2e"
@@ -25,6 +28,8 @@ SIMULATED_SENSORS = {f"s-{number:02}": f"store-{(number + 1) // 2}" for number i
 SIMULATED_CAMERAS = {"c-1": "store-1", "c-2": "store-2"}
 CAMERA_PORT = 8093
 SHARDS = 3  # the most that a test scales to
+# What those set on a node who are about to remove it.
+TAINTS = ("ToBeDeletedByClusterAutoscaler=1700000000:NoSchedule", "karpenter.sh/disrupted:NoSchedule")
 
 
 class Site:
@@ -80,6 +85,8 @@ class Site:
     async def clean(self) -> None:
         """Remove what a run leaves, this one or one before."""
         cluster = self.cluster
+        for node in await cluster.nodes():
+            await cluster.power_on(node)
         with contextlib.suppress(CommandError):
             if RELEASE in (await cluster.helm("list", "--namespace", SYSTEM, "--short", "--all")).split():
                 await cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
@@ -90,6 +97,10 @@ class Site:
         await cluster.kubectl(*gone, "customresourcedefinition", *crds)
         for node in await cluster.nodes():
             await cluster.kubectl("uncordon", node)
+            for taint in TAINTS:
+                await cluster.kubectl(
+                    "taint", "node", node, f"{taint.partition('=')[0].partition(':')[0]}-", check=False
+                )
             await cluster.on_node(node, "rm", "-rf", "/var/lib/embereye-e2e")
 
     async def prepare(self) -> None:
@@ -126,19 +137,16 @@ class Site:
         """The objects that there were before the installation and are no more."""
         return self.before - await self.objects()
 
-    async def install(self) -> None:
-        """`helm install`, as a user does it, but for the image, the volume's class and the hub's kind of Service."""
+    async def install(self, *values: str) -> None:
+        """`helm install`, as a user does it, but for the hub's kind of Service and, without `values`, its volume."""
         self.installed_ns = time.time_ns()
-        repository, _, tag = IMAGE.partition(":")
-        await self.cluster.helm(
-            "install", RELEASE, str(CHART), "--namespace", SYSTEM,
-            "--set", f"image.repository={repository}", "--set", f"image.tag={tag}",
-            "--set", "hub.service.type=NodePort", "--set", f"hub.persistence.storageClass={VOLUME}",
-        )  # fmt: skip
+        changed = ("hub.service.type=NodePort", *(values or (f"hub.persistence.storageClass={VOLUME}",)))
+        options = [argument for value in changed for argument in ("--set", value)]
+        await self.cluster.helm("install", RELEASE, str(CHART), "--namespace", SYSTEM, *options)
 
-    async def apply_fleets(self) -> None:
-        """Declare everything; the API server may need a moment to serve the new kinds."""
-        fleets = [self.sensor_fleet(), self.camera_fleet()]
+    async def apply_fleets(self, *fleets: Json) -> None:
+        """Declare everything, or `fleets`; the API server may need a moment to serve the new kinds."""
+        fleets = fleets or (self.sensor_fleet(), self.camera_fleet())
 
         async def applied() -> str:
             try:
@@ -151,9 +159,11 @@ class Site:
         self.start(self._follow("sf", "sensorfleets.embereye.dev"), "follow-sensorfleets")
         self.start(self._follow("cf", "camerafleets.embereye.dev"), "follow-camerafleets")
 
-    async def open_doors(self) -> None:
+    async def open_doors(self, *kinds: str) -> None:
         """NodePort Services beside the fleets' and the shards' own, so that devices outside can reach them."""
         for fleet, kind, ports in ((SENSORS, "sensors", ("grpc", "tcp")), (CAMERAS, "cameras", ("grpc",))):
+            if kinds and kind not in kinds:
+                continue
             name = f"{fleet}-{kind}"
             service = await self.cluster.existing("service", name, SITE, 60)
             shard = await self.cluster.existing("service", f"{name}-0", SITE, 60)
@@ -234,6 +244,16 @@ class Site:
             return all(now.get(type_, "").startswith(str(value)) for type_, value in wanted.items())
 
         await until(conditions, satisfied, f"{kind}/{name} {wanted}", limit, 0.05)
+
+    async def evict(self, pod: Json) -> bool:
+        """Ask for a pod's eviction, as an autoscaler does; whether it was let through."""
+        metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/eviction"
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        out = await self.cluster.kubectl(
+            "create", "--raw", path, "--filename", "-", stdin=json.dumps(eviction), check=False
+        )
+        return bool(out)
 
     async def covered(self, kind: str, name: str, limit: float, *, wanted: bool = True) -> None:
         """Wait until the API server's record of the fleet says Covered is `wanted`."""

@@ -45,13 +45,13 @@ class Heard:
 class Witness:
     """Subscribes by cursor, again and again; keeps everything, also what it should not have been told twice."""
 
-    def __init__(self, address: str, diary: Diary) -> None:
+    def __init__(self, address: str, diary: Diary, name: str = "witness") -> None:
         self.heard: list[Heard] = []
         self.connections = 0
         self._address = address
         self._diary = diary
         self._cursor = 0
-        self._file = (diary.folder / "witness.jsonl").open("w", encoding="utf-8")
+        self._file = (diary.folder / f"{name}.jsonl").open("w", encoding="utf-8")
 
     async def run(self) -> None:
         """Listen until cancelled."""

@@ -1,6 +1,7 @@
 """Keeps every fleet reconciled: what is dirty now, everything every two seconds, failures again after a while."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from embereye.process.backoff import Backoff
 from embereye.process.tasks import Tasks
 from embereye_operator.failure import GRACE, Failure, build_failed_status, is_to_be_told, judge
 from embereye_operator.manifests import Settings
-from embereye_operator.memory import Memory
+from embereye_operator.memory import LOST, Memory
 from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetReference, FleetStatus, parse_fleet
 from embereye_operator.reconcile import Outcome, reconcile
 from embereye_operator.runtime import NotLeadingError, UnavailableError
@@ -30,7 +31,8 @@ REST_PASSES = 3  # without anything to do, after which a fleet is at rest
 MAX_PERIOD = 60.0  # seconds between looks at a fleet at rest, however many there are
 STATUS_LIMIT = 5.0  # seconds for writing that a pass failed
 RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed; at least
-NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied
+NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied or lost, where no event comes
+GUARD_PERIOD = 15.0  # seconds between looks at the budgets of fleets that are gone
 OBJECT_SECONDS = 0.05  # that every object adds to it
 PASS_LIMIT = 30.0  # seconds that one pass may take
 
@@ -123,6 +125,7 @@ class Controller:
         self._retries: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._retained: list[str] | None = None
         self._synced = asyncio.Event()
+        self._gone = asyncio.Event()  # set when a fleet has gone: nothing else takes its budget away
         self._beat = time.monotonic()
         self._resynced = time.monotonic()
 
@@ -151,7 +154,10 @@ class Controller:
             for number in range(WORKERS):
                 tasks.start(self._work(), name=f"worker-{number}")
             tasks.start(self._tick(), name="tick")
+            if self._runtime.sees_nodes:
+                tasks.start(self._runtime.nodes.watch(), name="watch-nodes")
             tasks.start(self._look_at_nodes(), name="look-at-nodes")
+            tasks.start(self._guard_budgets(), name="guard-budgets")
             tasks.start(self._runtime.write_events(), name="events")
             await tasks.failed.wait()
         raise RuntimeError("a task of the controller failed; the log says which")
@@ -215,17 +221,49 @@ class Controller:
             await asyncio.sleep(PERIOD)
 
     async def _look_at_nodes(self) -> None:
+        failing, changed = "", self._runtime.nodes.changed
+        while True:
+            changed.clear()
+            try:
+                if self._leads():
+                    for key in await self._runtime.look_at_nodes(self._silent()):
+                        self._queue.add(key)
+                failing = ""
+            except NotLeadingError:
+                pass
+            except Exception as error:
+                if str(error) != failing:
+                    logger.warning("cannot see which nodes are being emptied or lost: %s", error)
+                failing = str(error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), NODES_PERIOD)
+
+    def _silent(self) -> set[tuple[str, str]]:
+        """Namespace and name of the shards that have not answered for long enough to count."""
+        now = time.time_ns()
+        return {
+            (key[1], shard)
+            for key, record in self.records.items()
+            for shard, since in record.memory.silent.items()
+            if now - since >= LOST
+        }
+
+    async def _guard_budgets(self) -> None:
         failing = ""
         while True:
             try:
                 if self._leads():
-                    await self._runtime.look_at_nodes()
+                    await self._runtime.guard_budgets()
                 failing = ""
+            except NotLeadingError:
+                pass
             except Exception as error:
                 if str(error) != failing:
-                    logger.warning("cannot see which nodes are being emptied: %s", error)
+                    logger.warning("cannot look after disruption budgets: %s", error)
                 failing = str(error)
-            await asyncio.sleep(NODES_PERIOD)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._gone.wait(), GUARD_PERIOD)
+            self._gone.clear()
 
     async def _work(self) -> None:
         while True:
@@ -287,6 +325,7 @@ class Controller:
         # Owner references make the children go; the hub has none.
         if self.records.pop(key, None) is not None:
             logger.info("%s %s/%s is gone", *key)
+            self._gone.set()
             await self._retain()
 
     async def _failed(self, key: ObjectKey, record: FleetRecord, error: Exception) -> None:

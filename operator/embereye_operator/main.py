@@ -80,6 +80,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="of several operators only the holder of this Lease acts; empty: there is only one [EMBEREYE_LEASE]",
     )
     parser.add_argument(
+        "--role",
+        default=env("ROLE"),
+        help="the operator's own ClusterRole, with --namespace its Role: disruption budgets go with it, and half an "
+        "hour after the operator; empty: they stay with their fleets [EMBEREYE_ROLE]",
+    )
+    parser.add_argument(
         "--prometheus",
         default=env("PROMETHEUS", Settings.prometheus),
         help="URL of the Prometheus that KEDA asks for fleets with autoscaling.mode keda [EMBEREYE_PROMETHEUS]",
@@ -140,6 +146,7 @@ async def serve(arguments: Namespace, stop: asyncio.Event, runtime_type: type[Ku
             selects=scope.selects,
             operator=settings.operator,
             leads=leads,
+            role=arguments.role,
         )
         closing.push_async_callback(runtime.close)
         holds = Holds(client, runtime, name=settings.operator, image=settings.image, patience=arguments.take_over_after)

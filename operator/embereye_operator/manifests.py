@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +54,12 @@ GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what
 EVERY_ADDRESS = "[::]"  # of both families, where the host has both
 READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
 USER = 65532
+# How long a pod stays bound to a node that does not tell how it is: Kubernetes' own 300 s begin after the 50 s that it
+# takes to notice. Kubelet's own word "not ready" is less: its pods may well go on meanwhile.
+ABSENCES: tuple[Manifest, ...] = (
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},
+    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+)
 SPREAD = (TopologySpread("kubernetes.io/hostname"), TopologySpread("topology.kubernetes.io/zone"))
 
 
@@ -144,6 +150,8 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
     replaces: Mapping[str, str] | None = None,
     hosts: Mapping[str, str] | None = None,
     evictable: bool = False,
+    budget_owner: Manifest | None = None,
+    plain: Collection[str] = (),
 ) -> list[Manifest]:
     """All children, the placement ConfigMap first: assignments exist before the shards that read them.
 
@@ -151,7 +159,7 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
     `record` is what a new leader has to know. `offers` tells which kinds can exist beyond the basic ones.
     `replaces` has the uid of the pod that a shard's present one was made to replace; `hosts` the address that it
     listens on, which is no reason to replace it. `evictable`: nobody sees to it that nodes can be emptied, so that
-    evictions must not be refused.
+    evictions must not be refused. `budget_owner`: see `build_disruption_budget`. `plain`: see there, too.
     """
     secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
     pushing = push_ports(assignments)
@@ -160,9 +168,11 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
         *(build_service(fleet, shard, scraped=settings.scrape_annotations) for shard in shards),
         build_fleet_service(fleet),
         *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
-        build_disruption_budget(fleet, evictable=evictable),
+        build_disruption_budget(fleet, evictable=evictable, owner=budget_owner),
         *(
-            build_deployment(fleet, shard, settings.listening((hosts or {}).get(shard, "")), secrets, replaced)
+            build_deployment(
+                fleet, shard, settings.listening((hosts or {}).get(shard, "")), secrets, replaced, plain=shard in plain
+            )
             for shard in shards
             for replaced in [(replaces or {}).get(shard, "")]
         ),
@@ -326,15 +336,17 @@ def build_push_service(fleet: Fleet, device: str, port: int, owner: str) -> Mani
     }
 
 
-def build_disruption_budget(fleet: Fleet, *, evictable: bool) -> Manifest:
+def build_disruption_budget(fleet: Fleet, *, evictable: bool, owner: Manifest | None = None) -> Manifest:
     """Evictions are refused: from a node that is being emptied shards are moved by a roll, which leaves no gap.
 
-    A pod that is not ready serves nobody and may go. Where nobody can see nodes, one shard at a time may.
+    A pod that is not ready serves nobody and may go. Where nobody can see nodes, one shard at a time may. `owner` is a
+    reference to what goes when nobody is there to roll; without one the budget stays as long as its fleet.
     """
+    metadata = _metadata(fleet, fleet_name(fleet))
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": _metadata(fleet, fleet_name(fleet)),
+        "metadata": {**metadata, "ownerReferences": [owner]} if owner else metadata,
         "spec": {
             "maxUnavailable": int(evictable),
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
@@ -344,12 +356,19 @@ def build_disruption_budget(fleet: Fleet, *, evictable: bool) -> Manifest:
 
 
 def build_deployment(
-    fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str] = (), replaces: str = ""
+    fleet: Fleet,
+    shard: str,
+    settings: Settings,
+    secrets: Sequence[str] = (),
+    replaces: str = "",
+    *,
+    plain: bool = False,
 ) -> Manifest:
     """One shard; `secrets` are those of all the fleet's cameras; another `replaces` makes it roll.
 
     In a roll the new pod has the same assignment: it watches, for READY_SECONDS, before the old one is told to go.
-    Nothing in it depends on the placement: a device that moves must not restart a pod.
+    Nothing in it depends on the placement: a device that moves must not restart a pod. A `plain` one is as an earlier
+    version made it: without what only matters when a node is lost.
     """
     labels = {**selector(fleet), LABEL_SHARD: shard}
     pod: Manifest = {"labels": _labels(fleet, shard)}
@@ -366,12 +385,12 @@ def build_deployment(
             "selector": {"matchLabels": labels},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "minReadySeconds": READY_SECONDS,
-            "template": {"metadata": pod, "spec": _pod(fleet, shard, settings, secrets)},
+            "template": {"metadata": pod, "spec": _pod(fleet, shard, settings, secrets, plain=plain)},
         },
     }
 
 
-def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:
+def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str], *, plain: bool) -> Manifest:
     template = fleet.spec.template
     volumes: list[Manifest] = [
         {"name": "placement", "configMap": {"name": placement_name(fleet)}},
@@ -413,16 +432,37 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -
     }
     if template.node_selector:
         pod["nodeSelector"] = dict(template.node_selector)
-    if template.tolerations:
-        pod["tolerations"] = [
-            {key: value for key, value in to_manifest(toleration).items() if value != ""}
-            for toleration in template.tolerations
-        ]
+    own = [
+        {key: value for key, value in to_manifest(toleration).items() if value != ""}
+        for toleration in template.tolerations
+    ]
+    if own or not plain:
+        pod["tolerations"] = own if plain else [*own, *(each for each in ABSENCES if not _bears(own, each))]
+    if not plain:
+        pod["affinity"] = _apart(shard)
     if template.priority_class_name:
         pod["priorityClassName"] = template.priority_class_name
     if template.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret.name} for secret in template.image_pull_secrets]
     return pod
+
+
+def _apart(shard: str) -> Manifest:
+    """Not where its predecessor is: of a node that was just lost nobody but us may know yet."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {LABEL_SHARD: shard}}}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+def _bears(tolerations: Sequence[Mapping[str, Any]], absence: Mapping[str, Any]) -> bool:
+    """Whether a user has said how long a node's absence is borne."""
+    return any(each.get("key", "") in ("", absence["key"]) for each in tolerations)
+
+
+def is_plain(deployment: Mapping[str, Any], image: str) -> bool:
+    """Whether a Deployment that runs `image` was made by an earlier version: that alone is no reason to roll it."""
+    pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
+    return not pod.get("affinity") and any(each.get("image") == image for each in pod.get("containers") or ())
 
 
 def _telemetry_claim(fleet: Fleet) -> str:

@@ -59,6 +59,7 @@ class Memory:
     status: FleetStatus | None = None  # as it was read or written last
     found: tuple[Mapping[tuple[str, str], str], Record, list[str]] | None = None  # versions, record, existing shards
     roster: tuple[Any, FleetRoster] = field(default_factory=lambda: ((), FleetRoster()))  # from what, as it was told
+    left: Any = None  # what a paused fleet's shards were last moved away from
     judged: tuple[Any, Judgement | None] = ((), None)  # of which autoscaler as it is, and whether it works
     uneven: int = 0  # since when loads have differed too much; 0: they do not
     _rates: dict[str, _Rate] = field(default_factory=dict)
@@ -109,16 +110,18 @@ class Memory:
         }
         return known if len(known) >= 0.9 * len(devices) else {}
 
-    def lost(self, shards: Iterable[str], now: int) -> set[str]:
-        """Those of `shards` that have been silent for too long.
+    def lost(self, shards: Iterable[str], now: int, dead: Collection[str] = ()) -> set[str]:
+        """Those of `shards` that have been silent for too long; those that are known to be `dead` in any case.
 
-        None where more than half are silent: then it is more likely that the operator is cut off.
+        None of the others where more than half of them are silent: then it is more likely that the operator is cut off.
         """
         shards = list(shards)
-        silent = [shard for shard in shards if shard in self.silent]
-        if 2 * len(silent) > len(shards):
-            return set()
-        return {shard for shard in silent if now - self.silent[shard] >= LOST}
+        gone = {shard for shard in shards if shard in self.silent and shard in dead}
+        others = [shard for shard in shards if shard not in gone]
+        silent = [shard for shard in others if shard in self.silent]
+        if 2 * len(silent) > len(others):
+            return gone
+        return gone | {shard for shard in silent if now - self.silent[shard] >= LOST}
 
     def waits(self, devices: Iterable[str], now: int) -> dict[str, int]:
         """Since when this operator itself has seen each device wait: another one's clock may have been another's."""

@@ -13,6 +13,7 @@ from lightkube.types import PatchType
 from embereye.process.lifecycle import UserError
 from embereye_operator import explain
 from embereye_operator.explain import add_fleet_arguments, select
+from embereye_operator.hub_status import hub_troubles
 from embereye_operator.manifests import ANNOTATION_DRAIN, drained, placement_name, shard_index
 from embereye_operator.model import Fleet, FleetStatus
 from embereye_operator.record import Record, read_record
@@ -175,6 +176,9 @@ def _show(arguments: argparse.Namespace, document: Any, text: Callable[[], str])
 
 async def _status(arguments: argparse.Namespace) -> int:
     fleets = await list_fleets(target_of(arguments))
+    async with connected(target_of(arguments)) as client:
+        for trouble in await hub_troubles(client):
+            print(trouble, file=sys.stderr)
     if not fleets and arguments.output == "table":
         print("no fleets: apply a SensorFleet or a CameraFleet", file=sys.stderr)
         return 0

@@ -19,8 +19,10 @@ from embereye_operator.manifests import (
     ANNOTATION_REPLACES,
     Settings,
     build_children,
+    build_disruption_budget,
     drained,
     fleet_name,
+    is_plain,
     placement_name,
     placement_size,
     selector_text,
@@ -30,6 +32,7 @@ from embereye_operator.manifests import (
 )
 from embereye_operator.memory import Memory
 from embereye_operator.model import Fleet, FleetError, FleetStatus, HoldingOperator, LastScale, parse_devices
+from embereye_operator.nodes import Displaced
 from embereye_operator.placement import LIMIT, shard_loads, spread
 from embereye_operator.record import Record, read_record, recover
 from embereye_operator.runtime import RefusedError, Runtime, TakenError, UnavailableError
@@ -106,6 +109,7 @@ class _Pass:
         self.leaving = [shard for shard in self.existing if shard not in self.wanted]
         if self.fleet.spec.paused:
             self._keep()
+            await self._leave_nodes()
         else:
             await self._change()
         await self._tell_hub()
@@ -196,7 +200,7 @@ class _Pass:
             self.fleet.spec.shards,
             self.record,
             self.existing,
-            up=set(known) - self.memory.lost(known, self.now),
+            up=set(known) - self.memory.lost(known, self.now, self._dead()),
             loads=shard_loads(held, list(set(held.values())), self.weights),
             name=lambda number: shard_name(self.fleet, number),
             index=lambda name: shard_index(self.fleet, name) or 0,
@@ -234,7 +238,9 @@ class _Pass:
             offers=self.runtime.offers,
             replaces=self._replaces(children),
             hosts=self._hosts(children),
-            evictable=not self.runtime.sees_nodes,
+            plain=self._plain(children),
+            evictable=self._evictable(),
+            budget_owner=await self.runtime.budget_owner(self.fleet),
         )
         if (size := placement_size(desired[0])) > MAX_PLACEMENT:
             sentence = (
@@ -279,18 +285,54 @@ class _Pass:
         )
 
     def _replaces(self, children: Mapping[Identity, Manifest]) -> dict[str, str]:
-        """For each shard the pod that its present one replaces; a pod on a node that is being emptied is the next."""
-        replaces = {}
-        displaced = self.runtime.displaced(self.fleet)
+        """For each shard the pod that its present one replaces; a pod that cannot stay on its node is the next."""
+        moving = self._displaced()
+        found = {}
         for shard in self.wanted:
-            if shard in displaced:
-                replaces[shard] = displaced[shard][1]
-                continue
-            template = children.get(("Deployment", shard), {}).get("spec", {}).get("template", {})
-            annotations = template.get("metadata", {}).get("annotations") or {}
-            if before := annotations.get(ANNOTATION_REPLACES):
-                replaces[shard] = before
-        return replaces
+            deployment = children.get(("Deployment", shard), {})
+            if pod := moving[shard].pod if shard in moving else _replaced(deployment):
+                found[shard] = pod
+        return found
+
+    def _displaced(self) -> dict[str, Displaced]:
+        """Shards that a roll moves to another node."""
+        return {shard: it for shard, it in self.runtime.displaced(self.fleet).items() if not it.comes_back}
+
+    def _dead(self) -> set[str]:
+        """Shards whose node does not run any more: they are not merely out of the operator's reach."""
+        return {shard for shard, it in self.runtime.displaced(self.fleet).items() if it.lost}
+
+    def _evictable(self) -> bool:
+        """Whether evictions have to be let through, since no roll can take their place."""
+        return not self.runtime.sees_nodes or any(it.comes_back for it in self.runtime.displaced(self.fleet).values())
+
+    async def _leave_nodes(self) -> None:
+        """Of a paused fleet: a node is emptied whatever people think of the fleet, and no pod survives that.
+
+        A roll of what runs leaves no gap, and changes neither the image nor anything else of the pod.
+        """
+        self._tell_what_is_stuck()
+        moving = self._displaced()
+        if self.memory.left == (moving, self._evictable()):
+            return
+        children = await self._children()
+        for shard, it in moving.items():
+            deployment = children.get(("Deployment", shard))
+            if deployment is not None and _replaced(deployment) != it.pod:
+                self.actions.append(f"roll {shard}, away from node {it.node}")
+                await self.runtime.roll(deployment, {"metadata": {"annotations": {ANNOTATION_REPLACES: it.pod}}})
+        owner = await self.runtime.budget_owner(self.fleet)
+        await self._apply(build_disruption_budget(self.fleet, evictable=self._evictable(), owner=owner), children)
+        self.memory.left = moving, self._evictable()
+
+    def _plain(self, children: Mapping[Identity, Manifest]) -> set[str]:
+        """Shards that need not be rolled for what only matters when their node is lost: it comes with the next roll."""
+        moving = self._displaced()
+        return {
+            shard
+            for shard in self.wanted
+            if shard not in moving and is_plain(children.get(("Deployment", shard), {}), self.settings.image)
+        }
 
     def _hosts(self, children: Mapping[Identity, Manifest]) -> dict[str, str]:
         """The address that each shard of the present image listens on: another one is no reason to roll it."""
@@ -304,9 +346,9 @@ class _Pass:
         return hosts
 
     def _tell_what_is_stuck(self) -> None:
-        displaced = self.runtime.displaced(self.fleet)
-        staying = [shard for shard in self.leaving if shard not in self.gone]
-        self.memory.leaves([*staying, *(f"{shard}@{node}" for shard, (node, _) in displaced.items())], self.now)
+        displaced = self._displaced()
+        staying = [shard for shard in self.leaving if shard not in self.gone and not self.fleet.spec.paused]
+        self.memory.leaves([*staying, *(f"{shard}@{it.node}" for shard, it in displaced.items())], self.now)
         late = {name for name, since in self.memory.leaving.items() if self.now - since > DRAIN_LIMIT}
         reasons = []
         for shard in staying:
@@ -315,9 +357,11 @@ class _Pass:
                 waits = [name for name in self.plan.members if not self._has_taken_over(name)]
                 why = f"it holds {held} devices" if held else f"{', '.join(waits) or 'nobody'} has not taken over"
                 reasons.append(f"{shard} should have gone: {why}")
-        for shard, (node, _) in displaced.items():
-            if f"{shard}@{node}" in late:
-                reasons.append(f"{shard} should have left node {node}: its new pod does not become ready elsewhere")
+        for shard, it in displaced.items():
+            if f"{shard}@{it.node}" in late:
+                reasons.append(f"{shard} should have left node {it.node}: its new pod does not become ready elsewhere")
+        if gone := sorted(f"{shard} was on {displaced[shard].node}" for shard in self._dead() & set(displaced)):
+            self.problems["NodeLost"] = f"nodes do not run any more, shards start elsewhere: {', '.join(gone)}"
         if reasons:
             self.problems["DrainStuck"] = f"for more than {DRAIN_LIMIT // SECOND} s {'; '.join(reasons)}"
 
@@ -352,7 +396,7 @@ class _Pass:
         """The shards that may own devices: those that do already and are not lost, and whoever answers."""
         known = {*self.record.members, *self.record.devices.values()}
         up = {shard for shard, status in self.statuses.items() if status and not status.draining}
-        lost = self.memory.lost([shard for shard in self.wanted if shard in known], self.now)
+        lost = self.memory.lost([shard for shard in self.wanted if shard in known], self.now, self._dead())
         members = [shard for shard in self.wanted if (shard in known and shard not in lost) or shard in up]
         return members or [shard for shard in self.wanted if shard in known] or list(self.wanted)
 
@@ -607,6 +651,12 @@ def _differs(desired: Manifest, observed: Manifest) -> list[str]:
             if key not in (desired.get(field) or {})
         ]
     return found
+
+
+def _replaced(deployment: Mapping[str, Any]) -> str:
+    """The uid of the pod that the present one was made to replace; "": none."""
+    template = deployment.get("spec", {}).get("template", {})
+    return str((template.get("metadata", {}).get("annotations") or {}).get(ANNOTATION_REPLACES, ""))
 
 
 def _shards_of(fleet: Fleet, children: Mapping[Identity, Manifest]) -> list[str]:

@@ -13,6 +13,7 @@ from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardS
 from embereye_operator.manifests import Settings, peer_address
 from embereye_operator.memory import Memory
 from embereye_operator.model import Fleet, parse_fleet
+from embereye_operator.nodes import Displaced
 from embereye_operator.reconcile import Outcome, identity, reconcile
 from embereye_operator.runtime import RefusedError, UnavailableError
 from embereye_operator.schema import Manifest
@@ -84,7 +85,8 @@ class FakeRuntime:
         self.slow = slow
         self.scaled: int | None = None
         self.others: list[str] = []
-        self.on_emptied_nodes: dict[str, tuple[str, str]] = {}
+        self.on_emptied_nodes: dict[str, Displaced] = {}
+        self.budgets_go_with: Manifest | None = None
         self.missing = {"NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
         self.objects: dict[tuple[str, str], Manifest] = {}
         self.maps: dict[str, dict[str, str]] = {}
@@ -154,8 +156,16 @@ class FakeRuntime:
     def rivals(self, fleet: Fleet) -> Sequence[str]:
         return self.others
 
-    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+    def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
         return self.on_emptied_nodes
+
+    async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
+        self.log.append(f"roll {deployment['metadata']['name']}")
+        template = self.objects[identity(deployment)]["spec"]["template"]
+        template["metadata"].setdefault("annotations", {}).update(pod["metadata"]["annotations"])
+
+    async def budget_owner(self, fleet: Fleet) -> Manifest | None:
+        return self.budgets_go_with
 
     @property
     def sees_nodes(self) -> bool:

@@ -12,6 +12,7 @@ from embereye.v1.shard_pb2 import Assignment, AssignResponse
 from embereye_operator.handover import MAX_PATIENCE, MIN_PATIENCE, choose_shards, patience
 from embereye_operator.manifests import PLACEMENT_KEY
 from embereye_operator.memory import LOST, Memory
+from embereye_operator.nodes import Displaced
 from embereye_operator.reconcile import DRAIN_LIMIT
 from embereye_operator.record import Record
 
@@ -249,7 +250,7 @@ async def test_a_shard_leaves_a_node_that_is_emptied_by_one_roll() -> None:
     assert world.runtime.objects["PodDisruptionBudget", "hall-sensors"]["spec"]["maxUnavailable"] == 0
     strategy = world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]["strategy"]["rollingUpdate"]
     assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
-    world.runtime.on_emptied_nodes = {"hall-sensors-0": ("node-1", "uid-1")}
+    world.runtime.on_emptied_nodes = {"hall-sensors-0": Displaced("node-1", "uid-1")}
     await world.step()
     assert annotations(world, "hall-sensors-0") == {"embereye.dev/replaces": "uid-1"}
     assert annotations(world, "hall-sensors-1") is None
@@ -263,7 +264,7 @@ async def test_a_shard_leaves_a_node_that_is_emptied_by_one_roll() -> None:
 async def test_a_drain_that_is_stuck_is_told_with_its_reason() -> None:
     world = World(fleet_of(COUNT, shards=2))
     await world.settle()
-    world.runtime.on_emptied_nodes = {"hall-sensors-0": ("node-1", "uid-1")}
+    world.runtime.on_emptied_nodes = {"hall-sensors-0": Displaced("node-1", "uid-1")}
     for _ in range(DRAIN_LIMIT // (2 * SECOND)):
         outcome = await world.step()
         assert condition(outcome.status, "Degraded")[0] == "False"

@@ -196,6 +196,7 @@ async def test_patches_that_change_nothing_are_counted_apart(bench: Bench) -> No
     assert not any(count for (_, changed), count in bench.runtime.writes.items() if not changed)
     fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
     (record,) = [child for child in await bench.runtime.children(fleet) if child["kind"] == "ConfigMap"]
-    kept = {key: record["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
+    ours = ("name", "namespace", "labels", "annotations", "ownerReferences")
+    kept = {key: record["metadata"][key] for key in ours if key in record["metadata"]}
     await bench.runtime.apply({**record, "metadata": kept})
     assert bench.runtime.writes["ConfigMap", False] == 1

@@ -15,6 +15,7 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator import manifests
 from embereye_operator.assignments import build_assignments, build_device, decode, encode, located, next_epoch
 from embereye_operator.manifests import (
+    ABSENCES,
     PLACEMENT_FOLDER,
     PLAIN_PLACEMENT,
     Settings,
@@ -204,7 +205,7 @@ def test_the_template_reaches_the_pod() -> None:
     pod = build_deployment(fleet(template=template), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"] == template["resources"]
     assert pod["nodeSelector"] == {"site": "a"}
-    assert pod["tolerations"] == [{"key": "edge", "operator": "Exists"}]
+    assert pod["tolerations"] == [{"key": "edge", "operator": "Exists"}, *ABSENCES]
     assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
     assert pod["priorityClassName"] == "high"
     assert pod["imagePullSecrets"] == [{"name": "registry"}]

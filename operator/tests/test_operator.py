@@ -39,7 +39,7 @@ def operator(
     with log.open("ab") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "embereye_cli", "operator", *scope, "--image=embereye:test",
-             "--hub=127.0.0.1:9", f"--health-port={port}", *options],
+             f"--hub={os.environ.get('EMBEREYE_HUB', '127.0.0.1:9')}", f"--health-port={port}", *options],
             env={**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)},
             stdout=out,
             stderr=out,

@@ -21,6 +21,7 @@ Right = tuple[str, str, str]  # group, resource, verb
 def role(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The chart's role for the whole cluster, bound to the operator for one test; its Lease is in the namespace."""
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
+    monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
     rights = [manifest for manifest in render() if "rbac" in manifest["apiVersion"]]
     for manifest in rights:
         if "namespace" in manifest["metadata"]:
@@ -142,7 +143,11 @@ def unused(cluster: ApiServer, role: Any) -> set[Right]:
     return granted(role) - implied - used(cluster)
 
 
-def test_the_rights_in_one_namespace_suffice_for_it(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:
+def test_the_rights_in_one_namespace_suffice_for_it(
+    cluster: ApiServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
+    monkeypatch.setenv("EMBEREYE_HUB", f"embereye-hub.{namespace}.svc:50052")
     for manifest in render("--set", "operator.namespaced=true"):
         if "rbac" in manifest["apiVersion"]:
             manifest["metadata"]["namespace"] = namespace

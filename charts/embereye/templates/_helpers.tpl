@@ -46,6 +46,21 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
+{{/* Nobody waits five minutes for a node that is gone. What a user says about the same taints counts more. */}}
+{{- define "embereye.tolerations" -}}
+{{- $own := . }}
+{{- range $key, $seconds := dict "node.kubernetes.io/not-ready" 30 "node.kubernetes.io/unreachable" 5 }}
+{{- $said := false }}
+{{- range $own }}{{- if or (not .key) (eq .key $key) }}{{- $said = true }}{{- end }}{{- end }}
+{{- if not $said }}
+- {key: {{ $key }}, operator: Exists, effect: NoExecute, tolerationSeconds: {{ $seconds }}}
+{{- end }}
+{{- end }}
+{{- range $own }}
+- {{ toJson . }}
+{{- end }}
+{{- end }}
+
 {{- define "embereye.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

@@ -1,11 +1,12 @@
 """What a decision is applied to: a Kubernetes API server, or processes on this machine."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.model import Fleet
+from embereye_operator.nodes import Displaced
 from embereye_operator.schema import Manifest
 
 
@@ -79,8 +80,16 @@ class Runtime(Protocol):
         """Autoscalers that target the fleet and are not its children: "HorizontalPodAutoscaler NAME"."""
         ...
 
-    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
-        """Shards whose pod is on a node that is being emptied: shard → (node, uid of the pod)."""
+    def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
+        """Shards whose pod is on a node that is being emptied, or lost."""
+        ...
+
+    async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
+        """Merge `pod` into the pod template of a child that `children` returned, and change nothing else."""
+        ...
+
+    async def budget_owner(self, fleet: Fleet) -> Manifest | None:
+        """The owner reference that makes the fleet's disruption budget go with the operator; None: the fleet's."""
         ...
 
     @property

@@ -115,10 +115,13 @@ class Cache:
         self._forget(key)
 
     def of_fleet(self, fleet: Fleet) -> Iterator[tuple[ObjectKey, Stored]]:
-        """The fleet's children, and nobody's; those with another owner are a deleted namesake's, and gone soon."""
+        """The fleet's children, and nobody's; those with another owner are a deleted namesake's, and gone soon.
+
+        Disruption budgets may be owned by what goes with the operator, see `runtime.guard`.
+        """
         for key in sorted(self.by_fleet.get((fleet.namespace, fleet_label(fleet)), ())):
             stored = self.objects[key]
-            if not stored.owners or fleet.uid in stored.owners:
+            if not stored.owners or fleet.uid in stored.owners or key[0] == "PodDisruptionBudget":
                 yield key, stored
 
     def _forget(self, key: ObjectKey) -> None:

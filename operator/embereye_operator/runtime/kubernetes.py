@@ -5,7 +5,7 @@ import logging
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
@@ -17,26 +17,21 @@ from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.additions import TOLERANCE
 from embereye_operator.applied import owner_uids, whose, with_updates_applied
-from embereye_operator.manifests import (
-    LABEL_FLEET,
-    LABEL_MANAGED_BY,
-    LABEL_SHARD,
-    MANAGED_BY,
-    fleet_label,
-    peer_address,
-)
+from embereye_operator.manifests import LABEL_MANAGED_BY, MANAGED_BY, fleet_label, peer_address
 from embereye_operator.model import API_VERSION, FLEET_TYPES, Fleet, FleetReference
-from embereye_operator.runtime import NotLeadingError, RefusedError, TakenError
+from embereye_operator.nodes import Displaced
+from embereye_operator.runtime import NotLeadingError, RefusedError, TakenError, UnavailableError
 from embereye_operator.runtime.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
 from embereye_operator.runtime.device_lists import DeviceLists
 from embereye_operator.runtime.events import EventWriter
+from embereye_operator.runtime.guard import Guard
+from embereye_operator.runtime.hub_pods import HubPods
 from embereye_operator.runtime.links import Hub, Shards
+from embereye_operator.runtime.nodes import EVERYWHERE, Nodes, Shard
 from embereye_operator.runtime.resources import (
     CHILDREN,
     FLEETS,
-    NODES,
     OPTIONAL,
-    PODS,
     UNWATCHED,
     api_version,
 )
@@ -46,7 +41,7 @@ from embereye_operator.watch_lag import WatchLag
 logger = logging.getLogger(__name__)
 CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it
 FLUSH_SECONDS = 1.0  # for events that are due when the operator ends
-ALL_NAMESPACES = "*"
+ALL_NAMESPACES = EVERYWHERE
 
 
 class KubernetesRuntime:
@@ -62,6 +57,7 @@ class KubernetesRuntime:
         operator: str = "",
         resolve: Callable[[Fleet, str], str] | None = None,
         leads: Callable[[], bool] = lambda: True,
+        role: str = "",
     ) -> None:
         """`namespace` is the one that is watched, or several; `selects` is given a fleet's labels.
 
@@ -69,7 +65,8 @@ class KubernetesRuntime:
 
         `resolve` gives the address that the operator itself calls a shard at; by default its Service.
 
-        `leads` is asked before every write: one that was decided on while leading must not come after.
+        `leads` is asked before every write: one that was decided on while leading must not come after. `role` is the
+        operator's own, with which the disruption budgets go; "": they go with their fleets alone.
         """
         self.cache = Cache()
         self.writes: Counter[tuple[str, bool]] = Counter()  # kind, whether it changed anything → patches
@@ -85,7 +82,9 @@ class KubernetesRuntime:
         self._offered: set[str] = set()  # kinds that the server knows, and TOLERANCE
         self._tried_tolerance = False
         self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
-        self._displaced: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}  # namespace, label → shards
+        self.nodes = Nodes(client)
+        self._guard = Guard(client, role, cluster_wide=self.sees_nodes)
+        self._hub_pods = HubPods(client, hub, self.nodes)
         self._lists = DeviceLists()
         self._events = EventWriter(client)
         self._filled = False  # whether everything was listed once
@@ -394,30 +393,52 @@ class KubernetesRuntime:
         """See Runtime."""
         return self._rivals.get(fleet_key(fleet), ())
 
-    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+    def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
         """See Runtime."""
-        return self._displaced.get((fleet.namespace, fleet_label(fleet)), {})
+        return self.nodes.displaced.get((fleet.namespace, fleet_label(fleet)), {})
 
     @property
     def sees_nodes(self) -> bool:
         """See Runtime. Nodes belong to no namespace: an operator of one namespace has no right to them."""
         return ALL_NAMESPACES in self._namespaces
 
-    async def look_at_nodes(self) -> None:
-        """Find shards on nodes that are cordoned; ask for it every few seconds."""
-        if not self.sees_nodes:
-            return
-        found: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
-        cordoned: Any = self._client.list(NODES, fields={"spec.unschedulable": "true"})
-        for node in [node["metadata"]["name"] async for node in cordoned]:
-            ours: Any = {LABEL_MANAGED_BY: MANAGED_BY}
-            pods: Any = self._client.list(PODS, namespace=ALL_NAMESPACES, labels=ours, fields={"spec.nodeName": node})
-            async for pod in pods:
-                metadata = pod["metadata"]
-                if not metadata.get("deletionTimestamp") and LABEL_SHARD in metadata["labels"]:
-                    key = metadata["namespace"], metadata["labels"].get(LABEL_FLEET, "")
-                    found.setdefault(key, {})[metadata["labels"][LABEL_SHARD]] = (node, metadata["uid"])
-        self._displaced = found
+    async def look_at_nodes(self, silent: Collection[Shard]) -> list[ObjectKey]:
+        """Find shards, and the hub, on nodes that are being emptied or lost; ask for it every few seconds.
+
+        `silent` are shards that do not answer. Returns the fleets that this concerns.
+        """
+        self._fence()
+        fleets = []
+        if self.sees_nodes:
+            for namespace, label in await self.nodes.look(silent):
+                kind, _, name = label.partition(".")
+                fleets += [(type_.resource, namespace, name) for type_ in FLEET_TYPES.values() if type_.kind == kind]
+        await self._hub_pods.look(answers=await self._hub.answers())
+        return fleets
+
+    async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
+        """See Runtime."""
+        self._fence(_owners(deployment))
+        metadata = {key: deployment["metadata"][key] for key in ("name", "namespace")}
+        self.cache.put(await self._patch({"kind": "Deployment", "metadata": metadata, "spec": {"template": pod}}))
+
+    async def budget_owner(self, fleet: Fleet) -> Manifest | None:
+        """See Runtime."""
+        self._fence()
+        return await self._guard.reference(fleet.namespace)
+
+    async def guard_budgets(self) -> None:
+        """Hold the budgets for another while, and delete those whose fleet is gone; ask for it now and then."""
+        self._fence()
+        fleets = {
+            (key[1], f"{FLEET_TYPES[key[0]].kind}.{key[2]}") for key in self.cache.objects if key[0] in FLEET_TYPES
+        }
+        await self._guard.renew({namespace for namespace, _ in fleets})
+        for key, stored in list(self.cache.objects.items()):
+            if key[0] != "PodDisruptionBudget" or not stored.label or (key[1], stored.label) in fleets:
+                continue
+            if self._guard.holds(budget := stored.manifest()):
+                await self.delete(budget)
 
     def offers(self, kind: str) -> bool:
         """See Runtime."""
@@ -475,7 +496,12 @@ class KubernetesRuntime:
     async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
         """See Runtime."""
         self._fence()
-        return await self._hub.set(roster)
+        try:
+            return await self._hub.set(roster)
+        except UnavailableError as error:
+            if not self._hub_pods.trouble:
+                raise
+            raise UnavailableError(f"{error}: {self._hub_pods.trouble}") from error
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """See Runtime."""

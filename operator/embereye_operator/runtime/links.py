@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from embereye.process.grpc_server import channel
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, RetainRequest
@@ -96,16 +97,28 @@ class Hub:
             del self._told[fleet]
         await self._call(self._stub().Retain(RetainRequest(fleets=fleets), timeout=TIMEOUT))
 
+    async def answers(self) -> bool:
+        """Whether the hub is there and serves."""
+        check = health_pb2_grpc.HealthStub(self._link()).Check
+        try:
+            answer = await self._call(check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT))
+        except UnavailableError:
+            return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
     async def close(self) -> None:
         """Close the channel."""
         if self._channel:
             await self._channel.close(None)
             self._channel = None
 
-    def _stub(self) -> "RosterAsyncStub":
+    def _link(self) -> grpc.aio.Channel:
         if self._channel is None:
             self._channel = channel(self.address, RECONNECT)
-        return RosterStub(self._channel)
+        return self._channel
+
+    def _stub(self) -> "RosterAsyncStub":
+        return RosterStub(self._link())
 
     async def _call(self, call: "grpc.aio.UnaryUnaryCall[Any, T]") -> T:
         try:

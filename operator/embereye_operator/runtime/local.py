@@ -19,6 +19,7 @@ from embereye.process.lifecycle import UserError
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.model import CameraFleetSpec, Fleet, SensorFleetSpec
+from embereye_operator.nodes import Displaced
 from embereye_operator.runtime.links import Hub, Shards
 from embereye_operator.runtime.processes import ProcessSpec, Supervisor
 from embereye_operator.schema import Manifest
@@ -200,9 +201,16 @@ class LocalRuntime:
         """None: there is nobody else here."""
         return ()
 
-    def displaced(self, fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+    def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
         """None: this machine is the only node."""
         return {}
+
+    async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
+        """Never asked for where nothing is displaced."""
+
+    async def budget_owner(self, fleet: Fleet) -> Manifest | None:
+        """None: nobody evicts processes."""
+        return None
 
     @property
     def sees_nodes(self) -> bool:

@@ -30,6 +30,11 @@ FLEETS: Mapping[str, Kind] = {
 PODS: Kind = create_namespaced_resource("", "v1", "Pod", "pods")
 NODES: Kind = create_global_resource("", "v1", "Node", "nodes")
 EVENTS: Kind = create_namespaced_resource("", "v1", "Event", "events")
+CLAIMS: Kind = create_namespaced_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+JOBS: Kind = create_namespaced_resource("batch", "v1", "Job", "jobs")
+RBAC = "rbac.authorization.k8s.io"
+ROLES: Kind = create_namespaced_resource(RBAC, "v1", "Role", "roles")
+CLUSTER_ROLES: Kind = create_global_resource(RBAC, "v1", "ClusterRole", "clusterroles")
 LEASES: Kind = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
 
 

@@ -13,6 +13,7 @@ from embereye.camera.device.camera import CameraDevice
 from embereye.camera.totals import Totals
 from embereye.levels import Level
 from embereye.process.latency import LatencyHistogram
+from embereye.process.series import ManySeries
 from embereye.shard.series import DEVICE_SERIES, over_limit
 
 
@@ -84,23 +85,24 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
 
 def _each(cameras: Collection[CameraDevice]) -> Iterator[Metric]:
     """The rate in force and the frames given up of each camera, up to a number of cameras."""
-    rate = GaugeMetricFamily(
+    rate = ManySeries(
         "embereye_camera_rate_hertz",
         "Frames per second that are looked at: `in_force` now, `target` where nothing is short, `least` at all times.",
-        labels=["camera", "zone", "bound"],
+        "gauge",
+        ("camera", "zone", "bound"),
     )
-    shed = CounterMetricFamily(
-        "embereye_camera_device_shed", "Frames of one camera that were given up.", labels=["camera", "zone"]
+    shed = ManySeries(
+        "embereye_camera_device_shed", "Frames of one camera that were given up.", "counter", ("camera", "zone")
     )
     for camera in islice(cameras, DEVICE_SERIES):
-        labels = [camera.device.id, camera.device.zone]
+        labels = camera.device.id, camera.device.zone
         controller = camera.arrivals.mailbox.rate_controller
         for bound, value in (
             ("in_force", controller.rate),
             ("target", controller.target),
             ("least", controller.least),
         ):
-            rate.add_metric([*labels, bound], value)
+            rate.add_metric((*labels, bound), value)
         shed.add_metric(labels, camera.arrivals.mailbox.ledger.shed.total())
     yield rate
     yield shed

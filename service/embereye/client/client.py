@@ -1,4 +1,4 @@
-"""The client: a stream to each shard that owns some of its devices; every reading is sent until it is acknowledged."""
+"""The client: one stream to each shard that owns some of its devices; every reading is sent until acknowledged."""
 
 import asyncio
 import contextlib
@@ -56,9 +56,9 @@ class Client:
     """Sends readings of any number of devices to a fleet's sensor shards; use it as `async with Client(…) as client:`.
 
     `target` is the fleet's service or any of its shards, "host:port". A reading is safe once it is on disk, at most
-    `linger` seconds after `send`, or when `spooled()` returns; it is sent, again where need be, until a shard has
-    analysed it and said so. With `spool=None` it is kept in memory only. What a shard had analysed when it was killed,
-    and had not acknowledged, is analysed again by the next one.
+    `linger` seconds after `send`, or when `spooled()` returns. It is sent, and sent again if need be, until a shard has
+    analysed it and said so. With `spool=None` it is kept in memory only. What a shard had analysed but not acknowledged
+    when it was killed is analysed again by the next one.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Client:
         self._batch = batch
         self._linger = linger
         self._jitter = jitter or Random()
-        self._devices: OrderedDict[str, _Device] = OrderedDict()  # who has waited longest to send comes first
+        self._devices: OrderedDict[str, _Device] = OrderedDict()  # the one that has waited longest to send comes first
         self._links: dict[str, _Link] = {}
         self._known: dict[str, None] = {}  # shards, the latest last
         self._tasks = Tasks()
@@ -84,7 +84,7 @@ class Client:
         self._dirty: dict[str, _Device] = {}
         self._changed = asyncio.Event()
         self.acknowledged = 0  # readings and frames since the start
-        self.rejected: dict[str, str] = {}  # device → why no shard takes it
+        self.rejected: dict[str, str] = {}  # device → why no shard accepts it
         for name, batches in self._outbox.load().items():
             self._device(name).batches.extend(batches)
 
@@ -116,7 +116,7 @@ class Client:
         flame_detected: bool | None = None,
         time_ns: int = 0,
     ) -> int:
-        """Take a reading; returns its sequence. SpoolFullError where too much is unacknowledged."""
+        """Queue a reading and return its sequence. SpoolFullError: too much is unacknowledged, it was not queued."""
         reading = Reading(
             time_ns=time_ns or time.time_ns(),
             smoke_adc=smoke_adc,
@@ -124,11 +124,11 @@ class Client:
             gas_adc=gas_adc,
             flame_detected=flame_detected,
         )
-        return self._take(self._device(device), reading)
+        return self._enqueue(self._device(device), reading)
 
     def send_frame(self, device: str, words: bytes, *, time_ns: int = 0) -> int:
-        """Take a thermal frame (768 or 834 big-endian words); returns its sequence."""
-        return self._take(self._device(device), ThermalFrame(time_ns=time_ns or time.time_ns(), words=words))
+        """Queue a thermal frame (768 or 834 big-endian words) and return its sequence. SpoolFullError as in `send`."""
+        return self._enqueue(self._device(device), ThermalFrame(time_ns=time_ns or time.time_ns(), words=words))
 
     def calibrate(self, device: str, words: bytes) -> None:
         """Set a device's calibration: 832 big-endian words of its EEPROM. It goes in front of what is sent later."""
@@ -138,7 +138,7 @@ class Client:
             link.calibrated.discard(device)
 
     def spooled(self) -> None:
-        """Put everything that was taken on disk."""
+        """Write everything that was queued to disk."""
         dirty, self._dirty = self._dirty, {}
         batches: list[tuple[_Device, DeviceBatch, int, int]] = []
         for state in dirty.values():
@@ -155,7 +155,7 @@ class Client:
             self._wake()
 
     async def flush(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until everything is acknowledged; True if it is."""
+        """Wait up to `timeout` seconds until everything is acknowledged; True if it is. Cancelling it loses nothing."""
         self.spooled()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
@@ -164,8 +164,8 @@ class Client:
                     await self._changed.wait()
         return not self.waiting
 
-    def _take(self, state: _Device, item: Reading | ThermalFrame) -> int:
-        self._outbox.room(self._pending)
+    def _enqueue(self, state: _Device, item: Reading | ThermalFrame) -> int:
+        self._outbox.check_room(self._pending)
         state.counting.sequence += 1
         item.sequence = state.counting.sequence
         state.pending.append(item)
@@ -243,8 +243,8 @@ class Client:
             batch.calibration = state.calibration
         return batch
 
-    def take_response(self, response: IngestResponse, link: "_Link") -> None:
-        """Do what a shard says."""
+    def handle_response(self, response: IngestResponse, link: "_Link") -> None:
+        """Act on a shard's acknowledgement, drain or refusal."""
         done: list[Spooled] = []
         for mark in response.ack.watermarks:
             state = self._devices.get(mark.device)
@@ -274,9 +274,9 @@ class Client:
         self._wake()
 
     def _refused(self, state: _Device, link: "_Link", reason: str) -> None:
-        """No shard takes what a device sends: keep it, try again later, and leave the stream to the others."""
+        """No shard accepts what a device sends: keep it, try again later, and leave the stream to the others."""
         if self.rejected.get(state.name) != reason:
-            logger.warning("device %s: what it sends is not taken: %s", state.name, reason)
+            logger.warning("device %s: what it sends is not accepted: %s", state.name, reason)
         self.rejected[state.name] = reason
         state.rest_until = time.monotonic() + REJECTED_SECONDS
         self.release(state, link)
@@ -358,7 +358,7 @@ class _Link:
     async def run(self) -> None:
         """Keep the stream open; one that the fleet sent us to, until it closes."""
         backoff = Backoff(floor=0.02, cap=5.0, jitter=self._jitter)
-        told = ""
+        logged = ""
         while True:
             self.draining = False
             address = self._client.home(backoff.failures) if self.home else self.target
@@ -366,7 +366,7 @@ class _Link:
             try:
                 async with contextlib.aclosing(converse(IngestStub(link).Stream(), self._send)) as responses:
                     async for response in responses:
-                        self._client.take_response(response, self)
+                        self._client.handle_response(response, self)
                         backoff.reset()
                         if self.draining and not self._client.holds(self):
                             break
@@ -376,9 +376,9 @@ class _Link:
             finally:
                 self._client.lost(self)
                 await link.close(None)
-            if reason != told:
+            if reason != logged:
                 logger.info("%s: %s, %d not acknowledged", address, reason, self._client.waiting)
-                told = reason
+                logged = reason
             if not self.home:
                 return
             await asyncio.sleep(backoff.next())

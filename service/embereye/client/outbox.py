@@ -9,7 +9,7 @@ from embereye.v1.ingest_pb2 import DeviceBatch
 
 
 class SpoolFullError(Exception):
-    """More is unacknowledged than the spool may hold: the reading was not taken."""
+    """More is unacknowledged than the spool may hold: the reading was not queued."""
 
 
 @dataclass(slots=True)
@@ -60,10 +60,11 @@ class Outbox:
         row = self._db.execute("SELECT epoch, sequence FROM counting WHERE device = ?", (device,)).fetchone()
         return Counting(*row) if row else Counting(time.time_ns(), 0)
 
-    def room(self, pending: int) -> None:
-        """Raise SpoolFullError where `pending` items and one more do not fit."""
+    def check_room(self, pending: int) -> None:
+        """SpoolFullError where `pending` items and one more do not fit."""
         if self.items + pending >= self._capacity:
-            raise SpoolFullError(f"{self.items + pending} readings are not acknowledged yet, the most that are kept")
+            unacknowledged = self.items + pending
+            raise SpoolFullError(f"{unacknowledged} readings are not acknowledged yet, the most that are kept")
 
     def put(self, batches: list[tuple[DeviceBatch, int, int]]) -> list[Spooled]:
         """Keep batches, each with its last sequence and its number of items."""

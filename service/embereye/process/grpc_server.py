@@ -30,8 +30,16 @@ SERVER_OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
 )
+# An attempt to connect, at the longest: to a machine that was powered off gRPC alone would try for 20 seconds, while
+# another one serves the same address.
+CONNECT_MS = 3_000
 # Identical channels would otherwise share one connection, and one flow-control window.
-CHANNEL_OPTIONS = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.keepalive_permit_without_calls", 1))
+CHANNEL_OPTIONS = (
+    *OPTIONS,
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
+)
 
 
 @dataclass(frozen=True)

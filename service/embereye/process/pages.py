@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from embereye.process.lifecycle import UserError
+from embereye.process.series import exposition
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ def metrics_pages(registry: CollectorRegistry, unhealthy: Callable[[], str] = st
         why = unhealthy()
         return 503 if why else 200, "text/plain; charset=utf-8", f"{why or 'ok'}\n".encode()
 
-    return {"/metrics": lambda: (200, CONTENT_TYPE_LATEST, generate_latest(registry)), "/healthz": healthz}
+    return {"/metrics": lambda: (200, CONTENT_TYPE_LATEST, exposition(registry)), "/healthz": healthz}
 
 
 def all_interfaces(host: str) -> str | None:

@@ -1,8 +1,8 @@
 """Raw readings and thermal frames to Parquet files, which DuckDB reads while more are written.
 
-Needs pyarrow: the extra `parquet`. A file appears whole, under its final name, when it is full or old enough; the
-oldest go when there are too many, or when the disk gets full: evidence is kept on it, too. Writing is a thread's work;
-what it cannot keep up with is dropped and counted. A shard that is killed loses what was not in a file yet.
+Needs pyarrow: the extra `parquet`. A file appears whole, under its final name, once it is full or old enough. The
+oldest files are removed when there are too many, or when the disk gets full, since evidence is kept on it too. A thread
+writes; what it cannot keep up with is dropped and counted. A shard that is killed loses what was not in a file yet.
 """
 
 import asyncio
@@ -100,12 +100,12 @@ class Archive:
             raise UserError(f"--telemetry {folder}: {error.strerror or error}") from error
 
     def add(self, device: str, rows: NDArray[np.float64], now_ns: int) -> None:
-        """Take readings (n, 4): smoke, flame, gas in ADC counts, digital flame; NaN: not said."""
+        """Keep readings (n, 4): smoke, flame, gas in ADC counts, digital flame; NaN: not said. No room: dropped."""
         if self._room(len(rows), len(rows) * ROW_BYTES):
             self._pending.readings.append(_Readings(device, now_ns, rows))
 
     def add_frame(self, device: str, words: bytes, celsius: NDArray[np.float32] | None, now_ns: int) -> None:
-        """Take a thermal frame: its words, and its (24, 32) °C where it is calibrated."""
+        """Keep a thermal frame: its words, and its (24, 32) °C where it is calibrated. Without room it is dropped."""
         if self._room(1, len(words) if celsius is None else celsius.nbytes):
             self._pending.frames.append(_Frame(device, now_ns, words, celsius))
 
@@ -129,11 +129,11 @@ class Archive:
                         await self._full.wait()
                 except TimeoutError:
                     pass
-                await asyncio.to_thread(self._write, self._take())
+                await asyncio.to_thread(self._write, self._take_pending())
         finally:
-            self._write(self._take())
+            self._write(self._take_pending())
 
-    def _take(self) -> _Pending:
+    def _take_pending(self) -> _Pending:
         taken, self._pending = self._pending, _Pending()
         self._full.clear()
         return taken

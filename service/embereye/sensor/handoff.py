@@ -1,7 +1,7 @@
-"""Devices that go to another shard: it is told up to where their readings were taken here, then their senders are.
+"""Devices that go to another shard: first it learns up to where they were analysed here, then their senders move.
 
-So a reading that was taken here, and whose acknowledgement got lost, counts as a duplicate there and is not analysed
-twice. A shard that is killed tells nobody: what it had analysed and not acknowledged is analysed again.
+A reading that was analysed here but whose acknowledgement got lost is then a duplicate there and is not analysed
+twice. A shard that is killed hands nothing off: what it had analysed and not acknowledged is analysed again.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ MAX_RETRY_SECONDS = 2.0
 
 
 class Handoffs:
-    """The devices that are on their way, and those that have gone.
+    """The devices that are being handed off, and those that have gone.
 
-    `request(devices)` says up to where their readings were taken; `gone(devices)` is called once another shard goes on.
+    `request(devices)` gives their watermarks; `gone(devices)` is called once another shard has taken over.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class Handoffs:
         self._request = request
         self._on_gone = gone
         self._targets: dict[str, str] = {}  # device → host:port
-        self._waiting: set[str] = set()  # of them, those whose shard does not go on with them yet
+        self._waiting: set[str] = set()  # of them, those whose shard has not taken over yet
         self._gone: set[str] = set()
-        self._asking: dict[str, asyncio.Event] = {}  # device → set once the question of the moment is answered
+        self._asking: dict[str, asyncio.Event] = {}  # device → set once the request under way is answered
         self._tasks = Tasks()
         self._offers: dict[str, asyncio.Task[None]] = {}  # by target
 
@@ -45,9 +45,9 @@ class Handoffs:
         return len(self._waiting)
 
     def update(self, targets: Mapping[str, str], ours: Collection[str]) -> None:
-        """Let `targets` (device → host:port) go, each of which has a watermark, and nothing else.
+        """Hand off exactly `targets` (device → host:port), each of which has a watermark.
 
-        Senders of what is not ours any more wait for the first answer; what is still `ours` is taken meanwhile.
+        Senders of devices that are no longer ours wait for the first answer; those of `ours` are served meanwhile.
         """
         for device in [device for device, target in self._targets.items() if targets.get(device) != target]:
             del self._targets[device]
@@ -67,21 +67,21 @@ class Handoffs:
                 self._offers[target] = self._tasks.start(self._offer(target), name=f"hand-off-{target}")
 
     def gone(self, device: str) -> bool:
-        """Whether nothing is to be taken of it here."""
+        """Whether its readings are no longer analysed here."""
         return device in self._gone
 
     def let_go(self, devices: Collection[str]) -> None:
-        """Take nothing more of `devices`, whatever another shard says."""
+        """Analyse nothing more of `devices`, whether another shard has taken over or not."""
         self._gone.update(devices)
         self._waiting.difference_update(devices)
 
     async def wait_until_answered(self, devices: Iterable[str]) -> None:
-        """Wait while another shard is being told of any of `devices`: what it is told must stay true."""
+        """Wait while another shard is being sent a watermark of `devices`: it must stay true until that one answers."""
         for event in [self._asking[device] for device in devices if device in self._asking]:
             await event.wait()
 
     async def wait_until_gone(self, devices: Collection[str], timeout: float) -> None:
-        """Wait until none of `devices` is on its way any more, at most `timeout` seconds."""
+        """Wait until all of `devices` have gone or been dropped, at most `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not self._waiting.isdisjoint(devices):
@@ -95,7 +95,7 @@ class Handoffs:
     async def _offer(self, target: str) -> None:
         link = channel(target)
         pause = RETRY_SECONDS
-        told = ""
+        logged = ""
         try:
             while devices := self._bound_for(target):
                 if await self._reachable(link):
@@ -109,13 +109,13 @@ class Handoffs:
                 self._on_gone(taken)
                 if taken:
                     continue
-                if refusal != told:
-                    logger.info("%s does not go on with %d devices yet: %s", target, len(devices), refusal)
-                    told = refusal
+                if refusal != logged:
+                    logger.info("%s has not taken over %d devices yet: %s", target, len(devices), refusal)
+                    logged = refusal
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_RETRY_SECONDS)
         finally:
-            self._answered(self._bound_for(target))  # nobody may wait for an answer that will not come
+            self._answered(self._bound_for(target))  # or their senders would wait for an answer that never comes
             await link.close(None)
 
     def _bound_for(self, target: str) -> list[str]:
@@ -131,7 +131,7 @@ class Handoffs:
         return True
 
     async def _ask(self, link: grpc.aio.Channel, devices: Collection[str]) -> tuple[set[str], str]:
-        """Those of `devices` that the other shard goes on with, and why there is none."""
+        """Those of `devices` that the other shard has taken over, and why there is none."""
         asked = asyncio.Event()
         for device in devices:
             self._asking.setdefault(device, asked)

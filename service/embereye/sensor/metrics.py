@@ -9,6 +9,7 @@ from typing import NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from embereye.process.latency import LatencyHistogram
+from embereye.process.series import ManySeries
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import measurements
@@ -90,14 +91,14 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
         "embereye_sensor_takeovers", "Times that a newer connection began to speak for a device.", value=takeovers
     )
     gauges = {
-        name: GaugeMetricFamily(f"embereye_sensor_{metric}", text, labels=["device", "zone"])
+        name: ManySeries(f"embereye_sensor_{metric}", text, "gauge", ("device", "zone"))
         for name, (metric, text, _) in GAUGES.items()
     }
-    age = GaugeMetricFamily("embereye_sensor_age_seconds", "Since it was last heard.", labels=["device", "zone"])
+    age = ManySeries("embereye_sensor_age_seconds", "Since it was last heard.", "gauge", ("device", "zone"))
     now = time.time_ns()
     yield from over_limit(len(devices))
     for device in islice(devices, DEVICE_SERIES):
-        labels = [device.spec.id, device.spec.zone]
+        labels = device.spec.id, device.spec.zone
         if heard_ns := device.arrivals.watch.heard_ns:
             age.add_metric(labels, (now - heard_ns) / 1e9)
         for name, value, _ in measurements(device):

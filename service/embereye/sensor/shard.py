@@ -243,7 +243,7 @@ class SensorShard:
         )
 
     async def drain(self) -> None:
-        """Take no new device, tell gRPC senders to go elsewhere, and give them a moment to do so."""
+        """Accept no new device, send gRPC senders elsewhere, and give them a moment to go."""
         for server in self._servers:
             server.close()
         self.batcher.flush()

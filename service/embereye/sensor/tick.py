@@ -1,8 +1,7 @@
-"""The tick: what text devices sent since the last one, parsed and analysed together, in bounded time and memory.
+"""The tick: what text devices sent since the last one is parsed and analysed together, in bounded time and memory.
 
-Bytes wait in their session, at most a few reads of them; a session is queued once, so that a device that floods gets
-one turn where every other device gets one too. A tick works for at most `BUDGET` seconds before it lets the event loop
-look at everything else.
+Bytes wait in their session, a few reads of them at most. A session is queued once, so a device that floods gets one
+turn for every turn of another device. A tick works for at most `BUDGET` seconds, then the rest of the event loop runs.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ from embereye.wire.device.reader import LineReader, Rows, read_together
 
 logger = logging.getLogger(__name__)
 UNASSIGNED_WINDOW = 0.05  # seconds between ticks until an assignment says: only who connects is learnt before
-PACKET_BYTES = 48  # of a usual line: what is waiting is counted in bytes, not parsed to be counted
+PACKET_BYTES = 48  # of a typical line: waiting packets are estimated from bytes, not parsed to be counted
 BATCH_BYTES = 512 * 1024  # parsed at a time
 SOON_BYTES = 256 * 1024  # waiting bytes that make a tick early: as many frames as are best analysed together
 BUDGET = 0.02  # seconds of work before the event loop has its turn
@@ -298,7 +297,7 @@ class TickBatcher:
         return celsius[0], extremes(celsius)[0]
 
     def _shed_frames(self, by_device: dict[SensorDevice, list[_Frame]], total: int) -> None:
-        """Leave each device its fair share of what can be analysed in time."""
+        """Leave each device its fair share of the frames that can be analysed in time, and shed the rest."""
         affordable = max(len(by_device), int(FRAMES_BUDGET / self._frame_cost))
         share = self._capacity
         if total > affordable:
@@ -316,7 +315,7 @@ class TickBatcher:
 
 
 def _fair_share(counts: list[int], affordable: int) -> int:
-    """The most that each may have so that together they have no more than is affordable; at least one."""
+    """The largest share, at least one, with which `counts` cut to it add up to no more than `affordable`."""
     left = affordable
     for position, count in enumerate(sorted(counts)):
         share = left // (len(counts) - position)
@@ -327,7 +326,7 @@ def _fair_share(counts: list[int], affordable: int) -> int:
 
 
 def _hottest(frames: list[_Frame]) -> _Frame:
-    """One frame for many of the same length as the last: the highest value of each pixel, all else of the last."""
+    """One frame that stands for many: the highest value of each pixel, everything else from the last frame."""
     last = frames[-1]
     words = words_of(last.words)
     highest = words[:PIXELS].view(np.int16)

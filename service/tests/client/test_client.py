@@ -208,7 +208,7 @@ def test_a_device_with_a_long_backlog_leaves_the_others_their_turns() -> None:
     while chosen := client.next_batches(link):
         served += [state.name for state, *_ in chosen]
         mark = [Watermark(device=one.name, epoch=spooled.epoch, sequence=spooled.last) for one, spooled, _ in chosen]
-        client.take_response(IngestResponse(ack=Ack(watermarks=mark)), link)
+        client.handle_response(IngestResponse(ack=Ack(watermarks=mark)), link)
     assert set(served[: 2 * len(names)]) == {"backlog", *names}
     assert not client.waiting
 
@@ -330,14 +330,14 @@ async def test_a_device_that_nobody_owns_does_not_make_its_sender_run_in_circles
     second.own(elsewhere={"a": "first"}, peers=(Peer(shard="first", grpc=first.target),))
     answers = 0
     async with Client(first.target, linger=0.005) as client:
-        before = client.take_response
+        before = client.handle_response
 
         def count(*arguments: object) -> None:
             nonlocal answers
             answers += 1
             before(*arguments)  # type: ignore[arg-type]
 
-        client.take_response = count  # type: ignore[method-assign, assignment]
+        client.handle_response = count  # type: ignore[method-assign, assignment]
         client.send("a", smoke_adc=1)
         assert not await client.flush(1.0)
         assert answers < 30
@@ -386,13 +386,13 @@ async def end_once(seconds: float, folder: Path, how: signal.Signals) -> int:  #
         server, _ = await serve(survivor, tasks, shared)
         try:
             async with Client(f"127.0.0.1:{shared}", spool=folder / "spool", linger=0.002, batch=20) as client:
-                before = client.take_response
+                before = client.handle_response
 
                 def note(response: IngestResponse, link: Any) -> None:
                     acknowledged.update({mark.device: mark.sequence for mark in response.ack.watermarks})
                     before(response, link)
 
-                client.take_response = note  # type: ignore[method-assign]
+                client.handle_response = note  # type: ignore[method-assign]
                 deadline = time.monotonic() + seconds
                 sent = 0
                 while time.monotonic() < deadline:

@@ -28,11 +28,11 @@ from embereye.wire.batches import Request
 
 logger = logging.getLogger(__name__)
 SERVICE = "embereye.v1.Ingest"
-# In a flood what arrives in this time, in seconds, is analysed and acknowledged together: code that runs over many
-# batches at once costs a third of what it costs after each of them, and a message written as much as one read.
+# Seconds. In a flood, what arrives within this time is analysed and acknowledged together: run over many batches at
+# once, the same code costs a third, and writing a message costs as much as reading one.
 WINDOW = 0.002
 WINDOW_BYTES = 512 * 1024  # that are analysed without waiting any longer
-MOST_RESPONSES = 16  # that may wait on a stream
+MOST_RESPONSES = 16  # waiting on a stream, beyond which its sender is not read any further
 
 
 class Owner(Protocol):
@@ -99,14 +99,14 @@ class Ingest:
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = False
-        self._patience = 0.0  # seconds that another shard's answer is worth while draining
-        self._over = False
+        self._patience = 0.0  # seconds to wait for another shard's answer while draining
+        self._over = False  # drained: what still arrives is not analysed
         self._tasks = Tasks()  # that send
         self._waiting: list[tuple[_Stream, Any]] = []  # requests that are not analysed yet
         self._waiting_bytes = 0
         self._analysed_at = 0.0  # event loop time
         self._timer: asyncio.TimerHandle | None = None
-        self._left: dict[str, Watermark] = {}  # of devices that are another shard's now
+        self._left: dict[str, Watermark] = {}  # device that is another shard's now → how far it was analysed here
         self._handoffs = Handoffs(self._request, self._send_on)
 
     def __len__(self) -> int:
@@ -194,8 +194,8 @@ class Ingest:
             if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.grpc
         }
         self._handoffs.update(targets, leaving)
-        strangers = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
-        self._send_on(strangers - targets.keys())
+        unowned = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
+        self._send_on(unowned - targets.keys())
 
     def _request(self, devices: Collection[str]) -> TakeOverRequest:
         self._analyse()  # nothing may be on its way to them while another shard is told how far they are
@@ -211,7 +211,7 @@ class Ingest:
     def _send_on(self, devices: Collection[str]) -> None:
         """Tell the senders of `devices`, which have gone, where to go."""
         for stream in self._streams:
-            if drains := self._elsewhere(stream, stream.devices.intersection(devices), "owned by another shard"):
+            if drains := self._drains_for(stream, stream.devices.intersection(devices), "owned by another shard"):
                 stream.add(drains)
                 self._send(stream)
 
@@ -225,12 +225,13 @@ class Ingest:
         await self._handoffs.wait_until_gone(stream.devices, self._patience)
         reason = "this shard is going away"
         self._handoffs.let_go({name for name in stream.devices if self._owner.peer_of(name)})
-        drains = self._elsewhere(stream, stream.devices, reason)
+        drains = self._drains_for(stream, stream.devices, reason)
         peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
         stream.add([*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
         await stream.flush()
 
-    def _elsewhere(self, stream: _Stream, devices: Collection[str], reason: str) -> list[IngestResponse]:
+    def _drains_for(self, stream: _Stream, devices: Collection[str], reason: str) -> list[IngestResponse]:
+        """Name the owners of `devices` to a sender, one message for each owner, and refuse them from now on."""
         targets: dict[str, list[str]] = {}
         for device in sorted(devices):
             if peer := self._owner.peer_of(device):
@@ -260,7 +261,7 @@ class Ingest:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         batches: dict[SensorDevice, list[Any]] = {}
         senders: dict[_Stream, set[SensorDevice]] = {}
-        strangers: dict[_Stream, list[str]] = {}
+        unowned: dict[_Stream, list[str]] = {}
         for stream, request in waiting:
             own = senders.setdefault(stream, set())
             for batch in request.devices:
@@ -276,14 +277,14 @@ class Ingest:
                     own.add(device)
                 else:
                     stream.refused.add(name)
-                    strangers.setdefault(stream, []).append(name)
+                    unowned.setdefault(stream, []).append(name)
         accounted = self._analyse_devices(batches)
         for stream, own in senders.items():
             if acknowledged := own & accounted:
                 marks = [one.watermark() for one in acknowledged]
                 stream.add([IngestResponse(ack=Ack(watermarks=marks))])
-            if names := strangers.get(stream):
-                stream.add(self._strangers(names))
+            if names := unowned.get(stream):
+                stream.add(self._answer_unowned(names))
             self._send(stream)
         self._analysed_at = asyncio.get_running_loop().time()
 
@@ -299,8 +300,8 @@ class Ingest:
                 logger.exception("device %s: what it sent could not be analysed", device.spec.id)
         return accounted
 
-    def _strangers(self, names: Iterable[str]) -> list[IngestResponse]:
-        """What is to be said of devices that are not analysed here."""
+    def _answer_unowned(self, names: Iterable[str]) -> list[IngestResponse]:
+        """The answers to batches of devices that are not analysed here: where to go, or that nobody declared them."""
         elsewhere: dict[str, list[str]] = {}
         unknown: list[str] = []
         for name in names:

@@ -1,0 +1,63 @@
+"""What of the chart matters when a node is emptied or lost."""
+
+import copy
+import subprocess
+from typing import Any
+
+import pytest
+from harness.chart import ROOT, render  # type: ignore[attr-defined]
+from harness.site import IMAGE
+
+ABSENT = {"node.kubernetes.io/not-ready": 30, "node.kubernetes.io/unreachable": 5}
+
+
+def pod(component: str, *values: str) -> Any:
+    for manifest in render(*values):
+        if manifest["kind"] == "Deployment" and manifest["metadata"]["name"].endswith(component):
+            return copy.deepcopy(manifest["spec"]["template"]["spec"])
+    raise AssertionError(f"no Deployment of the {component}")
+
+
+@pytest.mark.parametrize("component", ["hub", "operator"])
+def test_nobody_waits_five_minutes_for_a_lost_node(component: str) -> None:
+    tolerations = pod(component)["tolerations"]
+    assert {entry["key"]: entry["tolerationSeconds"] for entry in tolerations} == ABSENT
+    assert {(entry["operator"], entry["effect"]) for entry in tolerations} == {("Exists", "NoExecute")}
+
+
+@pytest.mark.parametrize("component", ["hub", "operator"])
+def test_what_a_user_says_about_lost_nodes_counts(component: str) -> None:
+    key = "node.kubernetes.io/unreachable"
+    prefix = f"{component}.tolerations[0]"
+    own = (f"{prefix}.key={key}", f"{prefix}.operator=Exists", f"{prefix}.tolerationSeconds=600")
+    tolerations = pod(component, *(argument for value in own for argument in ("--set", value)))["tolerations"]
+    assert {entry["key"]: entry["tolerationSeconds"] for entry in tolerations} == {**ABSENT, key: 600}
+    assert pod(component, "--set", f"{prefix}.operator=Exists")["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_a_new_hub_keeps_away_from_one_that_has_not_ended() -> None:
+    (term,) = pod("hub")["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert term["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "hub"
+
+
+def test_operators_are_spread_over_nodes() -> None:
+    (spread,) = pod("operator")["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+
+
+def test_the_operator_has_rights_on_pods_only_where_the_hub_is() -> None:
+    deleting = [
+        manifest["kind"]
+        for manifest in render()
+        for rule in manifest.get("rules") or ()
+        if "pods" in rule["resources"] and "delete" in rule["verbs"]
+    ]
+    assert deleting == ["Role"]
+
+
+def test_the_image_is_the_one_that_make_builds() -> None:
+    (image,) = {container["image"] for part in ("hub", "operator") for container in pod(part)["containers"]}
+    assert image == IMAGE
+    made = subprocess.run(["make", "--dry-run", "image"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert made.stdout.split()[-1] == image
