@@ -19,6 +19,7 @@ from google.protobuf import json_format
 
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
+from embereye.process.tasks import start_task
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import StatusRequest
@@ -115,7 +116,7 @@ class Sender:
         try:
             async with asyncio.timeout(None) as limit:
                 async for response in call:
-                    self._take(response, number)
+                    self._receive_response(response, number)
                     if self.told_at and not number:
                         if self.acknowledged[0] == self.sequence:
                             return
@@ -129,7 +130,7 @@ class Sender:
             why = f"nothing more came in {SETTLE_SECONDS:g} s" if silent else "its stream is over"
             raise RuntimeError(f"{self.device}: shard {number} {known}, and {why}") from cause
 
-    def _take(self, response: IngestResponse, number: int) -> None:
+    def _receive_response(self, response: IngestResponse, number: int) -> None:
         if response.HasField("drain"):
             self.told_at = self.told_at or time.perf_counter()
             if not number:
@@ -157,14 +158,14 @@ async def drain_once(streams: int) -> Handover:
         shards = await asyncio.gather(*(start_shard(Path(name), f"bench-{number}", streams) for number in range(2)))
         links = [channel(shard.grpc) for shard in shards]
         senders = [Sender(f"device-{number}") for number in range(streams)]
-        tasks: list[asyncio.Future[None]] = []
+        tasks: list[asyncio.Task[None]] = []
         enough = asyncio.Event()
         try:
             await asyncio.gather(*(link.channel_ready() for link in links))
             stubs = [IngestStub(link) for link in links]
-            tasks += [asyncio.ensure_future(sender.run(stubs)) for sender in senders]
+            tasks += [start_task(sender.run(stubs), name=sender.device) for sender in senders]
             with _no_garbage_collection():
-                tasks.append(ticker := asyncio.ensure_future(_tick(senders, enough)))
+                tasks.append(ticker := start_task(_tick(senders, enough), name="tick"))
                 await asyncio.sleep(STEADY_SECONDS)
                 at = time.perf_counter()
                 shards[0].process.send_signal(signal.SIGTERM)

@@ -96,12 +96,12 @@ class Messages:
             end = at + FRAME.size + (word >> 8)
             if end > len(received):
                 break
-            self._take(word & 0xFF, flags, stream, received[at + FRAME.size : end])
+            self._receive_frame(word & 0xFF, flags, stream, received[at + FRAME.size : end])
             at = end
         self._received = received[at:]
         self._flush()
 
-    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+    def _receive_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         assert kind not in (RST_STREAM, GOAWAY), "the shard keeps its streams open"
         assert kind != HEADERS or not flags & END_STREAM, "the shard keeps its streams open"
         if kind == WINDOW_UPDATE:

@@ -12,6 +12,7 @@ import uvloop
 from embereye.camera.sources.declared import parse_source
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
+from embereye.process.tasks import start_task
 from embereye.units import Box
 from embereye_bench.load import HOST
 from embereye_bench.process import resident_mb
@@ -30,7 +31,7 @@ async def receive(port: int) -> dict[str, float]:
             counts["memory_mb"] = resident_mb(os.getpid())
 
     source = RtpSource(parse_source(f"rtp://{HOST}:{port}"), SocketPoller())
-    playing = asyncio.ensure_future(source.play(offer, lambda _: None))
+    playing = start_task(source.play(offer, lambda _: None), name="play")
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await playing

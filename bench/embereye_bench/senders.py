@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 import uvloop
 
+from embereye.process.tasks import beside
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.frames_pb2 import PushRequest
@@ -115,9 +116,8 @@ async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) ->
         head = PushRequest(camera=f"camera-{camera}", sequence=number + 1, time_ns=time.time_ns())
         return cameras[camera].offer(head.SerializeToString(), images.frame(camera, number))
 
-    sender = asyncio.ensure_future(numbers.send(frame))
-    await numbers.serve({})
-    sender.cancel()
+    async with beside(numbers.send(frame), name="send"):
+        await numbers.serve({})
     for camera in cameras:
         camera.close()
 
@@ -159,11 +159,8 @@ async def mjpeg(films: Films, numbers: Numbers, arguments: argparse.Namespace) -
 
     with socket.create_server((HOST, 0), backlog=256) as listener:
         listener.setblocking(False)
-        accepting = asyncio.ensure_future(accept(listener))
-        sender = asyncio.ensure_future(numbers.send(frame))
-        await numbers.serve({"port": listener.getsockname()[1]})
-        for task in (accepting, sender):
-            task.cancel()
+        async with beside(accept(listener), name="accept"), beside(numbers.send(frame), name="send"):
+            await numbers.serve({"port": listener.getsockname()[1]})
 
 
 def packets(frame: bytes) -> tuple[bytes, int]:
@@ -201,15 +198,12 @@ async def rtp(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> 
     """Every camera sends RTP/JPEG to a port of its own."""
     made = {frame: packets(frame) for film in films.films for frame in film}
     cameras = [RtpCamera(number, port) for number, port in enumerate(arguments.ports)]
-    sender = asyncio.ensure_future(
-        numbers.send(
-            lambda camera, number: cameras[camera].send(
-                *made[films.frame(camera, number)], int(number * CLOCK / arguments.rate)
-            )
-        )
-    )
-    await numbers.serve({})
-    sender.cancel()
+
+    def frame(camera: int, number: int) -> bool:
+        return cameras[camera].send(*made[films.frame(camera, number)], int(number * CLOCK / arguments.rate))
+
+    async with beside(numbers.send(frame), name="send"):
+        await numbers.serve({})
 
 
 class Hub(EvidenceServicer):

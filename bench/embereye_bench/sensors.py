@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.series import exposition
+from embereye.process.tasks import beside
 from embereye.sensor.shard import SensorShard
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
@@ -173,11 +174,11 @@ async def _stream(port: int, requests: list[bytes], last: int) -> None:
                 await call.write(request)
             await call.done_writing()
 
-        sender = asyncio.ensure_future(send())
         acknowledged = 0
-        async for response in call:
-            acknowledged = max(acknowledged, *(mark.sequence for mark in response.ack.watermarks))
-        await sender
+        async with beside(send(), name="send") as sender:
+            async for response in call:
+                acknowledged = max(acknowledged, *(mark.sequence for mark in response.ack.watermarks))
+            await sender
         if last and acknowledged != last:
             raise RuntimeError(f"acknowledged up to {acknowledged}, not {last}")
 

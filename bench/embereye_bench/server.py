@@ -16,7 +16,7 @@ import grpc
 
 from embereye.process import lifecycle
 from embereye.process.grpc_server import GrpcServer, Service
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks, first_of
 from embereye.sensor.shard import SensorShard
 from embereye.shard.reporter import Reporter
 from embereye.shard.service import ShardContext, ShardOptions
@@ -172,9 +172,7 @@ def main() -> int:
     lifecycle.configure_logging("ERROR")
 
     async def serve(stop: asyncio.Event) -> int:
-        await lifecycle.first_of(
-            _serve(arguments.kind, arguments.devices, arguments.hub, arguments.grpc_port), stop.wait()
-        )
+        await first_of(_serve(arguments.kind, arguments.devices, arguments.hub, arguments.grpc_port), stop.wait())
         return 0
 
     return lifecycle.run(serve)

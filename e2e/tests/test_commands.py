@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.need import ROOT
@@ -29,7 +30,7 @@ def go_that(answer: str, folder: Path) -> str:
     [("exit 127", "Go is not installed"), ("echo go1.19.8", "go1.19.8, which is too old"), ("echo go1.9", "too old")],
 )
 def test_without_a_recent_go_nothing_is_built_and_the_remedy_is_told(answer: str, reason: str, tmp_path: Path) -> None:
-    elsewhere = {"PATH": go_that(answer, tmp_path), "EMBEREYE_CACHE": tmp_path / "cache"}
+    elsewhere: dict[str, Any] = {"PATH": go_that(answer, tmp_path), "EMBEREYE_CACHE": tmp_path / "cache"}
     optional = run(CLUSTER / "binaries", "--optional", "etcd", "helm", **elsewhere)
     assert optional.returncode == 0
     assert reason in optional.stderr

@@ -21,6 +21,7 @@ from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel
 from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
@@ -99,15 +100,10 @@ class _Client:
     async def run(self, stop: asyncio.Event) -> int:
         action = self._arguments.action or "watch"
         if action == "watch":
-            watching = asyncio.ensure_future(self._watch())
-            stopping = asyncio.ensure_future(stop.wait())
-            await asyncio.wait((watching, stopping), return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if not watching.done():
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
-                return 0
-            await watching
+            async with beside(self._watch(), name="watch") as watching, beside(stop.wait(), name="stop") as stopping:
+                await asyncio.wait((watching, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if watching.done():
+                    await watching
             return 0
         async with channel(self._arguments.hub) as link:
             try:

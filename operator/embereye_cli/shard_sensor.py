@@ -8,12 +8,13 @@ from pathlib import Path
 from embereye.process import lifecycle
 from embereye.sensor.archive import RETENTION_BYTES, Telemetry
 from embereye.sensor.shard import SensorShard
-from embereye.shard.service import ShardOptions, ShardProcess
+from embereye.shard.service import ShardProcess
+from embereye_cli import shard_options
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
-    ShardOptions.add_arguments(parser)
+    shard_options.add_arguments(parser)
     telemetry = os.environ.get("EMBEREYE_TELEMETRY", "")
     parser.add_argument("--telemetry", type=Path, default=Path(telemetry) if telemetry else None, metavar="DIR",
                         help="keep raw readings as Parquet files, needs pyarrow [EMBEREYE_TELEMETRY]")  # fmt: skip
@@ -25,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Serve until SIGTERM, or until the operator has drained the shard."""
     lifecycle.configure_logging()
-    options = ShardOptions.parse(arguments)
+    options = shard_options.parse_options(arguments)
     telemetry = Telemetry(arguments.telemetry, arguments.telemetry_bytes) if arguments.telemetry else None
 
     async def serve(stop: asyncio.Event) -> int:

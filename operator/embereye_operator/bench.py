@@ -23,6 +23,7 @@ from lightkube.types import PatchType
 
 from embereye.process.addresses import free_port
 from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside
 from embereye_operator import watch_lag
 from embereye_operator.controller import rest_period
 from embereye_operator.crds import build_crd
@@ -429,22 +430,20 @@ class _Session:
                         delays.append(time.monotonic() - when)
                         del asked[fleet, deadline]
 
-        following = asyncio.create_task(follow())
-        await asyncio.sleep(0.5)
-        total = rate * self._seconds
-        started = time.monotonic()
-        for index in range(total):
-            await asyncio.sleep(max(0.0, started + index / rate - time.monotonic()))
-            fleet, milliseconds = f"f{index % self._fleets:04}", 6000 + index
-            asked[fleet, str(milliseconds * 1_000_000)] = time.monotonic()
-            patch = {"spec": {"deadline": f"{milliseconds}ms"}}
-            await client.patch(kind, fleet, patch, namespace=NAMESPACE, patch_type=PatchType.MERGE)
-        for _ in range(100):
-            if not asked:
-                break
-            await asyncio.sleep(0.1)
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        async with beside(follow(), name="bench-follow"):
+            await asyncio.sleep(0.5)
+            total = rate * self._seconds
+            started = time.monotonic()
+            for index in range(total):
+                await asyncio.sleep(max(0.0, started + index / rate - time.monotonic()))
+                fleet, milliseconds = f"f{index % self._fleets:04}", 6000 + index
+                asked[fleet, str(milliseconds * 1_000_000)] = time.monotonic()
+                patch = {"spec": {"deadline": f"{milliseconds}ms"}}
+                await client.patch(kind, fleet, patch, namespace=NAMESPACE, patch_type=PatchType.MERGE)
+            for _ in range(100):
+                if not asked:
+                    break
+                await asyncio.sleep(0.1)
         await client.close()
         delays.sort()
         p99 = delays[int(len(delays) * 0.99)] if delays else float("inf")

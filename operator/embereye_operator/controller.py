@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from embereye.process.backoff import Backoff
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye_operator.failure import GRACE, Failure, build_failed_status, is_to_be_told, judge
 from embereye_operator.manifests import Settings
 from embereye_operator.memory import LOST, Memory

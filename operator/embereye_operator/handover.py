@@ -69,7 +69,7 @@ def choose_shards(
     return sorted(chosen, key=index)
 
 
-def plan(
+def plan(  # noqa: PLR0913 -- the facts of one decision, all by name
     record: Record,
     devices: Sequence[Device],
     members: Sequence[str],

@@ -5,7 +5,7 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Self
 
-from embereye.process.lifecycle import Tasks, first_of
+from embereye.process.tasks import Tasks, first_of
 from embereye_operator.controller import Controller
 from embereye_operator.runtime.lease import Election
 

@@ -139,7 +139,7 @@ def shard_capacity(fleet: Fleet) -> float:
     return min(cores, CAPACITY) if isinstance(fleet.spec, SensorFleetSpec) else cores
 
 
-def build_children(
+def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by name
     fleet: Fleet,
     settings: Settings,
     *,

@@ -1,17 +1,16 @@
 """The operator's pages: /healthz for the kubelet, /metrics for Prometheus."""
 
-import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from embereye.process.http_server import metrics_app
 from embereye.process.runtime_metrics import RuntimeMetrics
+from embereye.process.tasks import beside
 from embereye_operator.controller import Controller
 from embereye_operator.fleet_metrics import FleetMetrics, FleetReport, FleetView
 from embereye_operator.model import FLEET_TYPES
@@ -65,23 +64,11 @@ def health_app(controller: Controller, election: Election | None) -> web.Applica
     runtime = RuntimeMetrics(registry)
     leading = Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry)
     leading.set_function(lambda: float(election.leads() if election else True))
-    app = web.Application()
-
-    async def healthz(_: web.Request) -> web.Response:
-        reason = controller.unhealthy() or (election.unhealthy() if election else "")
-        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def measure(_: web.Application) -> AsyncIterator[None]:
-        task = asyncio.create_task(runtime.run(), name="event-loop-lag")
-        yield
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        async with beside(runtime.run(), name="event-loop-lag"):
+            yield
 
+    app = metrics_app(registry, lambda: controller.unhealthy() or (election.unhealthy() if election else ""))
     app.cleanup_ctx.append(measure)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/metrics", metrics)
     return app

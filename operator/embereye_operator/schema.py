@@ -130,7 +130,7 @@ def openapi(hint: Any, constraint: Constraint = Constraint()) -> Manifest:
     return schema
 
 
-def _typed(hint: Any, constraint: Constraint) -> Manifest:
+def _typed(hint: Any, constraint: Constraint) -> Manifest:  # noqa: PLR0911 -- a table of types
     origin = typing.get_origin(hint)
     if dataclasses.is_dataclass(hint):
         return _object(typing.cast("type", hint))
@@ -282,7 +282,7 @@ def _json_schema(schema: Mapping[str, Any], *, strict: bool) -> Manifest:
     return out
 
 
-def _sentence(error: ValidationError, cls: type, root: str) -> str:
+def _sentence(error: ValidationError, cls: type, root: str) -> str:  # noqa: PLR0911 -- a table of rules
     where = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     instance: Any = error.instance
     value = json.dumps(instance, ensure_ascii=False, default=str)

@@ -212,7 +212,7 @@ def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     return _condition("Covered", False, "DevicesDark", message)
 
 
-def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:
+def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:  # noqa: PLR0911 -- one answer per state
     mode = facts.fleet.spec.autoscaling.mode
     if facts.fleet.spec.paused:
         return _condition("ScalingActive", False, "Paused", "spec.paused is true")

@@ -24,9 +24,10 @@ from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
 from embereye.process.files import write_whole
 from embereye.process.grpc_server import channel
-from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.process.lifecycle import UserError
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics
+from embereye.process.tasks import Tasks, first_of
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign

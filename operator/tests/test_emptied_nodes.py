@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, free_ports, path_of, wait_for
+from harness.apiserver import ApiServer, path_of, wait_for
 
+from embereye.process.addresses import free_ports
 from embereye_operator.nodes import HEARTBEATS, STALE
 
 from .test_operator import answers, create, sensor_fleet

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, AssignResponse
 from embereye_operator.memory import Memory
 from embereye_operator.record import Record
 from embereye_operator.runtime import RefusedError
 
-from .fakes import SECOND, FakeRuntime, World
+from .fakes import FakeRuntime, World
 from .test_reconcile import PLACEMENT, condition, fleet_of, record
 
 COUNT = 8

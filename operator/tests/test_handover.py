@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, AssignResponse
 from embereye_operator.handover import MAX_PATIENCE, MIN_PATIENCE, choose_shards, patience
 from embereye_operator.manifests import PLACEMENT_KEY
@@ -15,7 +16,7 @@ from embereye_operator.nodes import Displaced
 from embereye_operator.reconcile import DRAIN_LIMIT
 from embereye_operator.record import Record
 
-from .fakes import SECOND, FakeRuntime, World
+from .fakes import FakeRuntime, World
 from .test_reconcile import PLACEMENT, condition, fleet_of, record
 
 COUNT = 12

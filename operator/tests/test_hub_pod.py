@@ -79,7 +79,7 @@ def test_status_names_a_hub_that_waits_for_its_volume(cluster: ApiServer, namesp
     core = f"/api/v1/namespaces/{namespace}"
     cluster.request("POST", f"{core}/persistentvolumeclaims", {"metadata": {"name": "hub"}, "spec": waiting})
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "hub"}}]
-    made = {"metadata": {"name": "hub-1", "labels": labels}, "spec": {**template["spec"], "volumes": volumes}}
+    made = {"metadata": {"name": "hub-1", "labels": labels}, "spec": {**template["spec"], "volumes": volumes}}  # type: ignore[dict-item]
     cluster.request("POST", f"{core}/pods", made)
     command = [sys.executable, "-m", "embereye_operator.plugin", "status"]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}

@@ -70,7 +70,7 @@ class Bench:
     cluster: Any = None
 
     async def start(self, name: str) -> ServedShard:
-        self.shards[name] = ServedShard(name)
+        self.shards[name] = ServedShard(name)  # type: ignore[abstract]
         await self.shards[name].server.start()
         return self.shards[name]
 

@@ -33,7 +33,7 @@ class Server:
             def json(self) -> Any:
                 return {"code": code, "message": str(code)}
 
-        return ApiError(response=Response())
+        return ApiError(response=Response())  # type: ignore[arg-type]
 
     async def get(self, kind: Any, name: str, namespace: str) -> Any:
         self._check()

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from embereye.units import SECOND
 from embereye_operator.manifests import ABSENCES, build_deployment, build_disruption_budget
 from embereye_operator.memory import LOST, Memory
 from embereye_operator.nodes import STALE, Displaced, Heartbeats, displaced, newest, read_node
 from embereye_operator.reconcile import DRAIN_LIMIT
 
-from .fakes import SECOND, SETTINGS, World
+from .fakes import SETTINGS, World
 from .test_handover import annotations
 from .test_manifests import fleet
 from .test_reconcile import condition, fleet_of

@@ -14,7 +14,7 @@ from embereye_operator.applied import ANNOTATION_APPLIED, with_updates_applied
 from embereye_operator.manifests import MANAGED_BY, Settings
 from embereye_operator.model import parse_fleet
 from embereye_operator.reconcile import reconcile
-from embereye_operator.runtime.kubernetes import CHILDREN, KubernetesRuntime
+from embereye_operator.runtime.kubernetes import CHILDREN, KubernetesRuntime  # type: ignore[attr-defined]
 
 from .test_operator import create, sensor_fleet
 from .test_schema import camera, manifest

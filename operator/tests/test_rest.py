@@ -2,10 +2,11 @@
 
 import pytest
 
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.controller import MAX_PERIOD, PERIOD, FleetRecord, rest_period
 
-from .fakes import SECOND, World
+from .fakes import World
 from .test_schema import manifest
 
 STABILIZATION = 60

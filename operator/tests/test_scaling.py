@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Load
 from embereye_operator import explain, replay
 from embereye_operator.autoscale import Measured, Observed
@@ -15,7 +16,7 @@ from embereye_operator.model import Autoscaling, parse_fleet
 from embereye_operator.schema import to_manifest
 from embereye_operator.trace import Entry, Trace, decode, encode, read
 
-from .fakes import SECOND, START, World
+from .fakes import START, World
 from .test_reconcile import condition, fleet_of
 
 BUSY = Load(arrival_rate=2100, cost_seconds=0.001, utilization=0.9)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import PARENT_VARIABLE
+from embereye.process.tasks import start_task
 
 logger = logging.getLogger(__name__)
 HEALTHY_SECONDS = 10.0  # a process that lived this long starts its back-off anew
@@ -51,7 +52,7 @@ class Supervised:
         self._on_exit = on_exit
         self._process: Process | None = None
         self._stopping = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"keep-{spec.name}")
+        self._task = start_task(self._keep(), name=f"keep-{spec.name}")
 
     @property
     def pid(self) -> int | None:

@@ -16,7 +16,7 @@ import grpc
 from embereye.client.outbox import Counting, Outbox, Spooled, SpoolFullError
 from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel, converse
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.v1.ingest_pb2 import (
     DeviceBatch,
     Drain,

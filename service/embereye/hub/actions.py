@@ -6,6 +6,9 @@ from embereye.hub.committer import Committer, Draft
 from embereye.hub.zones import Zones
 from embereye.v1.alarms_pb2 import AlarmEvent
 
+MAX_WHO = 200  # characters
+MAX_NOTE = 2_000  # characters
+
 
 class Action(StrEnum):
     """What a person may do."""
@@ -48,3 +51,14 @@ class Actions:
 
         await self._committer.commit(step)
         return events[0]
+
+
+def check_action(who: str, note: str) -> str:
+    """Why a person's action cannot be taken as it is; '' where it can."""
+    if not who.strip():
+        return "who is empty: say who acts, the history keeps it"
+    if len(who) > MAX_WHO:
+        return f"who has {len(who)} characters: at most {MAX_WHO} are kept"
+    if len(note) > MAX_NOTE:
+        return f"note has {len(note)} characters: at most {MAX_NOTE} are kept"
+    return ""

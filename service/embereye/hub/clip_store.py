@@ -126,14 +126,14 @@ class ClipStore:
         try:
             await self._run(work)
         except OSError as error:
-            self._tell(f"clips cannot be written: {error.strerror or error}")
+            self._set_failing(f"clips cannot be written: {error.strerror or error}")
             raise NoRoomError(self.failing) from error
         except NoRoomError as error:
-            self._tell(str(error))
+            self._set_failing(str(error))
             raise
-        self._tell("")
+        self._set_failing("")
 
-    def _tell(self, failing: str) -> None:
+    def _set_failing(self, failing: str) -> None:
         if bool(failing) != bool(self.failing):
             if failing:
                 logger.error("%s; shards keep theirs, alarms are not affected", failing)

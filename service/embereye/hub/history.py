@@ -11,6 +11,8 @@ from embereye.hub.store import StoreThreads
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 logger = logging.getLogger(__name__)
+DEFAULT_EVENTS = 100  # in one answer, where a request names no number
+MAX_EVENTS = 1_000  # in one answer
 PRUNE_SECONDS = 60.0  # between two rounds
 PAUSE_SECONDS = 0.05  # within one, so that pruning never delays an alarm
 
@@ -53,3 +55,8 @@ class History:
 
     async def _prune_some(self, before_ns: int) -> int:
         return await self._store.write(lambda store: store.prune(before_ns))
+
+
+def history_limit(limit: int) -> int:
+    """How many events a request for `limit` gets."""
+    return min(limit or DEFAULT_EVENTS, MAX_EVENTS)

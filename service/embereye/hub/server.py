@@ -11,15 +11,16 @@ from embereye.hub.clip_store import ClipStore
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
+from embereye.hub.outputs import Outputs
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.clips import ClipsService
-from embereye.hub.services.control import ControlService, Outputs
+from embereye.hub.services.control import ControlService
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.http_server import bound_port, serve_http
-from embereye.process.lifecycle import Tasks, first_of
 from embereye.process.runtime_metrics import RuntimeMetrics
+from embereye.process.tasks import Tasks, first_of
 from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server

@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside
 
 logger = logging.getLogger(__name__)
 Q = TypeVar("Q")
@@ -116,11 +117,9 @@ async def converse(
             logger.exception("what was to be sent could not be made")
             call.cancel()
 
-    sender = asyncio.get_running_loop().create_task(write(), name="grpc-send")
     try:
-        async for response in call:
-            yield response
+        async with beside(write(), name="grpc-send"):
+            async for response in call:
+                yield response
     finally:
-        sender.cancel()
-        await asyncio.gather(sender, return_exceptions=True)
         call.cancel()  # a call that is left alone is never collected

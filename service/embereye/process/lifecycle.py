@@ -1,15 +1,14 @@
 """The life of a process: an event loop, a request to stop, an exit code."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from embereye.process import logs
+from embereye.process.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -67,55 +66,3 @@ async def _follow_parent(parent: int, stop: asyncio.Event) -> None:
         await asyncio.sleep(0.5)
     logger.warning("the process that started this one is gone: stopping")
     stop.set()
-
-
-class Tasks:
-    """The named background tasks of one owner: none is forgotten, a crash of one is the owner's crash.
-
-    `async with Tasks() as tasks:` cancels and awaits what is left on the way out; `failed` is set, and logged, when a
-    task ends with an exception that nobody else would see.
-    """
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self.failed = asyncio.Event()
-
-    def start(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
-        """Run `coroutine` as a task that this owner looks after."""
-        task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            logger.error("task %s failed", task.get_name(), exc_info=error)
-            self.failed.set()
-
-    async def stop(self) -> None:
-        """Cancel what still runs and wait for it."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
-
-    async def __aenter__(self) -> "Tasks":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-
-async def first_of(*waits: Coroutine[Any, Any, Any], timeout: float | None = None) -> bool:
-    """Wait until one of `waits` is over, and cancel the others; False if `timeout` seconds passed first."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        done, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        return bool(done)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

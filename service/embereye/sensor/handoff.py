@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import grpc
 
 from embereye.process.grpc_server import channel
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.v1.ingest_pb2 import TakeOverRequest
 from embereye.v1.ingest_pb2_grpc import IngestStub
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.units import MIB, split_address
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Relay
 from embereye.sensor.tick import TickBatcher

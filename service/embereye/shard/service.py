@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import os
 import time
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from embereye.process.grpc_server import GrpcServer, Service
-from embereye.process.lifecycle import Tasks, first_of
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics, disk_metrics
+from embereye.process.tasks import Tasks, first_of
 from embereye.shard.assignment import Assignments, follow_file
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
@@ -33,7 +31,7 @@ DRAIN_SECONDS = 2.0  # for handing senders over and delivering what is spooled
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """How a shard process was started; every option has an environment variable for manifests."""
+    """How a shard process was started."""
 
     shard: str
     assignment: Path
@@ -45,36 +43,6 @@ class ShardOptions:
     metrics_port: int
     shared_grpc_port: int  # 0: none
     shared_tcp_port: int  # 0: none
-
-    @staticmethod
-    def add_arguments(parser: ArgumentParser) -> None:
-        """Declare the options on `parser`; defaults come from EMBEREYE_* variables."""
-
-        def env(name: str, default: str = "") -> str:
-            return os.environ.get(f"EMBEREYE_{name}", default)
-
-        parser.add_argument("--shard", default=env("SHARD", "shard-0"), help="this shard's name [EMBEREYE_SHARD]")
-        parser.add_argument("--assignment", type=Path, default=Path(env("ASSIGNMENT", "assignment.json")),
-                            help="file with the assignment, followed as it changes [EMBEREYE_ASSIGNMENT]")  # fmt: skip
-        parser.add_argument("--hub", default=env("HUB", "127.0.0.1:50052"), help="host:port [EMBEREYE_HUB]")
-        parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
-                            help="folder of the evidence spool; none: in memory [EMBEREYE_DATA]")  # fmt: skip
-        parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
-        for name, port, text in (
-            ("grpc", 50051, "gRPC port"),
-            ("tcp", 9001, "port of the text listener (sensors)"),
-            ("metrics", 9100, "port of /metrics and /healthz"),
-            ("shared-grpc", 0, "a second gRPC port, shared with other shards on this machine; 0: none"),
-            ("shared-tcp", 0, "a second text port, shared with other shards on this machine; 0: none"),
-        ):
-            variable = f"{name.upper().replace('-', '_')}_PORT"
-            parser.add_argument(f"--{name}-port", type=int, default=int(env(variable, str(port))),
-                                help=f"{text} [EMBEREYE_{variable}]")  # fmt: skip
-
-    @classmethod
-    def parse(cls, arguments: Namespace) -> "ShardOptions":
-        """The options from parsed arguments."""
-        return cls(**{name: getattr(arguments, name) for name in cls.__dataclass_fields__})
 
 
 class ShardCore(Protocol):

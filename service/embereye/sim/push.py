@@ -9,7 +9,7 @@ import grpc
 
 from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel
-from embereye.process.lifecycle import Tasks, first_of
+from embereye.process.tasks import Tasks, first_of
 from embereye.sim.films import Cameras
 from embereye.v1.frames_pb2 import PushRequest
 from embereye.v1.frames_pb2_grpc import FramesStub

@@ -7,7 +7,8 @@ import socket
 import time
 from collections.abc import Callable
 
-from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks, first_of
 from embereye.sim.films import Cameras
 from embereye.wire.jpeg.header import JpegError
 from embereye.wire.rtp.packet import VIDEO_HZ

@@ -8,7 +8,8 @@ import re
 import socket
 from collections.abc import Callable
 
-from embereye.process.lifecycle import Tasks, UserError, first_of
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks, first_of
 from embereye.sim.films import Cameras
 from embereye.sim.rtp import stream_pictures
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from embereye.client import Client, SpoolFullError
 from embereye.detect.thermal.mlx90640 import COLUMNS, ROWS, Calibration
 from embereye.process.backoff import Backoff
-from embereye.process.lifecycle import Tasks, first_of
+from embereye.process.tasks import Tasks, first_of
 from embereye.sim.fire import Fire, intensity
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.units import split_address
@@ -316,7 +316,7 @@ class _Schedule:
         return True
 
 
-async def run_sensors(
+async def run_sensors(  # noqa: PLR0913 -- a scenario, all by name
     specs: Sequence[SensorSpec],
     target: str | Callable[[str], str],
     stop: asyncio.Event,

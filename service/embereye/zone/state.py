@@ -232,7 +232,7 @@ class ZoneMachine:
         step = self._step(verdict, now_ns, trigger)
         if step is None:
             return self._joined(now_ns, trigger)
-        self._tell(now_ns)
+        self._mark_announced(now_ns)
         if self.state == ZoneState.NORMAL:
             self._close()
         return [step]
@@ -283,11 +283,11 @@ class ZoneMachine:
         before = self.told.get(key, 0)
         if trigger.level <= before:
             return []
-        self._tell(now_ns)
+        self._mark_announced(now_ns)
         words = "also" if before == 0 else "stronger:"
         return [self._event(AlarmEvent.TYPE_EVIDENCE, now_ns, f"{words} {sign(trigger)}")]
 
-    def _tell(self, now_ns: int) -> None:
+    def _mark_announced(self, now_ns: int) -> None:
         """Remember what the event under way announces."""
         for key, contribution in self.contributions.items():
             if contribution.active(now_ns):

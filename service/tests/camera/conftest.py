@@ -12,7 +12,7 @@ from harness.need import OPENSSL
 from harness.settings import camera_settings
 
 from embereye.camera.shard import CameraShard
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.shard.service import ShardContext
 from embereye.units import MILLISECOND, SECOND
 from embereye.v1.shard_pb2 import Assignment
@@ -63,7 +63,7 @@ async def running():
     reports, changes = [], []
     async with Tasks() as tasks:
         context = ShardContext(
-            options=SimpleNamespace(data=None),
+            options=SimpleNamespace(data=None),  # type: ignore[arg-type]
             tasks=tasks,
             report=reports.append,
             coverage_changed=lambda: changes.append(1),
@@ -94,5 +94,5 @@ def certificate(tmp_path):
     )  # fmt: skip
     context = Presented(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
-    context.path = tmp_path / "certificate"
+    context.path = tmp_path / "certificate"  # type: ignore[attr-defined]
     return context

@@ -19,9 +19,9 @@ RATE = 15.0
 def record(path, jpegs, rate=RATE):
     pictures = [cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR) for jpeg in jpegs]
     height, width = pictures[0].shape[:2]
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), rate, (width, height))
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), rate, (width, height))
     for picture in pictures:
-        writer.write(picture)
+        writer.write(picture)  # type: ignore[arg-type]
     writer.release()
     return path
 

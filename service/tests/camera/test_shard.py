@@ -14,11 +14,12 @@ from embereye.sim.scene import render
 from embereye.sim.thermal_camera import HEIGHT as THERMAL_HEIGHT
 from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH
 from embereye.sim.thermal_camera import ThermalRoom
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Mask
 from embereye.wire.radiometric import wrap
 
-from .conftest import SECOND, assignment, device, eventually, noisy_jpeg, status_of
+from .conftest import assignment, device, eventually, noisy_jpeg, status_of
 
 
 def push(shard, camera, image, time_ns=0):

@@ -9,7 +9,7 @@ from typing import Any
 
 from embereye.process import lifecycle
 from embereye.process.grpc_server import GrpcServer
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions

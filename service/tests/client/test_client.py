@@ -19,7 +19,7 @@ from harness.settings import sensor_settings
 from embereye.client import Client, SpoolFullError
 from embereye.client.client import WINDOW, _Link
 from embereye.process.grpc_server import GrpcServer, channel
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip, SensorSpec, run_sensors
@@ -266,7 +266,7 @@ async def test_what_was_taken_and_not_acknowledged_counts_once_on_the_next_shard
     async with channel(second.target) as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[batch]))
-        mark = (await call.read()).ack.watermarks[0]  # type: ignore[union-attr]
+        mark = (await call.read()).ack.watermarks[0]  # type: ignore[attr-defined]
         call.cancel()
     assert (mark.epoch, mark.sequence) == (7, 5)
     assert (second.ledger("a").analysed, second.ledger("a").duplicate) == (0, 5)
@@ -287,14 +287,14 @@ async def test_batches_that_were_on_their_way_when_a_shard_refused_the_device_le
         call = IngestStub(link).Stream()
         await call.write(batch(1, restart=True))
         refusal = await call.read()
-        assert refusal.WhichOneof("body") in {"drain", "rejected"}  # type: ignore[union-attr]
+        assert refusal.WhichOneof("body") in {"drain", "rejected"}  # type: ignore[attr-defined]
         running.own("a", epoch=2)
         await call.write(batch(2))  # sent before its sender had read the refusal
         await call.write(batch(1, restart=True))
         await call.write(batch(2))
         mark = 0
         while mark < 2:  # both may be acknowledged together
-            mark = (await call.read()).ack.watermarks[0].sequence  # type: ignore[union-attr]
+            mark = (await call.read()).ack.watermarks[0].sequence  # type: ignore[attr-defined]
         call.cancel()
     assert mark == 2
     assert (running.ledger("a").analysed, running.ledger("a").duplicate) == (2, 0)
@@ -337,7 +337,7 @@ async def test_a_device_that_nobody_owns_does_not_make_its_sender_run_in_circles
             answers += 1
             before(*arguments)  # type: ignore[arg-type]
 
-        client.handle_response = count  # type: ignore[method-assign]
+        client.handle_response = count  # type: ignore[method-assign, assignment]
         client.send("a", smoke_adc=1)
         assert not await client.flush(1.0)
         assert answers < 30
@@ -362,7 +362,7 @@ async def test_where_the_service_is_gone_a_shard_that_is_known_is_asked(start: S
 DEVICES = ["device-0", "device-1", "device-2"]
 
 
-async def end_once(seconds: float, folder: Path, how: signal.Signals) -> int:
+async def end_once(seconds: float, folder: Path, how: signal.Signals) -> int:  # noqa: PLR0915 -- one story from start to end
     """A shard is ended `seconds` into a stream of readings; its client goes on with another one.
 
     Returns how many readings both analysed: what was analysed and not acknowledged at that moment.

@@ -13,7 +13,7 @@ from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 
 if TYPE_CHECKING:
-    from conftest import HubProcess
+    from conftest import HubProcess  # type: ignore[attr-defined]
 
 
 async def command(hub: HubProcess, *arguments: str) -> asyncio.subprocess.Process:
@@ -33,7 +33,7 @@ async def report(hub: HubProcess, name: str, device: str) -> None:
     now = time.time_ns()
     item = EvidenceItem(
         id=name, episode=device, fleet="default/sensors/hall", device=device, zone="hall\x1b[2J",
-        kind=Kind.SMOKE, sense=Sense.SENSOR, level=Level.ALARM, since_ns=now, until_ns=now,
+        kind=Kind.SMOKE.wire, sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
     )  # fmt: skip
     async with hub.channel() as link:
         call = EvidenceStub(link).Report(wait_for_ready=True, timeout=20)

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import cv2
@@ -22,8 +23,8 @@ from embereye.hub import clip_store as clips_module
 from embereye.hub.clip_store import ClipStore
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
+from embereye.hub.outputs import Outputs
 from embereye.hub.services.clips import ClipsService
-from embereye.hub.services.control import Outputs
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel
@@ -36,6 +37,9 @@ from embereye.wire.matroska import Muxer, frames
 
 JPEG = cv2.imencode(".jpg", np.full((48, 64, 3), 90, np.uint8))[1].tobytes()
 
+if TYPE_CHECKING:
+    from embereye.v1.clips_pb2_grpc import ClipsAsyncStub
+
 
 def content(seconds: float = 3.0, seed: int = 0) -> bytes:
     began = time.time_ns() // 1_000_000 * 1_000_000 - 5 * SECOND + seed
@@ -46,9 +50,15 @@ def content(seconds: float = 3.0, seed: int = 0) -> bytes:
     return data + muxer.finish()[0]
 
 
-def described(data: bytes, **fields: object) -> Clip:
+def described(data: bytes, **fields: Any) -> Clip:
     now = time.time_ns()
-    known = {"media": Clip.MEDIA_CLIP, "device": "gate", "episode": "e1", "until_ns": now, "from_ns": now - 3 * SECOND}
+    known: dict[str, Any] = {
+        "media": Clip.MEDIA_CLIP,
+        "device": "gate",
+        "episode": "e1",
+        "until_ns": now,
+        "from_ns": now - 3 * SECOND,
+    }
     return Clip(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), **{**known, **fields})
 
 
@@ -56,7 +66,7 @@ def described(data: bytes, **fields: object) -> Clip:
 class Running:
     hub: Hub
     clips: ClipStore
-    stub: ClipsStub
+    stub: "ClipsAsyncStub"
     address: str
     base: str
     folder: Path
@@ -73,7 +83,7 @@ class Running:
         now = time.time_ns()
         item = EvidenceItem(
             id=f"{episode}-1", episode=episode, fleet="default/cameras/yard", device="gate", zone="yard",
-            kind=Kind.FLAME, sense=Sense.CAMERA, level=Level.ALARM, since_ns=now, until_ns=now,
+            kind=Kind.FLAME.wire, sense=Sense.CAMERA.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
         )  # fmt: skip
         self.hub.inbox.admit(item, lambda _: None)
         await self.hub.committer.flush(10)
@@ -241,7 +251,7 @@ async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path:
     now = time.time_ns()
     before = [KeptFrame(now + number * SECOND // 10, JPEG, 64, 48) for number in range(10)]
     report = EvidenceItem(
-        id="e1-1", episode="e1", device="gate", zone="yard", kind=Kind.FLAME, level=Level.ALARM
+        id="e1-1", episode="e1", device="gate", zone="yard", kind=Kind.FLAME.wire, level=Level.ALARM.wire
     )  # fmt: skip
     killed.record_report(
         report, before, box=None, now_ns=now, about=Clip(fleet="default/cameras/yard"), after_ns=60 * SECOND

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from embereye.levels import Kind, Level, Sense, ZoneState
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
@@ -29,7 +29,7 @@ from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.types_pb2 import Device, Term
 
 if TYPE_CHECKING:
-    from conftest import HubProcess
+    from conftest import HubProcess  # type: ignore[attr-defined]
 
 FLEET = "default/sensors/hall"
 
@@ -42,9 +42,9 @@ def evidence(name: str, *, device: str = "s-01", level: Level = Level.ALARM) -> 
         fleet=FLEET,
         device=device,
         zone="hall",
-        kind=Kind.HEAT,
-        sense=Sense.SENSOR,
-        level=level,
+        kind=Kind.HEAT.wire,
+        sense=Sense.SENSOR.wire,
+        level=level.wire,
         score=1,
         since_ns=now,
         until_ns=now,

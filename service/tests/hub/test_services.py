@@ -46,7 +46,7 @@ def smoke(name: str) -> EvidenceItem:
     now = time.time_ns()
     return EvidenceItem(
         id=name, fleet="default/sensors/s", device="s-1", zone="hall", until_ns=now, since_ns=now,
-        kind=Kind.SMOKE, level=Level.ALARM,
+        kind=Kind.SMOKE.wire, level=Level.ALARM.wire,
     )  # fmt: skip
 
 

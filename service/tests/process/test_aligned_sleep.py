@@ -15,5 +15,5 @@ from embereye.process import aligned_sleep
 )
 def test_all_wake_at_multiples_of_their_periods(monkeypatch, now, period, rest):
     monkeypatch.setattr(aligned_sleep, "PHASE", 0.1)
-    monkeypatch.setattr(aligned_sleep.time, "monotonic", lambda: now - 0.1)
+    monkeypatch.setattr("time.monotonic", lambda: now - 0.1)
     assert aligned_sleep.until_aligned(period) == pytest.approx(rest)

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from embereye.process import lifecycle
-from embereye.process.lifecycle import PARENT_VARIABLE, Tasks, UserError
+from embereye.process.lifecycle import PARENT_VARIABLE, UserError
+from embereye.process.tasks import Tasks
 
 WAIT_FOR_STOP = """
 from embereye.process import lifecycle

@@ -15,7 +15,8 @@ import pytest
 from harness.need import PARQUET
 from harness.settings import sensor_settings
 
-from embereye.process.lifecycle import Tasks, UserError
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions

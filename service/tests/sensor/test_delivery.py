@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from embereye.levels import Level
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.sensor.device.status import measurements
 from embereye.sensor.sessions import WAITING_LIMIT
 from embereye.sensor.shard import SensorShard

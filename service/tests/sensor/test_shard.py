@@ -15,7 +15,8 @@ from embereye.detect.thermal.mlx90640 import Calibration, words_of
 from embereye.levels import Kind, Level
 from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
-from embereye.process.lifecycle import Tasks, UserError
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import Tasks
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
@@ -295,7 +296,7 @@ async def exchange(running: Running, *batches: DeviceBatch) -> list[IngestRespon
             assert response is not grpc.aio.EOF
             responses.append(response)
         await call.done_writing()
-        return responses
+        return responses  # type: ignore[return-value]
 
 
 def readings(epoch: int, *sequences: int) -> DeviceBatch:
@@ -346,11 +347,11 @@ async def test_a_draining_shard_tells_its_senders_and_still_acknowledges(start: 
     async with channel(f"127.0.0.1:{running.grpc}") as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[readings(1, 1)]))
-        assert (await call.read()).WhichOneof("body") == "ack"
+        assert (await call.read()).WhichOneof("body") == "ack"  # type: ignore[attr-defined]
         drain = asyncio.ensure_future(running.shard.drain())
-        assert (await call.read()).WhichOneof("body") == "drain"
+        assert (await call.read()).WhichOneof("body") == "drain"  # type: ignore[attr-defined]
         await call.write(IngestRequest(devices=[readings(1, 2)]))
-        assert (await call.read()).ack.watermarks[0].sequence == 2
+        assert (await call.read()).ack.watermarks[0].sequence == 2  # type: ignore[attr-defined]
         await drain
         await call.done_writing()
 

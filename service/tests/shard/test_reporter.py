@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from embereye.levels import Level
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
@@ -53,7 +54,7 @@ def reporter_to(port: int, spool: Spool) -> Reporter:
 
 
 def evidence(name: str) -> EvidenceItem:
-    return EvidenceItem(id=name, episode=name, level=3)
+    return EvidenceItem(id=name, episode=name, level=Level.ALARM.wire)
 
 
 async def test_evidence_is_forgotten_only_once_it_is_acknowledged() -> None:

@@ -8,7 +8,7 @@ from embereye.v1.evidence_pb2 import EvidenceItem
 
 
 def report(name: str, episode: str = "e", level: Level = Level.ALARM) -> EvidenceItem:
-    return EvidenceItem(id=name, episode=episode, level=level)
+    return EvidenceItem(id=name, episode=episode, level=level.wire)
 
 
 def ids(spool: Spool, after: int = 0) -> list[str]:
@@ -83,7 +83,7 @@ def test_a_full_disk_keeps_no_report_back_and_is_said_once(tmp_path: Path, caplo
     spool = Spool(path)
     first = spool.put(report("before", "zero"))
     spool._db.execute("PRAGMA max_page_count = 1")
-    large = EvidenceItem(id="large", episode="one", level=Level.ALARM, snapshot=bytes(50_000))
+    large = EvidenceItem(id="large", episode="one", level=Level.ALARM.wire, snapshot=bytes(50_000))
     second = spool.put(large)
     third = spool.put(report("after", "two"))
     assert first < second < third

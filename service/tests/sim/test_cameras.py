@@ -92,7 +92,7 @@ async def test_a_fire_is_shown_while_it_burns_and_only_where():
 
 async def test_a_clip_is_shown_over_and_over(tmp_path):
     path = tmp_path / "clip.avi"
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10.0, (64, 48))
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 10.0, (64, 48))
     for number in range(4):
         writer.write(np.full((48, 64, 3), 60 * number, np.uint8))
     writer.release()

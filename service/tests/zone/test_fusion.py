@@ -29,8 +29,8 @@ def sign(
         id=f"{device}-{kind}-{at}",
         device=device,
         kind=kind,  # type: ignore[arg-type]
-        level=level,
-        sense=sense,
+        level=level.wire,
+        sense=sense.wire,
         relative=relative,
         since_ns=at,
         until_ns=at,

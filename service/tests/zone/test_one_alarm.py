@@ -34,9 +34,9 @@ def fires(draw: st.DrawFn) -> list[EvidenceItem]:
                     fleet="default/cameras/c" if camera else "default/sensors/s",
                     device=f"d{device}",
                     zone="hall",
-                    kind=kind,
-                    sense=Sense.CAMERA if camera else Sense.SENSOR,
-                    level=level,
+                    kind=kind.wire,
+                    sense=Sense.CAMERA.wire if camera else Sense.SENSOR.wire,
+                    level=level.wire,
                     since_ns=NOW + start * SECOND,
                     until_ns=until,
                 )

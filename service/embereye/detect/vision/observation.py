@@ -36,7 +36,8 @@ class Observation:
         """Conclude from the findings: that is asked for several times a frame."""
         level, suspected, urgent = CLEAR, False, False
         for finding in self.findings:
-            level = max(level, finding.level)
+            if finding.level > level:  # noqa: PLR1730 -- max() takes 0.2 µs longer, for every finding of every frame
+                level = finding.level
             if finding.held_ns > 0:
                 suspected, urgent = True, urgent or finding.kind == FLAME
         object.__setattr__(self, "level", level)

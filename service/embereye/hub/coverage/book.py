@@ -97,15 +97,15 @@ class CoverageBook:
 
     def restore(self, roster: FleetRoster, *, derived: bool) -> None:
         """Go on with a roster from before a restart; shards get time to come back."""
-        fleet = self._take(roster, self._started + RESTART_GRACE)
+        fleet = self._replace_roster(roster, self._started + RESTART_GRACE)
         fleet.derived = derived
 
     def set_roster(self, roster: FleetRoster, now: int) -> None:
         """Replace what ought to be watched of one fleet; the caller has refused older epochs."""
         self.forgotten.discard(roster.fleet)
-        self._take(roster, now + MARGIN)
+        self._replace_roster(roster, now + MARGIN)
 
-    def _take(self, roster: FleetRoster, since: int) -> Fleet:
+    def _replace_roster(self, roster: FleetRoster, since: int) -> Fleet:
         old = self.fleets.get(roster.fleet)
         known = old.devices if old else {}
         fleet = Fleet(roster.fleet, roster.epoch, roster.deadline_ns)

@@ -80,9 +80,9 @@ class LedgerBook:
         """Take what a shard says of its devices, and of those that it had."""
         for status in coverage.devices:
             if status.zone and status.HasField("ledger"):
-                self._take(coverage, status.id, status.ledger, final=coverage.final)
+                self._note_ledger(coverage, status.id, status.ledger, final=coverage.final)
         for closed in coverage.closed:
-            self._take(coverage, closed.device, closed.ledger, final=True)
+            self._note_ledger(coverage, closed.device, closed.ledger, final=True)
 
     def parts(self, fleet: str, device: str) -> list[Part]:
         """The ledgers of a device's owners, by when they began."""
@@ -132,7 +132,7 @@ class LedgerBook:
             part.counted = now
         self._uncounted.clear()
 
-    def _take(self, coverage: Coverage, device: str, ledger: Ledger, *, final: bool) -> None:
+    def _note_ledger(self, coverage: Coverage, device: str, ledger: Ledger, *, final: bool) -> None:
         kept = Ledger()  # of its own: a part of a message keeps all of it in memory
         kept.CopyFrom(ledger)
         parts = self._parts(coverage.fleet, device)

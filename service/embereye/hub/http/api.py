@@ -1,6 +1,5 @@
 """The hub over HTTP: JSON for programs, a WebSocket of alarm events, and the console for people."""
 
-import asyncio
 import json
 import math
 import time
@@ -13,17 +12,18 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
-from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.clip_store import SUFFIXES, ClipStore
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.book import Fleet, Watched
 from embereye.hub.coverage.ledgers import Part, add_up
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
+from embereye.hub.history import MAX_EVENTS, history_limit
 from embereye.hub.http.replay import replay
 from embereye.hub.hub import Hub
-from embereye.hub.services.alarms import MAX_HISTORY, check_action, history_limit
-from embereye.hub.services.control import Outputs
+from embereye.hub.outputs import Outputs
 from embereye.process.http_server import metrics_app
+from embereye.process.tasks import beside
 from embereye.v1.alarms_pb2 import HistoryResponse, ZonesResponse
 from embereye.v1.clips_pb2 import Clip
 from embereye.zone.state import NotAllowedError
@@ -294,7 +294,7 @@ class Api:
     async def _history(self, request: web.Request) -> web.Response:
         latest = self._hub.feed.latest
         if newest := _number(request, "newest", 0):
-            events = await self._hub.history.latest_events(min(newest, MAX_HISTORY))
+            events = await self._hub.history.latest_events(min(newest, MAX_EVENTS))
         else:
             limit = history_limit(_number(request, "limit", 0))
             events = await self._hub.history.events(_number(request, "after", 0), limit, request.query.get("zone", ""))
@@ -351,14 +351,12 @@ class Api:
 
     async def _serve_socket(self, socket: web.WebSocketResponse, subscription: Subscription) -> None:
         self._sockets.add(socket)
-        sending = asyncio.ensure_future(self._send(socket, subscription))
         try:
-            async for _ in socket:  # nothing is expected; reading answers pings and sees the end
-                pass
+            async with beside(self._send(socket, subscription), name="websocket-send"):
+                async for _ in socket:  # nothing is expected; reading answers pings and sees the end
+                    pass
         finally:
             self._sockets.discard(socket)
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
 
     @staticmethod
     async def _send(socket: web.WebSocketResponse, subscription: Subscription) -> None:

@@ -4,10 +4,11 @@ import time
 
 import grpc
 
-from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.keeper import OutdatedError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
+from embereye.hub.history import history_limit
 from embereye.hub.hub import Hub
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
@@ -23,28 +24,7 @@ from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, RetainRequest, Rost
 from embereye.v1.roster_pb2_grpc import RosterServicer
 from embereye.zone.state import NotAllowedError
 
-DEFAULT_HISTORY = 100
-MAX_HISTORY = 1_000
-MAX_WHO = 200  # characters
-MAX_NOTE = 2_000
-
 AnyContext = grpc.aio.ServicerContext[object, object]
-
-
-def check_action(who: str, note: str) -> str:
-    """Why a person's action cannot be taken as it is; '' where it can."""
-    if not who.strip():
-        return "who is empty: say who acts, the history keeps it"
-    if len(who) > MAX_WHO:
-        return f"who has {len(who)} characters: at most {MAX_WHO} are kept"
-    if len(note) > MAX_NOTE:
-        return f"note has {len(note)} characters: at most {MAX_NOTE} are kept"
-    return ""
-
-
-def history_limit(limit: int) -> int:
-    """How many events a request for `limit` gets."""
-    return min(limit or DEFAULT_HISTORY, MAX_HISTORY)
 
 
 class AlarmsService(AlarmsServicer):

@@ -46,7 +46,7 @@ class ClipsService(ClipsServicer):
         lock = self._arriving.setdefault(clip.sha256, asyncio.Lock())
         try:
             async with lock:
-                await self._take(clip, first, request_iterator)
+                await self._receive_clip(clip, first, request_iterator)
         except ClipRefusedError as error:
             # Gone on with from what Held says, a clip that came apart on its way arrives after all.
             await context.abort(grpc.StatusCode.ABORTED, str(error))
@@ -56,7 +56,7 @@ class ClipsService(ClipsServicer):
             self._arriving.pop(clip.sha256, None)
         return HeldResponse(bytes=clip.bytes, whole=True)
 
-    async def _take(self, clip: Clip, first: ClipChunk, rest: AsyncIterator[ClipChunk]) -> None:
+    async def _receive_clip(self, clip: Clip, first: ClipChunk, rest: AsyncIterator[ClipChunk]) -> None:
         if (await self._clips.held(clip))[1]:
             return
         if first.data:

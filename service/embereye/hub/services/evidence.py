@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import grpc
 
 from embereye.hub.hub import Hub
+from embereye.process.tasks import beside
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 
@@ -112,23 +113,24 @@ class EvidenceService(EvidenceServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message on a stream must be hello")
         stream = Stream(first.hello)
         self.streams += 1
-        reading = asyncio.ensure_future(self._read(stream, request_iterator))
-        writing = asyncio.ensure_future(self._acknowledge(stream, context))
-        closing = asyncio.ensure_future(self._closing.wait())
-        try:
-            await asyncio.wait({reading, writing, closing}, return_when=asyncio.FIRST_COMPLETED)
-            if reading.done() and not reading.cancelled() and reading.exception() is None and reading.result():
-                await context.abort(grpc.StatusCode.UNAVAILABLE, reading.result())
-        finally:
-            self.streams -= 1
-            self._hub.coverage.keep_ledgers()
-            for task in (reading, closing):
-                task.cancel()
-            if self._closing.is_set() and await self._hub.committer.flush(FLUSH_SECONDS):
-                # What was taken is stored by now; a shard that is told so need not send it again.
-                await asyncio.sleep(0.02)
-            writing.cancel()
-            await asyncio.gather(reading, writing, closing, return_exceptions=True)
+        async with beside(self._acknowledge(stream, context), name="evidence-acknowledge") as writing:
+            try:
+                async with (
+                    beside(self._read(stream, request_iterator), name="evidence-read") as reading,
+                    beside(self._closing.wait(), name="evidence-closing") as closing,
+                ):
+                    await asyncio.wait({reading, writing, closing}, return_when=asyncio.FIRST_COMPLETED)
+                    # A stream that broke off is ended in the same way as one that its shard ended.
+                    over = reading.done() and not reading.cancelled() and reading.exception() is None
+                    why = reading.result() if over else ""
+                if why:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, why)
+            finally:
+                self.streams -= 1
+                self._hub.coverage.keep_ledgers()
+                if self._closing.is_set() and await self._hub.committer.flush(FLUSH_SECONDS):
+                    # What was taken is stored by now; a shard that is told so need not send it again.
+                    await asyncio.sleep(0.02)
 
     @staticmethod
     async def _acknowledge(stream: Stream, context: Context) -> None:
@@ -141,7 +143,7 @@ class EvidenceService(EvidenceServicer):
         async for request in requests:
             match request.WhichOneof("body"):
                 case "evidence":
-                    await self._take(stream, request.evidence)
+                    await self._admit_report(stream, request.evidence)
                 case "coverage":
                     self.clocks.observe(request.coverage, time.time_ns())
                     self._hub.coverage.report(request.coverage, stream.ledgers_durable)
@@ -151,7 +153,7 @@ class EvidenceService(EvidenceServicer):
                 return "the hub's database can be written again: dial again, and send what was not acknowledged"
         return ""
 
-    async def _take(self, stream: Stream, item: EvidenceItem) -> None:
+    async def _admit_report(self, stream: Stream, item: EvidenceItem) -> None:
         if not item.id:
             self._hub.inbox.counters.unusable += 1
             logger.warning("shard %s sent evidence without an id: ignored", stream.hello.shard)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import grpc
 
 from embereye.process.grpc_server import Service
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.handoff import Handoffs
 from embereye.v1.ingest_pb2 import (

@@ -56,7 +56,7 @@ def scan_start(data: bytes | bytearray | memoryview, offset: int = 2) -> tuple[i
     return offset, 0, False
 
 
-def read_header(data: bytes) -> JpegHeader:
+def read_header(data: bytes) -> JpegHeader:  # noqa: C901, PLR0912 -- one loop over the segments, a branch for each kind
     """The header of one JPEG; JpegError where it is none, or one that must not be decoded."""
     if data[:2] != SOI:
         raise JpegError("not a JPEG", f"starts with {data[:2].hex() or 'nothing'}, not ffd8")

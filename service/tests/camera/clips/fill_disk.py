@@ -4,7 +4,7 @@ import resource
 import sys
 from pathlib import Path
 
-from camera.clips.pictures import about, frame, make_clip
+from camera.clips.pictures import about, frame, make_clip  # type: ignore[import-not-found]
 
 from embereye.camera.clips.spool import ClipSpool
 

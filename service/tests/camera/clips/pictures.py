@@ -2,11 +2,12 @@
 
 from embereye.camera.clips.ring import KeptFrame
 from embereye.levels import Kind, Level
+from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.types_pb2 import Term
 
-from ..conftest import SECOND, noisy_jpeg
+from ..conftest import noisy_jpeg
 
 START = 1_795_000_000 * SECOND
 PICTURES = [noisy_jpeg(number) for number in range(8)]
@@ -19,13 +20,13 @@ def frame(number, rate=10):
 
 def report(level=Level.ALARM, episode="e1", device="gate"):
     return EvidenceItem(
-        episode=episode, device=device, zone="yard", kind=Kind.FLAME, level=level, score=0.61,
+        episode=episode, device=device, zone="yard", kind=Kind.FLAME.wire, level=level, score=0.61,
         why=[Term(name="flame.flicker", value=0.41, threshold=0.25, unit="1")],
     )  # fmt: skip
 
 
 def about(device="gate", **fields):
-    return Clip(fleet="default/cameras/yard", device=device, zone="yard", kind=Kind.FLAME, episode="e1", **fields)
+    return Clip(fleet="default/cameras/yard", device=device, zone="yard", kind=Kind.FLAME.wire, episode="e1", **fields)
 
 
 def make_clip(spool, count=20, device="gate", start=0):

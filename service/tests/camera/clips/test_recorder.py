@@ -9,11 +9,11 @@ from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.spool import ClipSpool, Recording
 from embereye.camera.clips.stills import annotate_still, caption
 from embereye.levels import Level
+from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.types_pb2 import Term
 from embereye.wire.matroska import frames
 
-from ..conftest import SECOND
 from .pictures import PICTURES, START, about, frame, report
 
 

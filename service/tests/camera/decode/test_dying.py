@@ -5,6 +5,7 @@ import contextlib
 import signal
 import socket
 import sys
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ class Cameras:
         self.processes = []
 
     async def start(self):
-        quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
+        quiet: dict[str, Any] = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
         self.processes = [
             await asyncio.create_subprocess_exec(*SIMULATE, *arguments, **quiet)
             for _, *arguments in self.sources.values()

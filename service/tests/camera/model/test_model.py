@@ -1,5 +1,6 @@
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import cv2
 import numpy as np
@@ -12,13 +13,13 @@ from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.model import ModelError, Network
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level
-from embereye.units import MILLISECOND
+from embereye.units import MILLISECOND, SECOND
 from embereye.v1.shard_pb2 import Model, ModelClass
 
 from ...detect.vision.models import RUNTIMES, constant, redness, settings
-from ..conftest import SECOND, assignment, device, eventually, status_of
+from ..conftest import assignment, device, eventually, status_of
 
-FLAME = [ModelClass(index=0, kind=Kind.FLAME, threshold=0.5)]
+FLAME = [ModelClass(index=0, kind=Kind.FLAME.wire, threshold=0.5)]
 
 
 def picture(red, seed=0):
@@ -30,7 +31,7 @@ def picture(red, seed=0):
 
 def with_model(epoch, path, *devices, **changes):
     made = assignment(epoch, *(devices or (device("c1"),)))
-    given = {
+    given: dict[str, Any] = {
         "path": str(path),
         "classes": FLAME,
         "every_ns": 20 * MILLISECOND,
@@ -61,7 +62,7 @@ class Player:
             while not one():
                 assert time.monotonic() < deadline, status_of(self.shard, self.camera)
                 await eventually(lambda: not self.shard._cameras[self.camera].arrivals.mailbox.ledger.waiting)
-                await model_module.asyncio.sleep(0.01)
+                await model_module.asyncio.sleep(0.01)  # type: ignore[attr-defined]
 
         await paced()
         return status_of(self.shard, self.camera)
@@ -209,15 +210,15 @@ async def test_a_model_that_hangs_is_named_and_the_cameras_stay_covered(running,
 def test_a_model_that_does_not_keep_up_is_named():
     now, host = [100 * SECOND], SimpleNamespace(ready=True, reason=lambda _: "", threads=SimpleNamespace())
     host.threads.submit = lambda camera: None  # nobody has time for it
-    model = CameraModel("c1", host, Model(idle_ns=10 * SECOND), clock=lambda: now[0])
+    model = CameraModel("c1", host, Model(idle_ns=10 * SECOND), clock=lambda: now[0])  # type: ignore[arg-type]
     frame, seen = SimpleNamespace(lost=()), Observation(0)
     for second in range(131):
         now[0] = (100 + second) * SECOND
         host.ready = second >= 100  # while it is not there it is not late
-        model.offer_frame(frame, seen)
+        model.offer_frame(frame, seen)  # type: ignore[arg-type]
         assert second == 130 or not model.degraded(now[0])
     now[0] += SECOND
-    model.offer_frame(frame, seen)
+    model.offer_frame(frame, seen)  # type: ignore[arg-type]
     assert "it last looked 32 s ago instead of every 10 s" in model.degraded(now[0])
 
 

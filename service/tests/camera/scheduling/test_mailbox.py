@@ -23,7 +23,7 @@ def test_the_latest_frame_wins_and_the_one_before_is_counted_as_superseded():
     assert frame.time_ns == 2
     assert box.take_frame() is None
     assert box.ledger.shed == {"superseded": 1}
-    box.count_analysed(frame)
+    box.count_analysed(frame)  # type: ignore[arg-type]
     assert (tally.analysed, tally.shed) == (1, 1)
 
 

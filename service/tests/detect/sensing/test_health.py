@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 
 from embereye.detect.sensing.health import SensorHealth
 from embereye.units import SECOND
@@ -9,7 +10,7 @@ from embereye.units import SECOND
 DICE = random.Random(4)
 
 
-def looked(rows: list[tuple[float, ...]]) -> dict[str, str]:
+def looked(rows: Sequence[tuple[float, ...]]) -> dict[str, str]:
     health = SensorHealth()
     faults: dict[str, str] = {}
     for second, row in enumerate(rows):

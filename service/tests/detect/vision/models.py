@@ -1,5 +1,7 @@
 """Small ONNX graphs for tests: what they say of a picture is known beforehand."""
 
+from typing import Any
+
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
@@ -8,7 +10,7 @@ from embereye.v1.shard_pb2 import Model, ModelClass
 
 SIDE = 64  # pixels of the input
 FLAME, SMOKE = Kind.FLAME, Kind.SMOKE
-BOTH = (ModelClass(index=0, kind=FLAME, threshold=0.5), ModelClass(index=1, kind=SMOKE, threshold=0.6))
+BOTH = (ModelClass(index=0, kind=FLAME.wire, threshold=0.5), ModelClass(index=1, kind=SMOKE.wire, threshold=0.6))
 RUNTIMES = [Model.RUNTIME_OPENCV, Model.RUNTIME_ONNXRUNTIME]
 
 
@@ -58,7 +60,14 @@ def redness() -> bytes:
     return graph(nodes, (1, 6, 1), {"pick": pick, "share": [1 / SIDE**2], "where": where, "box": box})
 
 
-def settings(decoder: int, runtime: int = Model.RUNTIME_OPENCV, **changes: object) -> Model:
+def settings(decoder: int, runtime: int = Model.RUNTIME_OPENCV, **changes: Any) -> Model:
     """What a fleet declares for the models of this module."""
-    given = {"width": SIDE, "height": SIDE, "scale": 1 / 255, "classes": BOTH, "decoder": decoder, "runtime": runtime}
+    given: dict[str, Any] = {
+        "width": SIDE,
+        "height": SIDE,
+        "scale": 1 / 255,
+        "classes": BOTH,
+        "decoder": decoder,
+        "runtime": runtime,
+    }
     return Model(**(given | changes))

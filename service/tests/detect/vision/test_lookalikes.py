@@ -213,7 +213,7 @@ def watch(draw, rate, seconds=SECONDS, quality=80):
     for number in range(int(seconds * rate)):
         picture = draw(number / rate, random) + random.normal(0, 3, ROOM.shape)
         coded = cv2.imencode(".jpg", np.clip(picture, 0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
-        seen = detector.detect(cv2.imdecode(coded, cv2.IMREAD_COLOR), START + int(number / rate * 1e9))
+        seen = detector.detect(cv2.imdecode(coded, cv2.IMREAD_COLOR), START + int(number / rate * 1e9))  # type: ignore[arg-type]
         worst = max(worst, seen.level)
     return worst
 

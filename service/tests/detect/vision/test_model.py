@@ -53,7 +53,7 @@ def test_nothing_seen_is_an_answer_with_the_best_score_there_was(runtime: int) -
 def test_pixels_are_scaled_and_normalised_per_channel_in_the_declared_order(
     runtime: int, bgr: bool, order: tuple[int, ...]
 ) -> None:
-    three = [ModelClass(index=number, kind=FLAME, threshold=0.5) for number in range(3)]
+    three = [ModelClass(index=number, kind=FLAME.wire, threshold=0.5) for number in range(3)]
     mean, std = (0.1, 0.0, 0.2), (1.0, 2.0, 4.0)
     declared = settings(CLASSES, runtime, classes=three, stretch=True, bgr=bgr, mean=mean, std=std)
     rgb = np.array([255, 102, 204])

@@ -14,11 +14,13 @@ import aiohttp
 import grpc
 import pytest
 from prometheus_client import CollectorRegistry
+from yarl import URL
 
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
-from embereye.hub.services.control import ControlService, Lease, Outputs
+from embereye.hub.outputs import Lease, Outputs
+from embereye.hub.services.control import ControlService
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
@@ -52,8 +54,8 @@ class Served:
     async def alarm(self, name: str = "one", zone: str = "hall", device: str = "s-01") -> None:
         now = time.time_ns()
         item = EvidenceItem(
-            id=name, episode=device, fleet=FLEET, device=device, zone=zone, kind=Kind.HEAT,
-            sense=Sense.SENSOR, level=Level.ALARM, since_ns=now, until_ns=now, snapshot=b"\xff\xd8jpeg",
+            id=name, episode=device, fleet=FLEET, device=device, zone=zone, kind=Kind.HEAT.wire,
+            sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now, snapshot=b"\xff\xd8jpeg",
             why=[Term(name="temperature.max", value=61.3, threshold=57, unit="°C")],
         )  # fmt: skip
         self.hub.inbox.admit(item, lambda _: None)
@@ -130,7 +132,7 @@ async def test_an_action_that_cannot_be_taken_is_refused_with_a_sentence(
 async def test_a_zone_whose_name_has_a_slash_and_a_space_can_be_acted_on(served: Served) -> None:
     await served.alarm(zone="hall 1/east")
     async with served.session.post(
-        aiohttp.client.URL(f"{served.base}/v1/zones/default/hall%201%2Feast/acknowledge", encoded=True),
+        URL(f"{served.base}/v1/zones/default/hall%201%2Feast/acknowledge", encoded=True),
         json={"who": "Ada"},
     ) as response:
         assert (response.status, (await response.json())["zone"]) == (200, "hall 1/east")

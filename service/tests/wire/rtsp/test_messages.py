@@ -106,7 +106,12 @@ def test_digests_are_those_of_the_standards_own_examples():
     # RFC 2069 (as corrected) and RFC 7616, 3.9.1.
     plain = strongest(['Digest realm="testrealm@host.com", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", opaque="x"'])
     assert 'response="1949323746fe6a43ef61f9606e7febea"' in authorize(
-        plain, "GET", "/dir/index.html", "Mufasa", "CircleOfLife", client_nonce=""
+        plain,  # type: ignore[arg-type]
+        "GET",
+        "/dir/index.html",
+        "Mufasa",
+        "CircleOfLife",
+        client_nonce="",
     )
     header = (
         'Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm={}, '
@@ -117,7 +122,7 @@ def test_digests_are_those_of_the_standards_own_examples():
         ("SHA-256", "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
     ):
         said = authorize(
-            strongest([header.format(algorithm)]), "GET", "/dir/index.html", "Mufasa", "Circle of Life",
+            strongest([header.format(algorithm)]), "GET", "/dir/index.html", "Mufasa", "Circle of Life",  # type: ignore[arg-type]
             client_nonce="f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
         )  # fmt: skip
         assert f'response="{response}"' in said

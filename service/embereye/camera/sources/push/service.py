@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from embereye.camera.scheduling.mailbox import Tally
-from embereye.process.lifecycle import Tasks
+from embereye.process.tasks import Tasks
 from embereye.units import SECOND
 from embereye.v1.frames_pb2 import FrameAck, PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesServicer

@@ -1,0 +1,38 @@
+"""The options that both `embereye shard` commands have; each has an environment variable for manifests."""
+
+import os
+from argparse import ArgumentParser, Namespace
+from dataclasses import fields
+from pathlib import Path
+
+from embereye.shard.service import ShardOptions
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options on `parser`; defaults come from EMBEREYE_* variables."""
+
+    def env(name: str, default: str = "") -> str:
+        return os.environ.get(f"EMBEREYE_{name}", default)
+
+    parser.add_argument("--shard", default=env("SHARD", "shard-0"), help="this shard's name [EMBEREYE_SHARD]")
+    parser.add_argument("--assignment", type=Path, default=Path(env("ASSIGNMENT", "assignment.json")),
+                        help="file with the assignment, followed as it changes [EMBEREYE_ASSIGNMENT]")  # fmt: skip
+    parser.add_argument("--hub", default=env("HUB", "127.0.0.1:50052"), help="host:port [EMBEREYE_HUB]")
+    parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
+                        help="folder of the evidence spool; none: in memory [EMBEREYE_DATA]")  # fmt: skip
+    parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
+    for name, port, text in (
+        ("grpc", 50051, "gRPC port"),
+        ("tcp", 9001, "port of the text listener (sensors)"),
+        ("metrics", 9100, "port of /metrics and /healthz"),
+        ("shared-grpc", 0, "a second gRPC port, shared with other shards on this machine; 0: none"),
+        ("shared-tcp", 0, "a second text port, shared with other shards on this machine; 0: none"),
+    ):
+        variable = f"{name.upper().replace('-', '_')}_PORT"
+        parser.add_argument(f"--{name}-port", type=int, default=int(env(variable, str(port))),
+                            help=f"{text} [EMBEREYE_{variable}]")  # fmt: skip
+
+
+def parse_options(arguments: Namespace) -> ShardOptions:
+    """What was given on the command line, or in the environment."""
+    return ShardOptions(**{field.name: getattr(arguments, field.name) for field in fields(ShardOptions)})

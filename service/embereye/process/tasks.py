@@ -1,0 +1,93 @@
+"""Tasks that somebody answers for: every task of the service is started here or by an `asyncio.TaskGroup`.
+
+A bare task that fails is noticed when the garbage collector finds it, or never. Each of these says how its failure is
+noticed: `Tasks` by its owner, `start_task` in the log, `beside` by the block that it runs beside.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Tasks:
+    """The named background tasks of one owner: none is forgotten, a crash of one is the owner's crash.
+
+    `async with Tasks() as tasks:` cancels and awaits what is left on the way out; `failed` is set, and logged, when a
+    task ends with an exception that nobody else would see.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.failed = asyncio.Event()
+
+    def start(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        """Run `coroutine` as a task that this owner looks after."""
+        task = start_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception():
+            self.failed.set()
+
+    async def stop(self) -> None:
+        """Cancel what still runs and wait for it."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+    async def __aenter__(self) -> "Tasks":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any], timeout: float | None = None) -> bool:
+    """Wait until one of `waits` is over, and cancel the others; False if `timeout` seconds passed first."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def start_task(coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+    """Run `coroutine` as a task that the caller keeps and cancels; where it fails, that is logged at once."""
+    task = asyncio.get_running_loop().create_task(coroutine, name=name)
+    task.add_done_callback(_log_failure)
+    return task
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        logger.error("task %s failed", task.get_name(), exc_info=error)
+
+
+@asynccontextmanager
+async def beside(coroutine: Coroutine[Any, Any, T], *, name: str) -> AsyncIterator[asyncio.Task[T]]:
+    """Run `coroutine` while the block runs; at its end the task is cancelled and waited for.
+
+    Its result and its exception are the block's to ask for. What nobody asked for, the event loop logs.
+    """
+    task = asyncio.get_running_loop().create_task(coroutine, name=name)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
