@@ -239,6 +239,7 @@ class _Session:
                 if "rest-1000" in names:
                     self._rest(operator)
                 if "change-p99" in names:
+                    self._covered(operator)
                     self._show([asyncio.run(self._changes())])
                 if "idle-shrinks-1000" in names:
                     self._idle(operator)

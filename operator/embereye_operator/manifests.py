@@ -372,8 +372,11 @@ def build_deployment(
     """
     labels = {**selector(fleet), LABEL_SHARD: shard}
     pod: Manifest = {"labels": _labels(fleet, shard)}
+    spec = _pod(fleet, shard, settings, secrets, plain=plain)
     if replaces:
         pod["annotations"] = {ANNOTATION_REPLACES: replaces}
+        if not plain:
+            spec["affinity"] = _apart(shard)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -385,7 +388,7 @@ def build_deployment(
             "selector": {"matchLabels": labels},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "minReadySeconds": READY_SECONDS,
-            "template": {"metadata": pod, "spec": _pod(fleet, shard, settings, secrets, plain=plain)},
+            "template": {"metadata": pod, "spec": spec},
         },
     }
 
@@ -438,8 +441,6 @@ def _pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str], *
     ]
     if own or not plain:
         pod["tolerations"] = own if plain else [*own, *(each for each in ABSENCES if not _bears(own, each))]
-    if not plain:
-        pod["affinity"] = _apart(shard)
     if template.priority_class_name:
         pod["priorityClassName"] = template.priority_class_name
     if template.image_pull_secrets:
@@ -462,7 +463,9 @@ def _bears(tolerations: Sequence[Mapping[str, Any]], absence: Mapping[str, Any])
 def is_plain(deployment: Mapping[str, Any], image: str) -> bool:
     """Whether a Deployment that runs `image` was made by an earlier version: that alone is no reason to roll it."""
     pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
-    return not pod.get("affinity") and any(each.get("image") == image for each in pod.get("containers") or ())
+    return not any(each in ABSENCES for each in pod.get("tolerations") or ()) and any(
+        each.get("image") == image for each in pod.get("containers") or ()
+    )
 
 
 def _telemetry_claim(fleet: Fleet) -> str:
