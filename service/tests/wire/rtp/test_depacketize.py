@@ -445,7 +445,7 @@ STREAM = [
 ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, len(STREAM) - 1), st.integers(0, 70), st.integers(0, 255), st.integers(0, 900)),
@@ -500,6 +500,7 @@ TRAIN = [
 ]
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, len(TRAIN) - 1), st.sampled_from(["lose", "twice", "late", "spoil", "again"]),
