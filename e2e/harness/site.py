@@ -218,7 +218,7 @@ class Site:
         """Put the cluster's events into the diary, until cancelled."""
         began = self.diary.began_ns / 1e9
         async for event in self.cluster.watch("events", "--all-namespaces"):
-            if event["metadata"]["namespace"] not in {SYSTEM, SITE, "default"}:
+            if event["metadata"].get("namespace") not in {SYSTEM, SITE, "default"}:
                 continue
             about = event["involvedObject"]
             text = f"{about.get('kind')}/{about.get('name')} {event.get('reason')}: {event.get('message', '')}"
