@@ -17,7 +17,7 @@ PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugin
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm
 
-.PHONY: help install peers programs up observe test fresh lint format bench image e2e e2e-up e2e-down requirements crds monitoring clean
+.PHONY: help install peers programs up observe test fresh lint format bench image e2e e2e-up e2e-down requirements crds monitoring golden clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -90,6 +90,9 @@ crds: install ## Write the CRDs and docs/reference.md anew from the Python model
 
 monitoring: install ## Write docs/metrics.md, alert rules and dashboards anew from their Python source
 	$(BIN)/python -m embereye_operator.monitoring.files
+
+golden: install programs ## Write what the chart makes of its main values anew, for charts/tests
+	$(BIN)/python charts/tests/golden.py
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
 	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.txt pyproject.toml

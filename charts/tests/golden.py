@@ -1,6 +1,6 @@
 """What the chart makes of the main values, as committed files: a change of a template shows as a change of these.
 
-`python charts/tests/golden.py` writes them anew.
+`make golden` writes them anew.
 """
 
 import sys

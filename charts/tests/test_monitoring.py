@@ -37,7 +37,7 @@ def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 @pytest.mark.parametrize("name", golden.VALUES)
 def test_manifests_are_as_committed(name: str) -> None:
     expected = (golden.FOLDER / f"{name}.yaml").read_text()
-    assert golden.golden(golden.VALUES[name]) == expected, "python charts/tests/golden.py writes them anew"
+    assert golden.golden(golden.VALUES[name]) == expected, "make golden writes them anew"
 
 
 def test_nothing_of_it_is_there_by_default() -> None:
