@@ -213,5 +213,6 @@ def install_crds(cluster: ApiServer, crds: list[Any]) -> None:
             return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
         wait_for(established, f"CRD {name}")
-        served = f"/apis/embereye.dev/v1alpha1/namespaces/default/{plural}"
+        group, version = crd["spec"]["group"], crd["spec"]["versions"][0]["name"]
+        served = f"/apis/{group}/{version}/namespaces/default/{plural}"
         wait_for(partial(cluster.get, served), plural)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, install_crds, path_of
+from harness.apiserver import ApiServer, install_crds, path_of, wait_for
 from harness.chart import render
 from harness.need import HELM, KUBECTL, ROOT, program
 
@@ -79,16 +79,23 @@ def monitoring_crds() -> list[Any]:
     return found
 
 
-def install_release(cluster: ApiServer) -> None:
-    """What a release has in its namespace."""
-    if cluster.get("/api/v1/namespaces/embereye") is None:
-        cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": "embereye"}})
+def remove_crds(cluster: ApiServer) -> None:
+    """Other tests of this API server bring kinds of these names of their own."""
+    for crd in monitoring_crds():
+        cluster.request("DELETE", path_of(crd))
+        wait_for(lambda crd=crd: cluster.get(path_of(crd)) is None, "the CRD's end")
+
+
+def install_release(cluster: ApiServer, namespace: str) -> None:
+    """What a release has in its namespace, in a namespace of the test's own."""
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     install_crds(cluster, monitoring_crds())
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
              "metadata": {"name": "embereye-operator", "namespace": "embereye"}}  # fmt: skip
     wanted = [m for m in render("--set", "monitoring.enabled=true") if m["kind"] in
               {"Service", "ServiceAccount", "Deployment", "PodMonitor", "PrometheusRule"}]  # fmt: skip
     for manifest in [lease, *wanted]:
+        manifest["metadata"]["namespace"] = namespace
         path = f"{path_of(manifest)}?fieldManager=helm&force=true"
         cluster.request("PATCH", path, manifest, "application/apply-patch+yaml")
 
@@ -96,8 +103,10 @@ def install_release(cluster: ApiServer) -> None:
 @pytest.mark.apiserver
 @pytest.mark.needs(KUBECTL)
 @pytest.mark.needs(HELM)
-def test_every_command_of_the_pages_works(site: Site, tmp_path: Path) -> None:
-    install_release(site.cluster)
+def test_every_command_of_the_pages_works(site: Site, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    release = f"{site.namespace}-release"
+    request.addfinalizer(lambda: remove_crds(site.cluster))
+    install_release(site.cluster, release)
     plugin = tmp_path / "kubectl-embereye"
     plugin.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_operator.plugin "$@"\n')
     plugin.chmod(0o755)
@@ -112,8 +121,8 @@ def test_every_command_of_the_pages_works(site: Site, tmp_path: Path) -> None:
     failed = {}
     for command, name in told.items():
         # The site that is there has one fleet, hall, and no kubelet: its pods have no logs.
-        words = shlex.split(command.replace("-n site", f"-n {site.namespace}").replace("yard", "hall").replace(
-            "hall-cameras", "hall-sensors"))  # fmt: skip
+        text = command.replace("-n site", f"-n {site.namespace}").replace("-n embereye", f"-n {release}")
+        words = shlex.split(text.replace("yard-cameras", "hall-sensors").replace("yard", "hall"))
         assert words[0] == "kubectl", f"{name}: {command}"
         words[0] = str(program("kubectl"))
         if "logs" in words:
