@@ -80,7 +80,11 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
             "spec": {"cameras": [{"id": "c-1", "zone": "gate", "source": "push"}], "autoscaling": {"minShards": 2}},
         }
         scaled = {"minShards": 2}
-        wanted = {"shards": 1, "autoscaling": scaled, "sensorsFrom": [{"configMapRef": {"name": "more"}}]}
+        wanted: dict[str, Any] = {
+            "shards": 1,
+            "autoscaling": scaled,
+            "sensorsFrom": [{"configMapRef": {"name": "more"}}],
+        }
         fleet = create(cluster, sensor_fleet(namespace, **wanted))
         create(cluster, cameras)
         settled(cluster, namespace, names(2) | names(2, "cameras", "yard"))
