@@ -42,14 +42,6 @@ NAMESAKES: dict[str, tuple[str, Any]] = {
             "spec": {"scaleTargetRef": TARGET, "maxReplicas": 3},
         },
     ),
-    "ServiceMonitor": (
-        "hall-sensors",
-        {"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "spec": {}},
-    ),
-    "PrometheusRule": (
-        "hall-sensors",
-        {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "spec": {}},
-    ),
     "ScaledObject": ("hall-sensors", {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "spec": {}}),
 }
 

@@ -127,11 +127,6 @@ ROWS: dict[str, tuple[str, Any, Any, set[str]]] = {
     "a scaled object": (
         "SensorFleet", {"autoscaling": {"mode": "keda", "maxShards": 5}}, {"autoscaling": None}, {"ScaledObject"},
     ),
-    "labels and runbooks of alerts": (
-        "SensorFleet", {"alerts": {"labels": {"team": "fire"}, "runbookUrl": "https://runbooks.example"}},
-        {"alerts": None}, {"PrometheusRule"},
-    ),
-    "alerts": ("SensorFleet", {"alerts": {"enabled": False}}, {"alerts": None}, {"PrometheusRule"}),
 }  # fmt: skip
 
 
@@ -144,7 +139,8 @@ async def test_what_is_added_and_removed_again_leaves_nothing_behind(
     document = manifest(kind, {"cameras": [camera()]}, namespace=ground.namespace) if kind == "CameraFleet" else None
     await ground.declare(document or sensor_fleet(ground.namespace))
     before = await ground.children()
-    assert {key[0] for key in before} >= {*CHILDREN} - {"HorizontalPodAutoscaler", "ScaledObject"}
+    optional = {"HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule"}
+    assert {key[0] for key in before} == {*CHILDREN} - optional
     await ground.change(added)
     between = await ground.children()
     differing = {key[0] for key in {*before, *between} if before.get(key) != between.get(key)}
@@ -163,7 +159,8 @@ async def test_what_the_operator_was_told_and_is_no_longer_is_removed(ground: Gr
     ground.settings = Settings(image="embereye:test", hub="127.0.0.1:9", image_pull_policy="Always")
     await ground.settle()
     between = await ground.children()
-    assert between["ServiceMonitor", "hall-sensors"]["labels"]["release"] == "prometheus"
+    (container,) = between["Deployment", "hall-sensors-0"]["spec"]["template"]["spec"]["containers"]
+    assert container["imagePullPolicy"] == "Always"
     ground.settings = SETTINGS
     await ground.settle()
     after = await ground.children()

@@ -284,7 +284,8 @@ def test_every_alert_says_what_tells_when_it_cannot_look() -> None:
 def test_every_alert_can_be_acted_on() -> None:
     for alert in ALERTS:
         assert re.fullmatch(r"EmberEye[A-Z][A-Za-z]+", alert.name)
-        assert len(re.sub(r"{{.*?}}", "hall-sensors-0", alert.summary)) <= 110, alert.name
+        told = re.sub(r"{{ if .*?{{ end }}", "", alert.summary)  # what stands in for a label that is missing
+        assert len(re.sub(r"{{.*?}}", "hall-sensors-0", told)) <= 110, alert.name
         assert alert.description.endswith((".", "}}")) or "kubectl" in alert.description, alert.name
         if alert.scope != "release":
             assert "namespace" in alert.expression or RECORDINGS[0].name in alert.expression, (
