@@ -170,7 +170,8 @@ async def test_what_the_operator_was_told_and_is_no_longer_is_removed(ground: Gr
 @pytest.mark.apiserver
 async def test_what_others_own_stays_whatever_the_user_removes(ground: Ground) -> None:
     await ground.declare(sensor_fleet(ground.namespace))
-    theirs = {"tolerations": [{"key": "injected", "operator": "Exists"}], "dnsConfig": {"nameservers": ["10.0.0.1"]}}
+    aliases = [{"ip": "10.0.0.2", "hostnames": ["registry"]}]
+    theirs = {"hostAliases": aliases, "dnsConfig": {"nameservers": ["10.0.0.1"]}}
     patch = {
         "metadata": {"annotations": {"team": "site"}},
         "spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}, "spec": theirs}},
