@@ -220,22 +220,24 @@ def test_an_autoscaler_follows_a_step_of_less_than_a_tenth(
     fleet = path_of(create(autoscaled, sensor_fleet("default", name="crowd", shards=10, autoscaling=limits)))
     autoscaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/crowd-sensors"
 
-    def settles(required: int, count: int) -> None:
+    def settles(required: int, *counts: int) -> None:
         def state() -> tuple[int, int, int]:
             found = autoscaled.get(fleet)
             status = found.get("status", {})
             return status.get("requiredShards", 0), found["spec"]["shards"], status.get("readyShards", 0)
 
         deadline = time.monotonic() + 90
-        while state() != (required, count, count):
-            assert time.monotonic() < deadline, (state(), count, server.value("default"), autoscaled.get(autoscaler))
+        while state() not in [(required, count, count) for count in counts]:
+            assert time.monotonic() < deadline, (state(), counts, server.value("default"), autoscaled.get(autoscaler))
             time.sleep(0.5)
 
     settles(10, 10)
     behavior = autoscaled.get(autoscaler)["spec"]["behavior"]
     assert [rules.get("tolerance") for rules in behavior.values()] == ["0" if tolerant else None] * 2
     work.write_text("7.15")
-    settles(11, 11 if tolerant else 12)
+    # Without a tolerance of its own it is told of 12. Should it look while the status still says 10 shards and the
+    # number is 11 again, it sees a step of 10 % and a rounding error, and goes to 11: all that was asked for.
+    settles(11, *([11] if tolerant else [11, 12]))
     if tolerant:
         work.write_text("6.5")
         settles(10, 10)
