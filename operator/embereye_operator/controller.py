@@ -123,11 +123,9 @@ class Controller:
         self._ended = time.monotonic()  # when a pass last ended, well or not
         self._queue: WorkQueue[ObjectKey] = WorkQueue()
         self._retries: dict[ObjectKey, asyncio.TimerHandle] = {}
-        self._retained: list[str] | None = None
         self._synced = asyncio.Event()
         self._gone = asyncio.Event()  # set when a fleet has gone: nothing else takes its budget away
         self._beat = time.monotonic()
-        self._resynced = time.monotonic()
 
     def observe(self, type_: str | None, manifest: Manifest) -> None:
         """Take a watch event."""
@@ -204,7 +202,6 @@ class Controller:
             if self._leads():
                 self._queue_all()
             self._synced.set()
-            self._resynced = time.monotonic()
             await self._retain()
             # Lists of many objects cost more than what watches may have missed is worth.
             await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))

@@ -1,14 +1,12 @@
 """Units that everything shares: spans of time in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT."""
 
-MICROSECOND = 1_000  # nanoseconds, as are all of these: times are whole nanoseconds since the Unix epoch
-MILLISECOND = 1_000_000
+MILLISECOND = 1_000_000  # nanoseconds, as are all of these: times are whole nanoseconds since the Unix epoch
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
-KIB = 1 << 10  # bytes
-MIB = 1 << 20
+MIB = 1 << 20  # bytes
 
 Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
 PixelBox = tuple[int, int, int, int]  # x, y, width, height in pixels

@@ -57,12 +57,12 @@ class Stored:
     def pack(cls, manifest: Mapping[str, Any], examples: "Examples") -> "Stored":
         """Keep `manifest`."""
         metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
-        text = json.dumps({**manifest, "metadata": metadata}, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps({**manifest, "metadata": metadata}, ensure_ascii=False, separators=(",", ":")).encode()
         owners = tuple(sys.intern(owner["uid"]) for owner in metadata.get("ownerReferences") or ())
         deleting = bool(metadata.get("deletionTimestamp"))
-        example = examples.of(manifest["kind"], text.encode())
+        example = examples.of(manifest["kind"], text)
         packer = zlib.compressobj(PACKING, zdict=example)
-        packed = packer.compress(text.encode()) + packer.flush()
+        packed = packer.compress(text) + packer.flush()
         label, holder = sys.intern(label_of(manifest)), sys.intern(holder_of(manifest))
         return cls(version_of(manifest), label, owners, holder, deleting, packed, example)
 
