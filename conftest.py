@@ -6,7 +6,7 @@ import pytest
 from harness.apiserver import ApiServer, install_crds, run_api_server
 from harness.need import summary
 
-from embereye_operator.crds import build_crd
+from embereye_operator.api.crds import build_crd
 from embereye_operator.model import FLEET_TYPES
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from embereye.v1.shard_pb2 import CameraSettings, SensorSettings
-from embereye_operator.assignments import build_camera_settings, build_sensor_settings
+from embereye_operator.decide.assignments import build_camera_settings, build_sensor_settings
 from embereye_operator.model import CameraFleetSpec, Fleet, SensorFleetSpec, parse_fleet
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from embereye_operator.model import API_VERSION, METRICS_PORT, SECOND, Fleet, SensorFleetSpec
-from embereye_operator.schema import Manifest
+from embereye_operator.api.schema import Manifest
 
 REQUIRED = "embereye_fleet_required_shards"
 # What a server offers that stores spec.behavior.*.tolerance: Kubernetes 1.33 and 1.34 where the feature gate

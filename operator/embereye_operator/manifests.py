@@ -19,9 +19,9 @@ from embereye_operator.additions import (
     build_network_policy,
     build_scaled_object,
 )
-from embereye_operator.assignments import encode
-from embereye_operator.autoscale import CAPACITY, Observed
-from embereye_operator.compare import quantity
+from embereye_operator.decide.assignments import encode
+from embereye_operator.decide.scaling.law import CAPACITY, Observed
+from embereye_operator.decide.manifests.compare import quantity
 from embereye_operator.model import (
     API_VERSION,
     GRPC_PORT,
@@ -32,7 +32,7 @@ from embereye_operator.model import (
     SensorFleetSpec,
     TopologySpread,
 )
-from embereye_operator.schema import Manifest, to_manifest
+from embereye_operator.api.schema import Manifest, to_manifest
 
 MANAGED_BY = "embereye-operator"  # also the field manager
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"

@@ -10,19 +10,8 @@ import yaml
 
 from embereye.process.lifecycle import UserError
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
-from embereye_operator.schema import Constraint as Limit
-from embereye_operator.schema import (
-    Duration,
-    Manifest,
-    Quantity,
-    Resource,
-    Rule,
-    described,
-    from_manifest,
-    problems,
-    schema_of,
-    with_defaults,
-)
+from embereye_operator.api.schema import Constraint as Limit
+from embereye_operator.api.schema import Duration, Manifest, Quantity, Resource, Rule, described, from_manifest, problems, schema_of, with_defaults
 
 GROUP = "embereye.dev"
 VERSION = "v1alpha1"

@@ -7,9 +7,9 @@ import pytest
 
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Load
-from embereye_operator.autoscale import Decision, Measured, Observed, Scaler, measure, required_shards, terms
+from embereye_operator.decide.scaling.law import Decision, Measured, Observed, Scaler, measure, required_shards, terms
 from embereye_operator.model import Autoscaling, ScaleDown
-from embereye_operator.schema import Duration
+from embereye_operator.api.schema import Duration
 
 START = 1_800_000_000 * SECOND
 LIMITS = Autoscaling(max_shards=20)

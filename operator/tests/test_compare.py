@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from embereye_operator.compare import differences, quantity
+from embereye_operator.decide.manifests.compare import differences, quantity
 
 
 @pytest.mark.parametrize(("a", "b"), [("500m", "0.5"), (1, "1"), ("1Gi", "1024Mi"), ("2k", 2000)])

@@ -12,8 +12,8 @@ from lightkube import AsyncClient, KubeConfig
 from embereye_operator import controller as controller_module
 from embereye_operator.controller import Controller
 from embereye_operator.model import parse_fleet
-from embereye_operator.runtime.kubernetes import KubernetesRuntime
-from embereye_operator.watch_lag import LIMIT
+from embereye_operator.runtime.kubernetes.runtime.runtime import KubernetesRuntime
+from embereye_operator.decide.cluster.watch_lag import LIMIT
 
 from .fakes import SETTINGS
 from .test_operator import create, operator, sensor_fleet

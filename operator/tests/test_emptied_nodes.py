@@ -14,7 +14,7 @@ import pytest
 from harness.apiserver import ApiServer, path_of, wait_for
 
 from embereye.process.addresses import free_ports
-from embereye_operator.nodes import HEARTBEATS, STALE
+from embereye_operator.decide.cluster.nodes import HEARTBEATS, STALE
 
 from .test_operator import answers, create, sensor_fleet
 
@@ -78,7 +78,7 @@ def place(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Place]
     cluster.request("POST", f"/api/v1/namespaces/{namespace}/services", service)
     cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod_of(namespace, "hub", node, selector))
     fleet = path_of(create(cluster, sensor_fleet(namespace, autoscaling={"mode": "none"})))
-    command = [sys.executable, "-m", "embereye_operator.simulated", "--image=test",
+    command = [sys.executable, "-m", "harness.simulated_operator", "--image=test",
                f"--hub={HUB}.{namespace}.svc:50052", f"--role={ROLE}", f"--health-port={port}"]  # fmt: skip
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "EMBEREYE_DEAD_SHARDS": str(dead)}
     with (tmp_path / "log").open("wb") as out:

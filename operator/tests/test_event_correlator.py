@@ -1,6 +1,6 @@
 """What people are told of a fleet, and how often."""
 
-from embereye_operator.event_correlator import BURST, REFILL, REPEAT, EventCorrelator
+from embereye_operator.decide.event_correlator import BURST, REFILL, REPEAT, EventCorrelator
 
 SECOND = 1_000_000_000
 

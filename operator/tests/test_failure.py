@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from embereye_operator.controller import PASS_LIMIT, FleetRecord, rest_period
-from embereye_operator.failure import GRACE, build_failed_status, is_to_be_told, judge
+from embereye_operator.decide.failure import GRACE, build_failed_status, is_to_be_told, judge
 from embereye_operator.model import Condition, FleetError, FleetStatus
 from embereye_operator.runtime import RefusedError
 

@@ -9,12 +9,12 @@ import pytest
 
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, AssignResponse
-from embereye_operator.handover import MAX_PATIENCE, MIN_PATIENCE, choose_shards, patience
+from embereye_operator.decide.handoff import MAX_PATIENCE, MIN_PATIENCE, choose_shards, patience
 from embereye_operator.manifests import PLACEMENT_KEY
-from embereye_operator.memory import LOST, Memory
-from embereye_operator.nodes import Displaced
+from embereye_operator.decide.fleet_memory import LOST, Memory
+from embereye_operator.decide.cluster.nodes import Displaced
 from embereye_operator.reconcile import DRAIN_LIMIT
-from embereye_operator.record import Record
+from embereye_operator.decide.placement_record import Record
 
 from .fakes import FakeRuntime, World
 from .test_reconcile import PLACEMENT, condition, fleet_of, record

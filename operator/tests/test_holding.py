@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from embereye_operator.holding import ANNOTATION_OPERATOR, Holder, why_left_alone
+from embereye_operator.decide.ownership.holding import ANNOTATION_OPERATOR, Holder, why_left_alone
 from embereye_operator.model import Fleet, parse_fleet
-from embereye_operator.selection import Scope, parse_selector, split_names
+from embereye_operator.decide.ownership.selection import Scope, parse_selector, split_names
 
 from .test_reconcile import fleet_of
 

@@ -21,7 +21,7 @@ from harness.apiserver import ApiError, ApiServer, install_crds, path_of, run_ap
 from harness.need import CONTROLLER_MANAGER
 
 from embereye.process.addresses import free_port
-from embereye_operator.crds import build_crd
+from embereye_operator.api.crds import build_crd
 from embereye_operator.model import FLEET_TYPES
 
 from .test_operator import answers, create, sensor_fleet
@@ -102,7 +102,7 @@ def adapter(autoscaled: ApiServer, tmp_path: Path) -> Iterator[tuple[Adapter, Pa
     work = tmp_path / "cores"
     work.write_text("0.1")
     environment = {**os.environ, "KUBECONFIG": str(autoscaled.kubeconfig), "EMBEREYE_SIMULATED_CORES": str(work)}
-    command = [sys.executable, "-m", "embereye_operator.simulated", "--image=test", "--hub=127.0.0.1:9",
+    command = [sys.executable, "-m", "harness.simulated_operator", "--image=test", "--hub=127.0.0.1:9",
                "--all-namespaces", f"--health-port={port}"]  # fmt: skip
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from harness.apiserver import ApiServer
 
-from embereye_operator.hub_pod import why_hub_is_away
-from embereye_operator.runtime.hub_pods import service_of
+from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
+from embereye_operator.runtime.kubernetes.runtime.hub_pods import service_of
 
 
 def pod(phase: str = "Running", node: str = "node-1", **status: Any) -> Any:
@@ -81,7 +81,7 @@ def test_status_names_a_hub_that_waits_for_its_volume(cluster: ApiServer, namesp
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "hub"}}]
     made = {"metadata": {"name": "hub-1", "labels": labels}, "spec": {**template["spec"], "volumes": volumes}}  # type: ignore[dict-item]
     cluster.request("POST", f"{core}/pods", made)
-    command = [sys.executable, "-m", "embereye_operator.plugin", "status"]
+    command = [sys.executable, "-m", "embereye_cli.plugin", "status"]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stderr
     (line,) = [line for line in said.splitlines() if line.startswith(f"hub {namespace}/hub is not there: ")]

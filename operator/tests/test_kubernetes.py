@@ -18,8 +18,8 @@ from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, Statu
 from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
 from embereye_operator.model import Fleet, FleetStatus, parse_fleet
 from embereye_operator.reconcile import reconcile
-from embereye_operator.runtime.kubernetes import KubernetesRuntime
-from embereye_operator.schema import from_manifest
+from embereye_operator.runtime.kubernetes.runtime.runtime import KubernetesRuntime
+from embereye_operator.api.schema import from_manifest
 
 from .fakes import SETTINGS, FakeShard
 from .test_operator import children, create, sensor_fleet

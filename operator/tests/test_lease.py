@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from lightkube.core.exceptions import ApiError
 
-from embereye_operator.runtime import lease
-from embereye_operator.runtime.lease import DEADLINE, DURATION, Election
+from embereye_operator.runtime.kubernetes.runtime import lease
+from embereye_operator.runtime.kubernetes.runtime.lease import DEADLINE, DURATION, Election
 
 
 class Server:

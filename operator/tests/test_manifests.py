@@ -13,7 +13,7 @@ from embereye.shard.assignment import load
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Device
 from embereye_operator import manifests
-from embereye_operator.assignments import build_assignments, build_device, decode, encode, located, next_epoch
+from embereye_operator.decide.assignments import build_assignments, build_device, decode, encode, located, next_epoch
 from embereye_operator.manifests import (
     ABSENCES,
     PLACEMENT_FOLDER,
@@ -30,9 +30,9 @@ from embereye_operator.manifests import (
     shard_name,
 )
 from embereye_operator.model import Fleet, parse_fleet
-from embereye_operator.placement import place
-from embereye_operator.record import Record, read_record
-from embereye_operator.schema import Manifest
+from embereye_operator.decide.placement import place
+from embereye_operator.decide.placement_record import Record, read_record
+from embereye_operator.api.schema import Manifest
 
 from .fakes import SETTINGS
 from .test_schema import manifest

@@ -8,11 +8,11 @@ import yaml
 
 from embereye.levels import Kind
 from embereye.v1.shard_pb2 import CameraSettings, Model
-from embereye_operator.assignments import build_settings
+from embereye_operator.decide.assignments import build_settings
 from embereye_operator.manifests import build_deployment
 from embereye_operator.model import Fleet, FleetError, parse_fleet
-from embereye_operator.runtime.local import LocalRuntime
-from embereye_operator.runtime.processes import Supervisor
+from embereye_operator.runtime.local.runtime.runtime import LocalRuntime
+from embereye_operator.runtime.local.runtime.processes import Supervisor
 
 from .fakes import SETTINGS, World
 from .test_reconcile import condition, fleet_of

@@ -6,8 +6,8 @@ import pytest
 
 from embereye.units import SECOND
 from embereye_operator.manifests import ABSENCES, build_deployment, build_disruption_budget
-from embereye_operator.memory import LOST, Memory
-from embereye_operator.nodes import STALE, Displaced, Heartbeats, displaced, newest, read_node
+from embereye_operator.decide.fleet_memory import LOST, Memory
+from embereye_operator.decide.cluster.nodes import STALE, Displaced, Heartbeats, displaced, newest, read_node
 from embereye_operator.reconcile import DRAIN_LIMIT
 
 from .fakes import SETTINGS, World

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embereye_operator.placement import LIMIT, place, shard_loads, spread
+from embereye_operator.decide.placement import LIMIT, place, shard_loads, spread
 
 DEVICES = [f"device-{number}" for number in range(2000)]
 

@@ -12,12 +12,12 @@ from harness.apiserver import wait_for
 from harness.need import KUBECTL, program
 
 from embereye.process.lifecycle import UserError
-from embereye_operator import plugin
+from embereye_cli import plugin
 from embereye_operator.manifests import ANNOTATION_DRAIN
 from embereye_operator.model import parse_fleet
-from embereye_operator.record import read_record
-from embereye_operator.runtime.client import Target, connected, target_of
-from embereye_operator.schema import to_manifest
+from embereye_operator.decide.placement_record import read_record
+from embereye_operator.runtime.kubernetes.runtime.client import Target, connected, target_of
+from embereye_operator.api.schema import to_manifest
 
 from .fakes import World
 from .site import Site
@@ -146,7 +146,7 @@ async def test_context_and_kubeconfig_decide_which_cluster_is_asked(
 
 def test_the_plugin_imports_neither_pictures_nor_the_operators_framework(tmp_path: Path) -> None:
     program = (
-        "import sys; from embereye_operator.plugin import main; code = main(['status', '--kubeconfig', 'absent']);"
+        "import sys; from embereye_cli.plugin import main; code = main(['status', '--kubeconfig', 'absent']);"
         "print(code, sorted({'cv2', 'numpy', 'av', 'kopf'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -158,7 +158,7 @@ def test_the_plugin_imports_neither_pictures_nor_the_operators_framework(tmp_pat
 @pytest.mark.needs(KUBECTL)
 def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, tmp_path: Path) -> None:
     plugin_path = tmp_path / "kubectl-embereye"
-    plugin_path.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_operator.plugin "$@"\n')
+    plugin_path.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_cli.plugin "$@"\n')
     plugin_path.chmod(0o755)
     kubectl = str(program("kubectl"))
     environment = {

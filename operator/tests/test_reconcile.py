@@ -11,7 +11,7 @@ from embereye.units import SECOND
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.manifests import PLACEMENT_KEY, push_name, shard_index
-from embereye_operator.memory import REFUSED
+from embereye_operator.decide.fleet_memory import REFUSED
 from embereye_operator.model import parse_fleet
 
 from .fakes import World

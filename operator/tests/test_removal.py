@@ -10,11 +10,11 @@ import pytest
 from harness.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
-from embereye_operator.applied import ANNOTATION_APPLIED, with_updates_applied
+from embereye_operator.decide.ownership.applied import ANNOTATION_APPLIED, with_updates_applied
 from embereye_operator.manifests import MANAGED_BY, Settings
 from embereye_operator.model import parse_fleet
 from embereye_operator.reconcile import reconcile
-from embereye_operator.runtime.kubernetes import CHILDREN, KubernetesRuntime  # type: ignore[attr-defined]
+from embereye_operator.runtime.kubernetes.runtime.runtime import CHILDREN, KubernetesRuntime  # type: ignore[attr-defined]
 
 from .test_operator import create, sensor_fleet
 from .test_schema import camera, manifest

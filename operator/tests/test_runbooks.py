@@ -108,7 +108,7 @@ def test_every_command_of_the_pages_works(site: Site, tmp_path: Path, request: p
     request.addfinalizer(lambda: remove_crds(site.cluster))
     install_release(site.cluster, release)
     plugin = tmp_path / "kubectl-embereye"
-    plugin.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_operator.plugin "$@"\n')
+    plugin.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_cli.plugin "$@"\n')
     plugin.chmod(0o755)
     environment = {
         **os.environ, "KUBECONFIG": str(site.cluster.kubeconfig), "PATH": f"{tmp_path}:{os.environ['PATH']}",

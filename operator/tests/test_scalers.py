@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from embereye_operator.scalers import followed, judge
+from embereye_operator.decide.scaling.followers import followed, judge
 
 from .fakes import World
 from .test_reconcile import fleet_of

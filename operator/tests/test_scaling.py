@@ -10,11 +10,11 @@ import pytest
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Load
-from embereye_operator import explain, replay
-from embereye_operator.autoscale import Measured, Observed
+from embereye_cli.explain import fleet as explain, replay
+from embereye_operator.decide.scaling.law import Measured, Observed
 from embereye_operator.model import Autoscaling, parse_fleet
-from embereye_operator.schema import to_manifest
-from embereye_operator.trace import Entry, Trace, decode, encode, read
+from embereye_operator.api.schema import to_manifest
+from embereye_operator.decide.scaling.trace import Entry, Trace, decode, encode, read
 
 from .fakes import START, World
 from .test_reconcile import condition, fleet_of

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from embereye_operator import crds, reference
+from embereye_operator.api import crds, reference
 from embereye_operator.model import (
     API_VERSION,
     CameraFleetSpec,
@@ -16,7 +16,7 @@ from embereye_operator.model import (
     parse_devices,
     parse_fleet,
 )
-from embereye_operator.schema import format_duration, from_manifest, openapi, parse_duration, to_manifest
+from embereye_operator.api.schema import format_duration, from_manifest, openapi, parse_duration, to_manifest
 
 ROOT = Path(__file__).parents[2]
 

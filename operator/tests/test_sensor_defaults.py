@@ -9,7 +9,7 @@ from embereye.detect.sensing.calibration import settings_of
 from embereye.shard.settings import unset_field
 from embereye.v1.shard_pb2 import Assignment, SensorSettings
 from embereye.v1.types_pb2 import DigitalFlame
-from embereye_operator.assignments import build_device, build_settings, decode, encode
+from embereye_operator.decide.assignments import build_device, build_settings, decode, encode
 from embereye_operator.model import parse_fleet
 
 

@@ -1,6 +1,6 @@
 """A watch that is dead, a watch that is only slow."""
 
-from embereye_operator.watch_lag import LIMIT, WatchLag
+from embereye_operator.decide.cluster.watch_lag import LIMIT, WatchLag
 
 HALL = ("SensorFleet", "n", "hall")
 YARD = ("CameraFleet", "n", "yard")

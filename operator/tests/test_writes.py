@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from embereye_operator.runtime.kubernetes import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime.runtime import KubernetesRuntime
 
 RECORD = {
     "apiVersion": "v1",

@@ -6,8 +6,8 @@ from typing import Any, Literal, Protocol
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.model import Fleet
-from embereye_operator.nodes import Displaced
-from embereye_operator.schema import Manifest
+from embereye_operator.decide.cluster.nodes import Displaced
+from embereye_operator.api.schema import Manifest
 
 
 class UnavailableError(Exception):
