@@ -12,7 +12,7 @@ from embereye.process.lifecycle import UserError
 
 # command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
-    ("up",): ("embereye_operator.up.up", "run fleets on this machine: operator, hub and shards as local processes"),
+    ("up",): ("embereye_cli.processes.up", "run fleets on this machine: operator, hub and shards as local processes"),
     ("operator",): ("embereye_cli.processes.operator", "run the Kubernetes operator"),
     ("hub",): ("embereye_cli.processes.hub", "run the hub: evidence in, alarms and the console out"),
     ("shard", "sensor"): ("embereye_cli.processes.shard_sensor", "run one sensor shard"),

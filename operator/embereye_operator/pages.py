@@ -11,10 +11,10 @@ from prometheus_client.registry import Collector
 from embereye.process.http_server import metrics_app
 from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import beside
+from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.controller import Controller
 from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView
-from embereye_operator.model import FLEET_TYPES
-from embereye_operator.runtime.kubernetes.runtime.lease import Election
+from embereye_operator.runtime.kubernetes.lease import Election
 
 
 def fleet_reports(controller: Controller) -> Iterator[FleetReport]:

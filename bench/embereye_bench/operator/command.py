@@ -24,13 +24,14 @@ from lightkube.types import PatchType
 from embereye.process.addresses import free_port
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
-from embereye_operator.decide.cluster import watch_lag
-from embereye_operator.controller import rest_period
-from embereye_operator.api.crds import build_crd
-from embereye_operator.model import API_VERSION, FLEET_TYPES
-from embereye_operator.decide.placement import LIMIT, place, shard_loads, spread
-from embereye_operator.runtime.kubernetes.runtime.resources import CHILDREN, FLEETS
 from embereye_bench.operator.scaling_day import LIMITS, day, parts, policies, simulate
+from embereye_operator.api.crds import build_crd
+from embereye_operator.api.fleets import FLEET_TYPES
+from embereye_operator.api.shared import API_VERSION
+from embereye_operator.controller import rest_period
+from embereye_operator.decide.cluster import watch_lag
+from embereye_operator.decide.placement import LIMIT, place, shard_loads, spread
+from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS
 
 NAMESPACE = "default"
 STABILIZATION = 30  # seconds; short, so that the row is affordable
@@ -257,7 +258,7 @@ class _Session:
         port = free_port()
         dead = self._folder / f"dead-{port}"
         dead.touch()
-        command = [sys.executable, "-m", "harness.simulated_operator", "--image=bench", "--hub=127.0.0.1:9",
+        command = [sys.executable, "-m", "embereye_bench.operator.simulated", "--image=bench", "--hub=127.0.0.1:9",
                    f"--health-port={port}", "--namespace", NAMESPACE, *options]  # fmt: skip
         environment = {
             **os.environ,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from embereye_operator.api.shared import Autoscaling
 from embereye_operator.decide.scaling.law import Measured, Observed, Scaler
-from embereye_operator.model import Autoscaling
 
 SECOND = 1_000_000_000  # nanoseconds
 START = 1_800_000_000 * SECOND

@@ -1,31 +1,14 @@
 """`embereye operator`: watches fleets and keeps their shards as declared."""
 
-import asyncio
-import logging
 import os
 from argparse import ArgumentParser, Namespace
-from contextlib import AsyncExitStack
 from pathlib import Path
 
-from lightkube import AsyncClient
-from lightkube.core.exceptions import ConfigError
-
-from embereye.process import lifecycle, logs
-from embereye.process.http_server import serve_http
-from embereye.process.lifecycle import UserError
-from embereye_operator.controller import Controller
-from embereye_operator.handlers import run_operator
+from embereye.process import lifecycle
+from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
-from embereye_operator.manager import Manager
-from embereye_operator.manifests import Settings
-from embereye_operator.pages import health_app
-from embereye_operator.runtime.kubernetes.runtime.holds import Holds
-from embereye_operator.runtime.kubernetes.runtime.runtime import ALL_NAMESPACES, KubernetesRuntime
-from embereye_operator.runtime.kubernetes.runtime.lease import DURATION, Election
-from embereye_operator.decide.ownership.selection import Scope, split_names
-from embereye_operator.decide.scaling.trace import Trace
-
-logger = logging.getLogger(__name__)
+from embereye_operator.decide.ownership.selection import split_names
+from embereye_operator.process import OperatorOptions, serve
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -108,78 +91,23 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(arguments: Namespace, *, runtime: type[KubernetesRuntime] = KubernetesRuntime) -> int:
+def run(arguments: Namespace) -> int:
     """Run the operator until SIGTERM; returns the exit code."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
-    return lifecycle.run(lambda stop: serve(arguments, stop, runtime))
-
-
-async def serve(arguments: Namespace, stop: asyncio.Event, runtime_type: type[KubernetesRuntime]) -> int:
-    """Run the operator until `stop` is set."""
-    if not arguments.image:
-        raise UserError("--image is empty: name the image that shards run, or set EMBEREYE_IMAGE")
-    scope = _scope(arguments)
-    if arguments.take_over_after < DURATION:
-        raise UserError(f"--take-over-after {arguments.take_over_after:g} is less than the {DURATION:g} s of a Lease")
-    try:
-        client = AsyncClient()
-    except ConfigError as error:
-        raise UserError(f"no Kubernetes cluster is configured ({error}): set KUBECONFIG, or run in a pod") from error
-    settings = Settings(
+    named = arguments.namespace or [os.environ.get("EMBEREYE_NAMESPACE", "")]
+    options = OperatorOptions(
         image=arguments.image,
         hub=arguments.hub,
+        namespaces=() if arguments.all_namespaces else split_names(named),
+        fleet_selector=arguments.fleet_selector,
+        take_over_after=arguments.take_over_after,
         image_pull_policy=arguments.image_pull_policy,
-        host=arguments.shard_host,
+        shard_host=arguments.shard_host,
+        lease=arguments.lease,
+        role=arguments.role,
         prometheus=arguments.prometheus,
-        log_format=os.environ.get(logs.FORMAT_VARIABLE, ""),
         scrape_annotations=arguments.scrape_annotations,
-        operator=_operator(client, arguments.lease),
-        trace=Trace(arguments.scaling_trace).write if arguments.scaling_trace else None,
+        scaling_trace=arguments.scaling_trace,
+        health_port=arguments.health_port,
     )
-    election = _election(client, arguments.lease, scope)
-    leads = election.leads if election else lambda: True
-    async with AsyncExitStack() as closing:
-        runtime = runtime_type(
-            client,
-            hub=arguments.hub,
-            namespace=scope.namespaces or ALL_NAMESPACES,
-            selects=scope.selects,
-            operator=settings.operator,
-            leads=leads,
-            role=arguments.role,
-        )
-        closing.push_async_callback(runtime.close)
-        holds = Holds(client, runtime, name=settings.operator, image=settings.image, patience=arguments.take_over_after)
-        controller = Controller(runtime, settings, leads, holds)
-        # One port for both pages, which answer from the first moment: kopf's own endpoint has one page, and only after
-        # its startup, which waits for CustomResourceDefinitions.
-        runner = await serve_http(health_app(controller, election), "[::]", arguments.health_port)
-        closing.push_async_callback(runner.cleanup)
-        manager = Manager(controller, election, stop, closing)
-        logger.info("operator of %s, image %s", ", ".join(scope.namespaces) or "all namespaces", arguments.image)
-        try:
-            await run_operator(manager, namespaces=scope.namespaces)
-        except Exception:
-            logger.exception("the operator failed")
-            return 1
-    return int(manager.failed)
-
-
-def _scope(arguments: Namespace) -> Scope:
-    named = arguments.namespace or [os.environ.get("EMBEREYE_NAMESPACE", "")]
-    try:
-        return Scope(() if arguments.all_namespaces else split_names(named), arguments.fleet_selector)
-    except ValueError as error:
-        raise UserError(f"--fleet-selector {error}") from error
-
-
-def _operator(client: AsyncClient, lease: str) -> str:
-    """What a fleet's status calls this operator: its Lease with the namespace; empty without one."""
-    return lease if "/" in lease or not lease else f"{client.namespace}/{lease}"
-
-
-def _election(client: AsyncClient, lease: str, scope: Scope) -> Election | None:
-    if not lease:
-        return None
-    namespace, _, name = _operator(client, lease).rpartition("/")
-    return Election(client, name, namespace, scope=scope.to_text())
+    return lifecycle.run(lambda stop: serve(options, stop))

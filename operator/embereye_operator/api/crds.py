@@ -6,10 +6,12 @@ from pathlib import Path
 
 import yaml
 
-from embereye_operator.model import FLEET_TYPES, GROUP, ROOT_RULES, VERSION, FleetStatus, FleetType
+from embereye_operator.api.fleets import FLEET_TYPES, ROOT_RULES, FleetType
 from embereye_operator.api.schema import Manifest, openapi
+from embereye_operator.api.shared import GROUP, VERSION
+from embereye_operator.api.status import FleetStatus
 
-HEADER = "# Written by `python -m embereye_operator.api.crds`; change operator/embereye_operator/model.py instead.\n"
+HEADER = "# Written by `python -m embereye_operator.api.crds`; change operator/embereye_operator/api instead.\n"
 
 
 def build_crd(fleet: FleetType) -> Manifest:

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from embereye_operator.model import API_VERSION, FLEET_TYPES, FleetStatus
+from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.api.schema import openapi
+from embereye_operator.api.shared import API_VERSION
+from embereye_operator.api.status import FleetStatus
 
 HEADER = f"""# Reference: the fields of a fleet
 
-<!-- Written by `python -m embereye_operator.api.reference`; change operator/embereye_operator/model.py instead. -->
+<!-- Written by `python -m embereye_operator.api.reference`; change operator/embereye_operator/api instead. -->
 
 `apiVersion: {API_VERSION}`. `kubectl explain sensorfleet.spec` says the same. A duration is a number and a unit:
 `50ms`, `5s`, `1m`, `2h`, `7d`. What may not be is refused by the API server, and by `embereye up`, with a sentence that

@@ -21,18 +21,10 @@ from embereye.v1.shard_pb2 import (
 )
 from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Mask, Radiometry
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
-from embereye_operator.model import (
-    Camera,
-    CameraFleetSpec,
-    DetectionModel,
-    FlamePercent,
-    Fleet,
-    Heat,
-    Sensor,
-    SensorCalibration,
-    SensorFleetSpec,
-    SmokePercent,
-)
+from embereye_operator.api.cameras import Camera, CameraFleetSpec, DetectionModel
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.sensors import FlamePercent, Sensor, SensorCalibration, SensorFleetSpec, SmokePercent
+from embereye_operator.api.shared import Heat
 
 OVERFLOW = {
     "compact": SensorSettings.OVERFLOW_COMPACT,

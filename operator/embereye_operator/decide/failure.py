@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from embereye_operator.model import Condition, FleetError, FleetStatus
-from embereye_operator.runtime import RefusedError
+from embereye_operator.api.fleets import FleetError
+from embereye_operator.api.status import Condition, FleetStatus
 from embereye_operator.decide.status import shape, timestamp
+from embereye_operator.errors import RefusedError
 
 GRACE = 10.0  # seconds that passes may fail before people are told, where trying again may help
 MAX_MESSAGE = 1000  # characters

@@ -7,10 +7,10 @@ from typing import Any
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
-from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
-from embereye_operator.model import FleetStatus
+from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.placement_record import Record
 from embereye_operator.decide.scaling.followers import Judgement
+from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 
 SECOND = 1_000_000_000  # nanoseconds
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
-from embereye_operator.decide.assignments import decode
-from embereye_operator.manifests import PLACEMENT_KEY, placement_files, shard_index
-from embereye_operator.model import Fleet
+from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.assignments import decode
+from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY, placement_files
+from embereye_operator.decide.manifests.names import shard_index
 
 
 @dataclass(frozen=True)

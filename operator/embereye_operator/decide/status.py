@@ -9,14 +9,14 @@ from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye.v1.types_pb2 import Device
-from embereye_operator.decide.scaling.law import Decision, measure
-from embereye_operator.model import (
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest, from_manifest
+from embereye_operator.api.status import (
     MAX_DARK,
     Condition,
     ConditionStatus,
     DarkDevice,
     DeviceSummary,
-    Fleet,
     FleetStatus,
     HoldingOperator,
     LastScale,
@@ -25,7 +25,7 @@ from embereye_operator.model import (
 )
 from embereye_operator.decide.placement_record import Move
 from embereye_operator.decide.scaling.followers import Judgement
-from embereye_operator.api.schema import Manifest, from_manifest
+from embereye_operator.decide.scaling.law import Decision, measure
 
 SECOND = 1_000_000_000  # nanoseconds
 LOAD_BAND = 0.25  # a load that changed by less than this share is not written again

@@ -8,7 +8,8 @@ from datetime import datetime
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from embereye_operator.model import Fleet, FleetStatus
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.status import FleetStatus
 
 LABELS = ("namespace", "kind", "fleet")
 

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import logging
-import re
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -20,7 +19,6 @@ import yaml
 from prometheus_client import CollectorRegistry, Gauge
 
 from embereye.levels import Level, ZoneState
-from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
 from embereye.process.files import write_whole
 from embereye.process.grpc_server import channel
@@ -31,60 +29,32 @@ from embereye.process.tasks import Tasks, first_of
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign
-from embereye_operator.up.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow
-from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView
-from embereye_operator.manifests import Settings
+from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
+from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.fleet_memory import Memory
-from embereye_operator.model import Fleet, FleetError, FleetStatus, parse_fleet
-from embereye_operator.reconcile import reconcile
-from embereye_operator.runtime import UnavailableError
-from embereye_operator.runtime.local.runtime.runtime import HOST, LocalRuntime, check_port, embereye_command, identified, listen_ports, simulated_cameras
-from embereye_operator.runtime.local.runtime.processes import Exit, ProcessSpec, Supervisor
+from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.scaling.trace import Trace
+from embereye_operator.errors import UnavailableError
+from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView
+from embereye_operator.reconcile import reconcile
+from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
+from embereye_operator.runtime.local.runtime import (
+    HOST,
+    LocalRuntime,
+    check_port,
+    embereye_command,
+    identified,
+    listen_ports,
+    simulated_cameras,
+)
+from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow
 
 logger = logging.getLogger(__name__)
 SIMULATE = "embereye.dev/simulate"
 SIMULATE_FIRE = "embereye.dev/simulate-fire"
-DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$")
-UNIT_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
 READY_SECONDS = 30.0  # for the hub to answer
-
-
-def duration(text: str) -> float:
-    """Seconds in "90", "90s", "1.5m", "2h"; an argparse type."""
-    match = DURATION.match(text)
-    if not match:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a duration such as 90s, 5m or 2h')
-    return float(match[1]) * UNIT_SECONDS[match[2]]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.add_argument(
-        "manifests", nargs="+", type=Path, metavar="FLEET.yaml", help="SensorFleet and CameraFleet manifests"
-    )
-    parser.add_argument("--data", type=Path, default=Path(".embereye"), metavar="DIR",
-                        help="where history, spools and logs are kept (default: .embereye)")  # fmt: skip
-    parser.add_argument("--for", dest="seconds", type=duration, metavar="DURATION",
-                        help="stop by itself after this long: 90s, 5m, 2h")  # fmt: skip
-    parser.add_argument("--json", action="store_true",
-                        help="print one JSON object that says where everything listens, once all is ready")  # fmt: skip
-    parser.add_argument("--no-sim", action="store_true",
-                        help=f"do not start simulators for fleets annotated {SIMULATE}")  # fmt: skip
-    parser.add_argument("--console-port", type=int, default=8080, help="port of the console (default: 8080)")
-    parser.add_argument("--hub-port", type=int, default=50052, help="gRPC port of the hub (default: 50052)")
-    parser.add_argument("--metrics-port", type=int, default=0,
-                        help="port of /metrics about the fleets (default: a free one, which --json tells)")  # fmt: skip
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run until Ctrl-C, SIGTERM or the end of --for."""
-    lifecycle.configure_logging("WARNING")
-    fleets = load_fleets(arguments.manifests)
-    with locked(arguments.data):
-        return lifecycle.run(lambda stop: Up(arguments, fleets).run(stop))
 
 
 def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:

@@ -6,7 +6,7 @@ at that.
 
 from dataclasses import dataclass, field
 
-from embereye_operator.model import Fleet
+from embereye_operator.api.fleets import Fleet
 from embereye_operator.decide.ownership.selection import Scope
 
 ANNOTATION_OPERATOR = "embereye.dev/operator"  # of a fleet: the operator that a person gives it to

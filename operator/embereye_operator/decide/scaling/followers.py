@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from embereye_operator.model import ConditionStatus
+from embereye_operator.api.status import ConditionStatus
 
 Judgement = tuple[ConditionStatus, str, str]  # as a condition has them: status, reason, message
 SCALERS = {"hpa": "HorizontalPodAutoscaler", "keda": "ScaledObject"}  # autoscaling.mode → kind

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from embereye.v1.shard_pb2 import Load
-from embereye_operator.model import Autoscaling
+from embereye_operator.api.shared import Autoscaling
 
 CAPACITY = 1.0  # cores that one shard can use: it is one event loop
 SECOND = 1_000_000_000  # nanoseconds

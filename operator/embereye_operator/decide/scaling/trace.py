@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from embereye.process.lifecycle import UserError
-from embereye_operator.decide.scaling.law import Measured, Observed
-from embereye_operator.model import Autoscaling, Fleet
+from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import from_manifest, openapi, to_manifest, with_defaults
+from embereye_operator.api.shared import Autoscaling
+from embereye_operator.decide.scaling.law import Measured, Observed
 
 LIMIT = 8_000_000  # bytes of a trace; then it starts anew and the one before is kept
 SAME = 10_000_000_000  # nanoseconds for which an unchanged observation is not written again

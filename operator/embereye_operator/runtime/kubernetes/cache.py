@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from embereye_operator.manifests import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY, fleet_label
-from embereye_operator.model import FLEET_TYPES, Fleet
+from embereye_operator.api.fleets import FLEET_TYPES, Fleet
 from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY, fleet_label
 
 ObjectKey = tuple[str, str, str]  # kind, namespace, name
 PACKING = 6  # zlib's level

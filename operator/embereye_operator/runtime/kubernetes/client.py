@@ -13,9 +13,9 @@ from lightkube import AsyncClient, KubeConfig, SingleConfig
 from lightkube.core.exceptions import ApiError, ConfigError
 
 from embereye.process.lifecycle import UserError
-from embereye_operator.model import Fleet, parse_fleet
-from embereye_operator.runtime.kubernetes.runtime.runtime import ALL_NAMESPACES
-from embereye_operator.runtime.kubernetes.runtime.resources import FLEETS, api_version
+from embereye_operator.api.fleets import Fleet, parse_fleet
+from embereye_operator.runtime.kubernetes.resources import FLEETS, api_version
+from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
 
 
 @dataclass(frozen=True)

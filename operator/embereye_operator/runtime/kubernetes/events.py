@@ -12,11 +12,12 @@ from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
 from embereye.process.backoff import Backoff
+from embereye_operator.api.fleets import Fleet, FleetReference
+from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.event_correlator import Entry, EventCorrelator
-from embereye_operator.manifests import MANAGED_BY
-from embereye_operator.model import API_VERSION, Fleet, FleetReference
-from embereye_operator.runtime.kubernetes.runtime.resources import EVENTS
+from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.status import timestamp
+from embereye_operator.runtime.kubernetes.resources import EVENTS
 
 logger = logging.getLogger(__name__)
 POLL = 1.0  # seconds between looks at what has come to be due

@@ -18,9 +18,9 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
-from embereye_operator.manifests import LABEL_MANAGED_BY, MANAGED_BY
-from embereye_operator.runtime.kubernetes.runtime.resources import CLUSTER_ROLES, JOBS, RBAC, ROLES
 from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
+from embereye_operator.runtime.kubernetes.resources import CLUSTER_ROLES, JOBS, RBAC, ROLES
 
 logger = logging.getLogger(__name__)
 HOLD = 1800  # seconds that budgets outlive the operator

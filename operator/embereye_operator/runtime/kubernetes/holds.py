@@ -9,13 +9,13 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE, TAKE_OVER, Holder, why_left_alone
-from embereye_operator.manifests import MANAGED_BY
-from embereye_operator.model import Fleet
-from embereye_operator.runtime.kubernetes.runtime.cache import Stored
-from embereye_operator.runtime.kubernetes.runtime.runtime import KubernetesRuntime
-from embereye_operator.runtime.kubernetes.runtime.resources import FLEETS, LEASES
 from embereye_operator.decide.ownership.selection import Scope
+from embereye_operator.runtime.kubernetes.cache import Stored
+from embereye_operator.runtime.kubernetes.resources import FLEETS, LEASES
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
 logger = logging.getLogger(__name__)
 LOOK_SECONDS = 2.0  # between looks at another operator's Lease

@@ -5,7 +5,8 @@ from typing import Any
 
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 
-from embereye_operator.model import FLEET_TYPES, GROUP, VERSION
+from embereye_operator.api.fleets import FLEET_TYPES
+from embereye_operator.api.shared import GROUP, VERSION
 
 Kind = Any  # a generic resource class of lightkube's, which types them as models that they are not
 

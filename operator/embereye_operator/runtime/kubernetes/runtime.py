@@ -15,22 +15,24 @@ from lightkube.types import CascadeType, PatchType
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
-from embereye_operator.additions import TOLERANCE
-from embereye_operator.decide.ownership.applied import owner_uids, whose, with_updates_applied
-from embereye_operator.manifests import LABEL_MANAGED_BY, MANAGED_BY, fleet_label, peer_address
-from embereye_operator.model import API_VERSION, FLEET_TYPES, Fleet, FleetReference
-from embereye_operator.decide.cluster.nodes import Displaced
-from embereye_operator.runtime import NotLeadingError, RefusedError, TakenError, UnavailableError
-from embereye_operator.runtime.kubernetes.runtime.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
-from embereye_operator.runtime.kubernetes.runtime.device_lists import DeviceLists
-from embereye_operator.runtime.kubernetes.runtime.events import EventWriter
-from embereye_operator.runtime.kubernetes.runtime.guard import Guard
-from embereye_operator.runtime.kubernetes.runtime.hub_pods import HubPods
-from embereye_operator.runtime.links import Hub, Shards
-from embereye_operator.runtime.kubernetes.runtime.nodes import EVERYWHERE, Nodes, Shard
-from embereye_operator.runtime.kubernetes.runtime.resources import CHILDREN, FLEETS, OPTIONAL, UNWATCHED, api_version
+from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetReference
 from embereye_operator.api.schema import Manifest
+from embereye_operator.api.shared import API_VERSION
+from embereye_operator.decide.cluster.nodes import Displaced
 from embereye_operator.decide.cluster.watch_lag import WatchLag
+from embereye_operator.decide.manifests.autoscalers import TOLERANCE
+from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY, fleet_label
+from embereye_operator.decide.manifests.services import peer_address
+from embereye_operator.decide.ownership.applied import owner_uids, whose, with_updates_applied
+from embereye_operator.errors import NotLeadingError, RefusedError, TakenError, UnavailableError
+from embereye_operator.runtime.kubernetes.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
+from embereye_operator.runtime.kubernetes.device_lists import DeviceLists
+from embereye_operator.runtime.kubernetes.events import EventWriter
+from embereye_operator.runtime.kubernetes.guard import Guard
+from embereye_operator.runtime.kubernetes.hub_pods import HubPods
+from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE, Nodes, Shard
+from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS, OPTIONAL, UNWATCHED, api_version
+from embereye_operator.runtime.links import Hub, Shards
 
 logger = logging.getLogger(__name__)
 CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it

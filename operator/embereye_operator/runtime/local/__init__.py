@@ -1,1 +1,1 @@
-"""This machine as the runtime: processes, folders and addresses instead of Kubernetes objects."""
+"""The runtime that `embereye up` has: processes, folders and addresses instead of Kubernetes objects."""

@@ -18,11 +18,13 @@ from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
-from embereye_operator.model import CameraFleetSpec, Fleet, SensorFleetSpec
+from embereye_operator.api.cameras import CameraFleetSpec
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.decide.cluster.nodes import Displaced
 from embereye_operator.runtime.links import Hub, Shards
-from embereye_operator.runtime.local.runtime.processes import ProcessSpec, Supervisor
-from embereye_operator.api.schema import Manifest
+from embereye_operator.runtime.local.processes import ProcessSpec, Supervisor
 
 logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
