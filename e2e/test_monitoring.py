@@ -50,7 +50,8 @@ def _image(program: str) -> str:
 
 def _of_the_makers(bundle: Path) -> list[Json]:
     """Everything that the Prometheus Operator installs of itself, with our images of its programs."""
-    text = bundle.read_text()
+    # YAML 1.1 has a meaning of its own for a bare "=", which one of its enumerations has.
+    text = bundle.read_text().replace("- =\n", '- "="\n')
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found = [document for document in yaml.load_all(text, loader) if document]
     for document in found:
