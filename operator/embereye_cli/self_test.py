@@ -160,9 +160,7 @@ class _SelfTest:
         try:
             found = await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
             if LABEL not in found["metadata"].get("labels", {}):
-                raise UserError(
-                    f"SensorFleet {client.namespace}/{NAME} is not of a self-test: rename it"
-                )
+                raise UserError(f"SensorFleet {client.namespace}/{NAME} is not of a self-test: rename it")
             await client.delete(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
             while True:
                 await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
