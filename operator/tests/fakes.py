@@ -16,8 +16,9 @@ from embereye_operator.decide.cluster.nodes import Displaced
 from embereye_operator.decide.fleet_memory import Memory
 from embereye_operator.decide.manifests.services import peer_address
 from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.snapshot import identity
 from embereye_operator.errors import RefusedError, UnavailableError
-from embereye_operator.reconcile import Outcome, identity, reconcile
+from embereye_operator.reconcile.reconcile import Outcome, reconcile
 
 START = 1_800_000_000 * SECOND
 SETTINGS = Settings(image="embereye:test", hub="hub:50052")

@@ -36,7 +36,7 @@ from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.scaling.trace import Trace
 from embereye_operator.errors import UnavailableError
 from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView
-from embereye_operator.reconcile import reconcile
+from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
 from embereye_operator.runtime.local.runtime import (
     HOST,

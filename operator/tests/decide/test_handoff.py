@@ -12,9 +12,9 @@ from embereye.v1.shard_pb2 import Assignment, AssignResponse
 from embereye_operator.decide.cluster.nodes import Displaced
 from embereye_operator.decide.fleet_memory import LOST, Memory
 from embereye_operator.decide.handoff import MAX_PATIENCE, MIN_PATIENCE, choose_shards, patience
+from embereye_operator.decide.intent import DRAIN_LIMIT
 from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY
 from embereye_operator.decide.placement_record import Record
-from embereye_operator.reconcile import DRAIN_LIMIT
 
 from ..fakes import FakeRuntime, World
 from ..test_reconcile import PLACEMENT, condition, fleet_of, record

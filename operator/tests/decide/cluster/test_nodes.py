@@ -7,9 +7,9 @@ import pytest
 from embereye.units import SECOND
 from embereye_operator.decide.cluster.nodes import STALE, Displaced, Heartbeats, displaced, newest, read_node
 from embereye_operator.decide.fleet_memory import LOST, Memory
+from embereye_operator.decide.intent import DRAIN_LIMIT
 from embereye_operator.decide.manifests.deployment import ABSENCES, build_deployment
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
-from embereye_operator.reconcile import DRAIN_LIMIT
 
 from ...fakes import SETTINGS, World
 from ...test_reconcile import condition, fleet_of
