@@ -14,7 +14,7 @@ from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetError, FleetRe
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.failure import GRACE, Failure, build_failed_status, is_to_be_told, judge
-from embereye_operator.decide.fleet_memory import LOST, Memory
+from embereye_operator.decide.fleet_memory import LOST, FleetMemory
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.status import read_status
@@ -49,7 +49,7 @@ class FleetRecord:
     """How the passes over a fleet went."""
 
     status: FleetStatus = field(default_factory=FleetStatus)
-    memory: Memory = field(default_factory=Memory)
+    memory: FleetMemory = field(default_factory=FleetMemory)
     fleet: Fleet | None = None
     version: int = 0  # of the object that `fleet` was read from
     at_rest: int = 0  # passes since anything was on its way

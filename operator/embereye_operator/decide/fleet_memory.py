@@ -9,7 +9,7 @@ from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.status import FleetStatus
-from embereye_operator.decide.placement_record import Record
+from embereye_operator.decide.placement_record import PlacementRecord
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 
@@ -42,7 +42,7 @@ class Refusal:
 
 
 @dataclass
-class Memory:
+class FleetMemory:
     """Of one fleet. Times are nanoseconds since the Unix epoch."""
 
     silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
@@ -57,7 +57,7 @@ class Memory:
     declared: tuple[tuple[Any, ...], Sequence[Device]] = ((), [])  # from what, devices
     applied: Any = None  # under what everything was as it should be
     status: FleetStatus | None = None  # as it was read or written last
-    found: tuple[Mapping[tuple[str, str], str], Record, Sequence[str]] | None = (
+    found: tuple[Mapping[tuple[str, str], str], PlacementRecord, Sequence[str]] | None = (
         None  # versions, record, existing shards
     )
     roster: tuple[Any, FleetRoster] = field(default_factory=lambda: ((), FleetRoster()))  # from what, as it was told

@@ -8,14 +8,14 @@ from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, Peer, ShardStatus
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.assignments import build_assignments, next_epoch
-from embereye_operator.decide.fleet_memory import Memory
+from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.handoff import Plan, choose_shards, plan
 from embereye_operator.decide.manifests.children import build_children
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES, is_plain
 from embereye_operator.decide.manifests.names import drained, shard_index, shard_name
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.placement import LIMIT, shard_loads, spread
-from embereye_operator.decide.placement_record import Record
+from embereye_operator.decide.placement_record import PlacementRecord
 from embereye_operator.decide.snapshot import Identity, Snapshot
 
 DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
@@ -41,7 +41,7 @@ class Change:
     manifests: Sequence[Manifest]
 
 
-def choose_wanted(snapshot: Snapshot, memory: Memory) -> list[str]:
+def choose_wanted(snapshot: Snapshot, memory: FleetMemory) -> list[str]:
     """The shards that there are to be, by index."""
     fleet, record = snapshot.fleet, snapshot.record
     held = {**record.devices, **record.holders}
@@ -64,7 +64,7 @@ def keep(snapshot: Snapshot, wanted: Sequence[str]) -> Intent:
     return Intent(wanted, _leaving(snapshot, wanted), Plan(record.members, record.devices, record.moving), record.epoch)
 
 
-def intend(snapshot: Snapshot, wanted: Sequence[str], memory: Memory) -> Intent:
+def intend(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> Intent:
     """The placement to be; its epoch is that in force until `build_change` says which."""
     return Intent(wanted, _leaving(snapshot, wanted), _plan_placement(snapshot, wanted, memory), snapshot.record.epoch)
 
@@ -73,7 +73,7 @@ def _leaving(snapshot: Snapshot, wanted: Sequence[str]) -> list[str]:
     return [shard for shard in snapshot.existing if shard not in wanted]
 
 
-def _plan_placement(snapshot: Snapshot, wanted: Sequence[str], memory: Memory) -> Plan:
+def _plan_placement(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> Plan:
     record = snapshot.record
     members = _choose_members(snapshot, wanted, memory)
     ids = {device.id for device in snapshot.devices}
@@ -98,7 +98,7 @@ def _plan_placement(snapshot: Snapshot, wanted: Sequence[str], memory: Memory) -
     )
 
 
-def _choose_members(snapshot: Snapshot, wanted: Sequence[str], memory: Memory) -> list[str]:
+def _choose_members(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> list[str]:
     """The shards that may own devices: those that do already and are not lost, and whoever answers."""
     known = {*snapshot.record.members, *snapshot.record.devices.values()}
     up = {shard for shard, status in snapshot.statuses.items() if status and not status.draining}
@@ -156,7 +156,9 @@ def build_change(
     epoch = next_epoch(assignments, told, _epoch_floor(snapshot), moved=moved)
     for assignment in assignments.values():
         assignment.epoch = epoch
-    record = Record(epoch, placement.placement, tuple(placement.members), tuple(intent.wanted), placement.moving)
+    record = PlacementRecord(
+        epoch, placement.placement, tuple(placement.members), tuple(intent.wanted), placement.moving
+    )
     manifests = build_children(
         fleet,
         settings,
@@ -238,7 +240,7 @@ def tell_stuck(
     snapshot: Snapshot,
     intent: Intent,
     statuses: Mapping[str, ShardStatus | None],
-    memory: Memory,
+    memory: FleetMemory,
     gone: Collection[str],
 ) -> dict[str, str]:
     """Problems with what is to go: reason → sentence. `gone` are the shards that this pass has deleted."""

@@ -9,7 +9,7 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.cluster.nodes import Displaced
-from embereye_operator.decide.placement_record import Record
+from embereye_operator.decide.placement_record import PlacementRecord
 
 Identity = tuple[str, str]  # kind, name
 
@@ -27,7 +27,7 @@ class Snapshot:
     now: int  # nanoseconds since the Unix epoch
     previous: FleetStatus  # as it was written last
     versions: Mapping[Identity, str]  # of the objects that all this was read from; an empty one says nothing
-    record: Record  # of the placement; assignments only where they had to be read
+    record: PlacementRecord  # of the placement; assignments only where they had to be read
     existing: Sequence[str]  # shards that there are, by index
     devices: Sequence[Device]  # all that are declared, by id
     declared_by: tuple[Any, ...]  # what `devices` follows from; empty where a list of devices could not be read

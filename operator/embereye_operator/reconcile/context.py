@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.fleet_memory import Memory
+from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.names import placement_name
 from embereye_operator.decide.manifests.settings import Settings
-from embereye_operator.decide.placement_record import Record, read_record
+from embereye_operator.decide.placement_record import PlacementRecord, read_record
 from embereye_operator.decide.snapshot import Identity, identity
 from embereye_operator.runtime.interface import Runtime
 
@@ -20,7 +20,7 @@ class Children:
         self._fleet = fleet
         self._runtime = runtime
         self._read: Mapping[Identity, Manifest] | None = None
-        self._record: Record | None = None
+        self._record: PlacementRecord | None = None
 
     async def objects(self) -> Mapping[Identity, Manifest]:
         """All of them, by kind and name."""
@@ -28,7 +28,7 @@ class Children:
             self._read = {identity(child): child for child in await self._runtime.children(self._fleet)}
         return self._read
 
-    async def record(self) -> Record:
+    async def record(self) -> PlacementRecord:
         """What the placement ConfigMap says, with what each shard was told."""
         if self._record is None:
             objects = await self.objects()
@@ -42,7 +42,7 @@ class Context:
 
     runtime: Runtime
     settings: Settings
-    memory: Memory
+    memory: FleetMemory
     children: Children
     actions: list[str] = field(default_factory=list)  # for the log: "apply Deployment hall-sensors-1"
     problems: dict[str, str] = field(default_factory=dict)  # reason → sentence, as the status has them, worst first

@@ -11,10 +11,10 @@ from embereye_operator.api.fleets import Fleet, FleetError, parse_devices
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.assignments import build_device
-from embereye_operator.decide.fleet_memory import Memory
+from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.names import shard_index, shard_name
-from embereye_operator.decide.placement_record import Record, recover
+from embereye_operator.decide.placement_record import PlacementRecord, recover
 from embereye_operator.decide.snapshot import Identity, Snapshot
 from embereye_operator.decide.status import read_status
 from embereye_operator.reconcile.context import Context
@@ -59,7 +59,7 @@ async def ask_shards(fleet: Fleet, runtime: Runtime, shards: Sequence[str]) -> d
     return dict(zip(shards, answers, strict=True))
 
 
-def _previous_status(fleet: Fleet, memory: Memory) -> FleetStatus:
+def _previous_status(fleet: Fleet, memory: FleetMemory) -> FleetStatus:
     """What the status says; a manifest without one says that it is what it was at the last pass."""
     if stored := fleet.status:
         memory.status = read_status(stored)
@@ -70,7 +70,7 @@ def _previous_status(fleet: Fleet, memory: Memory) -> FleetStatus:
 
 async def _read_placement(
     fleet: Fleet, versions: Mapping[Identity, str], context: Context
-) -> tuple[Record, Sequence[str]]:
+) -> tuple[PlacementRecord, Sequence[str]]:
     """The record and the shards that exist. Without the assignments where nothing has changed: nobody asks then."""
     memory, children = context.memory, context.children
     if memory.found and memory.found[0] == versions and all(versions.values()):

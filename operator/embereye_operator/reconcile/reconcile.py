@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus, HoldingOperator
-from embereye_operator.decide.fleet_memory import Memory
+from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.intent import (
     Intent,
     basis_of,
@@ -43,7 +43,7 @@ class Outcome:
 
 
 async def reconcile(
-    fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings, memory: Memory | None = None
+    fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings, memory: FleetMemory | None = None
 ) -> Outcome:
     """Bring what exists closer to what `fleet` declares; repeat until `Outcome.settled`, then on every change.
 
@@ -51,7 +51,7 @@ async def reconcile(
     devices only once it answers, lets go of one only once its next owner covers it, and goes only once the others
     have taken over. `memory` is what earlier passes over the same fleet left there.
     """
-    memory = memory or Memory()
+    memory = memory or FleetMemory()
     context = Context(runtime, settings, memory, Children(fleet, runtime))
     snapshot = await read_snapshot(fleet, clock(), context)
     wanted = choose_wanted(snapshot, memory)
