@@ -152,7 +152,8 @@ class CameraShard:
             camera.status.source_state = state
 
         self._sources[name] = self._context.tasks.start(
-            keep_playing(name, source, camera.offer_frame, set_state), name=f"source-{name}"
+            keep_playing(name, source, camera.offer_frame, set_state, declared=camera.device.source),
+            name=f"source-{name}",
         )
 
     def _close_source(self, name: str) -> None:
