@@ -2,10 +2,10 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from embereye.process import thread_time as module
 from embereye.process.thread_time import ThreadTime
 
 
@@ -43,7 +43,7 @@ def test_time_in_which_others_have_the_processor_is_no_time_to_spare():
 
 
 def test_where_the_kernel_does_not_tell_only_the_time_counts_that_the_thread_ran(monkeypatch):
-    monkeypatch.setattr(module.Path, "read_text", lambda _: "no numbers")
+    monkeypatch.setattr(Path, "read_text", lambda _: "no numbers")
     own = ThreadTime()
     spin(0.05)
     assert own.busy_share() > 0.1
