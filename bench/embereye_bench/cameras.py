@@ -32,8 +32,8 @@ from embereye_bench.films import Films, draw, enlarge
 from embereye_bench.load import HOST
 from embereye_bench.process import CameraShardProcess, Counters, Measured, Sender, resident_mb
 from embereye_bench.report import Result, Scale, median
-from embereye_operator.assignments import build_camera_settings
-from embereye_operator.model import CameraFleetSpec
+from embereye_operator.api.cameras import CameraFleetSpec
+from embereye_operator.decide.assignments import build_camera_settings
 
 CAMERAS, RATE = 100, 15.0  # frames/s each
 SETTLE = 1.0  # seconds of sending before each round, not counted

@@ -32,8 +32,8 @@ from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.process.lifecycle import UserError
 from embereye_bench.report import Result, results_table
-from embereye_operator.assignments import build_camera_settings
-from embereye_operator.model import CameraFleetSpec
+from embereye_operator.api.cameras import CameraFleetSpec
+from embereye_operator.decide.assignments import build_camera_settings
 
 FOLDER = Path(__file__).parents[2] / ".." / "shared" / "data" / "video"
 LABELS = ("fire", "smoke", "negative")

@@ -10,17 +10,18 @@ from random import Random
 
 from embereye.process.backoff import Backoff
 from embereye.process.tasks import Tasks
-from embereye_operator.failure import GRACE, Failure, build_failed_status, is_to_be_told, judge
-from embereye_operator.manifests import Settings
-from embereye_operator.memory import LOST, Memory
-from embereye_operator.model import FLEET_TYPES, Fleet, FleetError, FleetReference, FleetStatus, parse_fleet
+from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetError, FleetReference, parse_fleet
+from embereye_operator.api.schema import Manifest, to_manifest
+from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.failure import GRACE, Failure, build_failed_status, is_to_be_told, judge
+from embereye_operator.decide.fleet_memory import LOST, Memory
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.status import read_status
+from embereye_operator.errors import NotLeadingError, UnavailableError
 from embereye_operator.reconcile import Outcome, reconcile
-from embereye_operator.runtime import NotLeadingError, UnavailableError
-from embereye_operator.runtime.cache import ObjectKey, Stored
-from embereye_operator.runtime.holds import Holds
-from embereye_operator.runtime.kubernetes import KubernetesRuntime, retry_after
-from embereye_operator.schema import Manifest, to_manifest
-from embereye_operator.status import read_status
+from embereye_operator.runtime.kubernetes.cache import ObjectKey, Stored
+from embereye_operator.runtime.kubernetes.holds import Holds
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime, retry_after
 from embereye_operator.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)

@@ -9,36 +9,37 @@ from typing import Any
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
-from embereye_operator.additions import TOLERANCE
-from embereye_operator.applied import marked
-from embereye_operator.assignments import build_assignments, build_device, build_roster, located, next_epoch
-from embereye_operator.autoscale import Decision, Observed, measure
-from embereye_operator.compare import differences
-from embereye_operator.handover import Plan, choose_shards, plan
-from embereye_operator.manifests import (
-    ANNOTATION_REPLACES,
-    Settings,
-    build_children,
-    build_disruption_budget,
+from embereye_operator.api.fleets import Fleet, FleetError, parse_devices
+from embereye_operator.api.schema import Manifest, to_manifest
+from embereye_operator.api.status import FleetStatus, HoldingOperator, LastScale
+from embereye_operator.decide.assignments import build_assignments, build_device, build_roster, located, next_epoch
+from embereye_operator.decide.cluster.nodes import Displaced
+from embereye_operator.decide.fleet_memory import Memory
+from embereye_operator.decide.handoff import Plan, choose_shards, plan
+from embereye_operator.decide.manifests.autoscalers import TOLERANCE
+from embereye_operator.decide.manifests.children import build_children
+from embereye_operator.decide.manifests.compare import differences
+from embereye_operator.decide.manifests.config_map import placement_size
+from embereye_operator.decide.manifests.container import shard_capacity
+from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES, is_plain
+from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
+from embereye_operator.decide.manifests.names import (
     drained,
     fleet_name,
-    is_plain,
     placement_name,
-    placement_size,
     selector_text,
-    shard_capacity,
     shard_index,
     shard_name,
 )
-from embereye_operator.memory import Memory
-from embereye_operator.model import Fleet, FleetError, FleetStatus, HoldingOperator, LastScale, parse_devices
-from embereye_operator.nodes import Displaced
-from embereye_operator.placement import LIMIT, shard_loads, spread
-from embereye_operator.record import Record, read_record, recover
-from embereye_operator.runtime import RefusedError, Runtime, TakenError, UnavailableError
-from embereye_operator.scalers import SCALERS, Judgement, followed, judge
-from embereye_operator.schema import Manifest, to_manifest
-from embereye_operator.status import Facts, build_status, read_status, timestamp
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.ownership.applied import marked
+from embereye_operator.decide.placement import LIMIT, shard_loads, spread
+from embereye_operator.decide.placement_record import Record, read_record, recover
+from embereye_operator.decide.scaling.followers import SCALERS, Judgement, followed, judge
+from embereye_operator.decide.scaling.law import Decision, Observed, measure
+from embereye_operator.decide.status import Facts, build_status, read_status, timestamp
+from embereye_operator.errors import RefusedError, TakenError, UnavailableError
+from embereye_operator.runtime.interface import Runtime
 
 logger = logging.getLogger(__name__)
 SECOND = 1_000_000_000  # nanoseconds

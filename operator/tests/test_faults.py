@@ -8,9 +8,9 @@ import pytest
 
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, AssignResponse
-from embereye_operator.memory import Memory
-from embereye_operator.record import Record
-from embereye_operator.runtime import RefusedError
+from embereye_operator.decide.fleet_memory import Memory
+from embereye_operator.decide.placement_record import Record
+from embereye_operator.errors import RefusedError
 
 from .fakes import FakeRuntime, World
 from .test_reconcile import PLACEMENT, condition, fleet_of, record
