@@ -32,7 +32,7 @@ def whole_numbers(low: int, high: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def quiet_reading(bands: Bands) -> re.Pattern[bytes]:
-    """What follows the location in a usual line whose numbers, four groups, lie in `bands`; matches blanks after it, too.
+    """What follows the location in a usual line whose numbers, four groups, lie in `bands`, and the blanks after it.
 
     Each band is from, inclusive, to, exclusive. To match this costs half of what it costs to parse and compare.
     """
