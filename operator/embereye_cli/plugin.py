@@ -14,17 +14,16 @@ from embereye.process.lifecycle import UserError
 from embereye_cli import report
 from embereye_cli.explain import fleet as explain
 from embereye_cli.explain.fleet import add_fleet_arguments, select
+from embereye_cli.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN, drained, placement_name, shard_index
 from embereye_operator.decide.placement_record import PlacementRecord, read_record
 from embereye_operator.runtime.kubernetes.client import (
-    add_target_arguments,
     connected,
     fleets_of,
     list_fleets,
-    target_of,
 )
 from embereye_operator.runtime.kubernetes.hub_status import hub_troubles
 from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS
