@@ -16,6 +16,7 @@ from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.metrics import camera_metrics, frame_metrics, latency_metrics
 from embereye.camera.model.host import ModelHost
+from embereye.camera.pace import Pace
 from embereye.camera.scheduling.admission import Admission, Demand
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.camera.sources.declared import SourceError
@@ -40,6 +41,7 @@ from embereye.v1.shard_pb2 import Assignment, Load
 from embereye.v1.types_pb2 import Device
 
 TICK = 0.25  # seconds between two checks of coverage
+ADAPT_TICKS = 2  # ticks between two looks at whether the pool keeps up
 SAMPLE_TICKS = 3  # ticks between two samples of load
 CLEAR = Level.CLEAR  # looked up once: a lookup costs more than all the rest of a comparison
 DIALS = 8  # sources that are being connected at the same time
@@ -62,6 +64,7 @@ class CameraShard:
         self._dials = DialLimiter(DIALS)
         self._poller = SocketPoller()
         self._admission = Admission()
+        self._pace = Pace(self._pool)
         self._host = ModelHost()
         self._links = ShardLinks(
             submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host
@@ -153,7 +156,8 @@ class CameraShard:
             camera.status.source_state = state
 
         self._sources[name] = self._context.tasks.start(
-            keep_playing(name, source, camera.offer_frame, set_state), name=f"source-{name}"
+            keep_playing(name, source, camera.offer_frame, set_state, declared=camera.device.source),
+            name=f"source-{name}",
         )
 
     def _close_source(self, name: str) -> None:
@@ -206,6 +210,8 @@ class CameraShard:
             if covered != self._covered and self._context:
                 self._context.coverage_changed()
             self._covered = covered
+            if ticks % ADAPT_TICKS == 0:
+                self._pace.adapt(self._cameras.values(), now)
             if ticks % SAMPLE_TICKS == 0:
                 if self._clips:
                     self._clips.end_overdue(now)

@@ -110,7 +110,6 @@ class CameraDevice:
         if isinstance(result, Decoded):
             result = self.analyser.inspect_pixels(frame, result)
         now = self._clock()
-        self.arrivals.mailbox.rate_controller.record_wait(turn.waited, now, urgent=self.urgent)
         if isinstance(result, AnalysedFrame):
             self._finish_analysed(frame, result, now)
         elif isinstance(result, UndecodableError):
