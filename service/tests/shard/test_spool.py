@@ -53,7 +53,7 @@ def truncate(path: Path, size: float) -> None:
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
-    "replaced": lambda path: path.write_bytes(b"this is no database, whatever its name says" * 100) and None,
+    "replaced": lambda path: garble(path, 0, 1),
     "emptied": lambda path: truncate(path, 0),
     "cut off": lambda path: truncate(path, 0.5),
     "header": lambda path: garble(path, 0, 0.01),
