@@ -85,8 +85,8 @@ format: install ## Put the code into the house style
 	$(BIN)/ruff check --fix .
 
 crds: install ## Write the CRDs and docs/reference.md anew from the Python model
-	$(BIN)/python -m embereye_operator.crds charts/embereye/files/crds
-	$(BIN)/python -m embereye_operator.reference docs/reference.md
+	$(BIN)/python -m embereye_operator.api.crds charts/embereye/files/crds
+	$(BIN)/python -m embereye_operator.api.reference docs/reference.md
 
 monitoring: install ## Write docs/metrics.md, alert rules and dashboards anew from their Python source
 	$(BIN)/python -m embereye_operator.monitoring.files

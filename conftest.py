@@ -6,8 +6,8 @@ import pytest
 from harness.apiserver import ApiServer, install_crds, run_api_server
 from harness.need import summary
 
-from embereye_operator.crds import build_crd
-from embereye_operator.model import FLEET_TYPES
+from embereye_operator.api.crds import build_crd
+from embereye_operator.api.fleets import FLEET_TYPES
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,9 @@ import pytest
 from harness.apiserver import ApiError, ApiServer, path_of
 from harness.chart import CHART, NAMESPACE, helm, render, template
 
-from embereye_operator.manifests import Settings, build_deployment
-from embereye_operator.model import parse_fleet
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.decide.manifests.deployment import build_deployment
+from embereye_operator.decide.manifests.settings import Settings
 
 LABELS = ("--set", "additionalLabels.release=monitoring", "--set", "additionalLabels.team=safety")
 TOLERATIONS = tuple(

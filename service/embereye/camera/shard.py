@@ -29,6 +29,7 @@ from embereye.camera.totals import Totals
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
 from embereye.process.aligned_sleep import aligned_sleep
+from embereye.process.clock import now_ns
 from embereye.process.grpc_server import Service
 from embereye.process.heap import freeze_heap
 from embereye.shard.episodes import Episodes
@@ -155,7 +156,8 @@ class CameraShard:
             camera.status.source_state = state
 
         self._sources[name] = self._context.tasks.start(
-            keep_playing(name, source, camera.offer_frame, set_state), name=f"source-{name}"
+            keep_playing(name, source, camera.offer_frame, set_state, declared=camera.device.source),
+            name=f"source-{name}",
         )
 
     def _close_source(self, name: str) -> None:
@@ -186,7 +188,7 @@ class CameraShard:
         device = camera.device
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
-        now = time.time_ns()
+        now = now_ns()
         # Most frames of most cameras show nothing, as the ones before them did.
         worth_telling = seen.level > CLEAR or self._episodes.active(device.id)
         for sign, finding in zip(signs_of(camera, seen), seen.findings, strict=True) if worth_telling else ():
@@ -203,7 +205,7 @@ class CameraShard:
     async def _tick(self) -> None:
         ticks = 0
         while True:
-            now = time.time_ns()
+            now = now_ns()
             covered = {name: not camera.reason(now) for name, camera in self._cameras.items()}
             if covered != self._covered and self._context:
                 self._context.coverage_changed()
@@ -260,7 +262,7 @@ class CameraShard:
 
     def load(self) -> Load:
         """What was measured over the last seconds."""
-        now = time.time_ns()
+        now = now_ns()
         mailboxes = [camera.arrivals.mailbox for camera in self._cameras.values()]
         waiting = [frame for mailbox in mailboxes if (frame := mailbox.waiting)]
         return self._meter.load(
@@ -272,7 +274,7 @@ class CameraShard:
         """Its own metric families, read at scrape time."""
         yield from frame_metrics(self._totals())
         yield from latency_metrics(self._links.delays, self._links.ages)
-        yield from camera_metrics(self._cameras.values(), time.time_ns())
+        yield from camera_metrics(self._cameras.values(), now_ns())
         yield GaugeMetricFamily("embereye_camera_push_streams", "Open push streams.", value=self._push.streams)
         yield CounterMetricFamily(
             "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._pool.died
