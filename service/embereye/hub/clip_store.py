@@ -58,8 +58,11 @@ class ClipStore:
     # On the event loop
 
     async def open(self) -> None:
-        """Learn what there is."""
-        await self._run(self._load)
+        """Learn what there is; where that fails no clip is known, and `failing` says why."""
+        try:
+            await self._run(self._load)
+        except OSError as error:
+            self._set_failing(f"clips cannot be read: {error.strerror or error}")
 
     async def run(self) -> None:
         """Remove what is too old or too much until cancelled."""

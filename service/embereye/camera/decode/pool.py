@@ -372,7 +372,9 @@ class DecoderPool:
         at = 0
         while at < len(replies):
             at += self._read_reply(decoder, replies, at)
-        self._dispatch()
+        # What has only just come waits for the others of its batch, also where a decoder has room now.
+        if self._batch_timer is None or self.standing > BATCH_SECONDS:
+            self._dispatch()
 
     def _read_reply(self, decoder: _Decoder, replies: bytes, at: int) -> int:
         """Finish the turn whose reply begins at byte `at`; returns the reply's length in bytes."""

@@ -98,7 +98,9 @@ class Api:
 
     def app(self, registry: CollectorRegistry) -> web.Application:
         """The application, /metrics and /healthz among its routes."""
-        app = metrics_app(registry, lambda: self._hub.committer.failing)
+        # That nothing can be written is told by /v1/zones and a metric: a hub that is started anew for it, or left
+        # without shards, would be worse than one that watches and cannot write.
+        app = metrics_app(registry)
         app.middlewares.extend([_manners, guard(self._hosts)])
         app.on_shutdown.append(self._close_sockets)
         device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
