@@ -86,7 +86,7 @@ class CameraStatus:
             latest=self._terms(now_ns),
             picture=self.still if now_ns - self._still_ns < STILL_NS else b"",
             state=self.state(now_ns),
-            degraded=self._analyser.degraded(now_ns),
+            degraded=self._arrivals.shortage or self._analyser.degraded(now_ns),
         )
 
     def _terms(self, now_ns: int) -> list[Term]:
