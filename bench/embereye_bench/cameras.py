@@ -458,11 +458,17 @@ BENCHMARKS: dict[str, report.Benchmark] = {
 FULL, QUICK = Scale(6, 10.0), Scale(2, 1.3)
 
 
+def _all() -> dict[str, report.Benchmark]:
+    from embereye_bench import video  # which is made of what is here
+
+    return {**BENCHMARKS, **video.BENCHMARKS}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    report.add_arguments(parser, list(BENCHMARKS))
+    report.add_arguments(parser, list(_all()))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the benchmarks; 1 where one of them falls short."""
-    return report.run(arguments, "camera path", BENCHMARKS, full=FULL, quick=QUICK)
+    return report.run(arguments, "camera path", _all(), full=FULL, quick=QUICK)

@@ -19,6 +19,7 @@ from embereye.process.addresses import free_ports
 from embereye.sim.video import encode_loop
 from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat
 from embereye.wire.video.nal import START_CODE
+from embereye_bench import report
 from embereye_bench.cameras import (
     AGE,
     ANALYSED,
@@ -32,7 +33,7 @@ from embereye_bench.cameras import (
 )
 from embereye_bench.films import Films, draw, enlarge
 from embereye_bench.load import HOST
-from embereye_bench.process import CameraShardProcess, Counters, Sender, resident_mb
+from embereye_bench.process import CameraShardProcess, Sender, resident_mb
 from embereye_bench.report import Result, Scale, median
 
 CAMERAS, RATE = 100, 10.0  # frames/s each
@@ -317,12 +318,19 @@ def h264_loss(scale: Scale) -> Result:
         after = running.shard.counters()
         elapsed = time.perf_counter() - at
         alarms = sending.sender.tell("ask")["alarms"] - told["alarms"]
-    analysed = (_total(after, ANALYSED) - _total(counters, ANALYSED)) / (cameras * RATE * elapsed)
-    damaged = _total(after, REJECTED) - _total(counters, REJECTED)
+    analysed = (after.total(ANALYSED) - counters.total(ANALYSED)) / (cameras * RATE * elapsed)
+    damaged = after.total(REJECTED) - counters.total(REJECTED)
     unit = f"% of frames analysed, {damaged:.0f} damaged, {alarms} false alarms"
     ok = analysed >= 0.9 and not alarms
     return Result("h264-loss-1pct", 100 * analysed, unit, 100.0, analysed, "≥ 90, 0 false alarms", ok)
 
 
-def _total(counters: Counters, name: str) -> float:
-    return counters.total(name)
+BENCHMARKS: dict[str, report.Benchmark] = {
+    "h264-fleet": h264_fleet,
+    "h264-frigate": h264_frigate,
+    "h264-1080p": h264_hd,
+    "h265-1080p": h265_hd,
+    "h264-memory": h264_memory,
+    "h264-overload": h264_overload,
+    "h264-loss-1pct": h264_loss,
+}
