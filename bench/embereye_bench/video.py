@@ -292,8 +292,10 @@ def h264_overload(scale: Scale) -> Result:
         time.sleep(max(5.0, scale.seconds))
         elapsed, after = time.perf_counter() - at, shard.counters()
         named = shard.reasons()
-        rates = {camera: (count - before.get(camera, 0)) / elapsed for camera, count in shard.analysed().items()}
-    unnamed = sum(found < 0.9 * fps_min and not named.get(camera) for camera, found in rates.items())
+        counts = {camera: count - before.get(camera, 0) for camera, count in shard.analysed().items()}
+        rates = {camera: count / elapsed for camera, count in counts.items()}
+    # The time measured begins and ends between two frames.
+    unnamed = sum(count + 1 < fps_min * elapsed and not named.get(camera) for camera, count in counts.items())
     age = quantile(buckets_between(counters, after, AGE), 0.99)
     unit = (
         f"cameras under fps.min {fps_min:g}/s unnamed, {sum(map(bool, named.values()))} named; slowest"
