@@ -63,6 +63,7 @@ class Pace:
                 mailbox.rate_controller.grant(math.inf)
             else:
                 mailbox.rate_controller.grant(self.budget.rate(want))
+            camera.arrivals.judge_rate(now_ns)
 
 
 def _want(camera: CameraDevice, now_ns: int) -> Want:
