@@ -13,7 +13,7 @@ from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 
 if TYPE_CHECKING:
-    from conftest import HubProcess  # type: ignore[attr-defined]
+    from .conftest import HubProcess
 
 
 async def command(hub: HubProcess, *arguments: str) -> asyncio.subprocess.Process:

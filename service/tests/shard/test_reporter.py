@@ -1,6 +1,6 @@
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from embereye.levels import Level
 from embereye.process.grpc_server import GrpcServer, Service
@@ -19,9 +19,7 @@ class RecordingHub(EvidenceServicer):
         self.coverage = 0
         self.acknowledging = True
 
-    async def Report(  # type: ignore[override]
-        self, requests: AsyncIterator[ReportRequest], context: object
-    ) -> AsyncIterator[ReportResponse]:
+    async def Report(self, requests: AsyncIterator[ReportRequest], context: object) -> AsyncIterator[ReportResponse]:
         async for request in requests:
             match request.WhichOneof("body"):
                 case "hello":
@@ -34,9 +32,9 @@ class RecordingHub(EvidenceServicer):
                         yield ReportResponse(acknowledged=[request.evidence.id])
 
 
-async def until(condition: object) -> None:
+async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # type: ignore[operator]
+        while not condition():
             await asyncio.sleep(0.01)
 
 
