@@ -81,7 +81,6 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         tasks.start(runtime.run(), name="event-loop-lag")
         await grpc.start()
         await grpc.set_serving(True)
-        tasks.start(keep_health(hub, grpc), name="hub-health")
         logger.info("hub ready: gRPC %d, HTTP %d, data in %s", grpc_port, bound_port(web), options.data)
         await first_of(stop.wait(), tasks.failed.wait())
         failed = tasks.failed.is_set()
@@ -91,11 +90,3 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
     return int(failed)
-
-
-async def keep_health(hub: Hub, grpc: GrpcServer) -> None:
-    """Keep the gRPC health at what the store allows."""
-    while True:
-        changed = hub.committer.failing_changed
-        await grpc.set_serving(not hub.committer.failing)
-        await changed.wait()
