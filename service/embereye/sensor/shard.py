@@ -276,6 +276,7 @@ class SensorShard:
                 device.inspect_sensors(now)
             if ticks % INSPECTION_TICKS == 0:
                 self._forget_undeclared(now - UNDECLARED_NS)
+                self._sessions.drop_silent()
 
     def _forget_undeclared(self, since_ns: int) -> None:
         """Forget the undeclared devices that have not been heard since."""
