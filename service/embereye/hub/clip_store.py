@@ -28,7 +28,7 @@ PARTIAL_NS = DAY  # that a clip may stay unfinished
 PARTIAL_SHARE = 4  # of the room for clips, a quarter is for what is not finished
 PRUNE_SECONDS = 60.0
 DIGEST = re.compile(r"[0-9a-f]{64}")
-SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg"}
+SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4"}
 
 
 class ClipRefusedError(Exception):
