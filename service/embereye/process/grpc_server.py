@@ -29,6 +29,8 @@ SERVER_OPTIONS = (
     *OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # whoever connects and says nothing gives its descriptor back
+    ("grpc.max_connection_idle_ms", 300_000),  # as does a client that calls nothing; it dials again when it does
 )
 # An attempt to connect, at the longest: to a machine that was powered off gRPC alone would try for 20 seconds, while
 # another one serves the same address.
