@@ -11,7 +11,7 @@ IMAGE := embereye:$(shell sed -n 's/^appVersion: *//p' charts/embereye/Chart.yam
 EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/camerafleet.yaml
 
 # Programs of other makers that tests send from and compare with; without them those tests are skipped.
-PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
+PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
   gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager
 
 # What Grafana says that a dashboard is, and what checks that; where there is npm.
