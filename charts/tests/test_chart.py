@@ -220,6 +220,29 @@ def test_logs_are_json_of_operator_and_hub_where_asked_for() -> None:
         if manifest["kind"] == "Deployment":
             (container,) = manifest["spec"]["template"]["spec"]["containers"]
             assert {"name": "EMBEREYE_LOG_FORMAT", "value": "json"} in container["env"]
-    assert all(
-        "env" not in m["spec"]["template"]["spec"]["containers"][0] for m in render() if m["kind"] == "Deployment"
+    for manifest in render():
+        if manifest["kind"] == "Deployment":
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
+            assert "EMBEREYE_LOG_FORMAT" not in [entry["name"] for entry in container.get("env", [])]
+
+
+def test_the_hub_makes_its_admins_token_on_its_volume_or_reads_a_secret_of_ones_own() -> None:
+    def of_hub(*values: str) -> tuple[list[str], list[dict[str, object]], list[str]]:
+        (spec,) = [
+            manifest["spec"]["template"]["spec"]
+            for manifest in render(*values)
+            if manifest["kind"] == "Deployment" and manifest["metadata"]["name"].endswith("-hub")
+        ]
+        (container,) = spec["containers"]
+        return container["args"], container["env"], [volume["name"] for volume in spec["volumes"]]
+
+    arguments, environment, volumes = of_hub()
+    assert "--admin-token-file=/var/lib/embereye/admin-token" in arguments
+    assert {"name": "EMBEREYE_TOKEN", "value": "@/var/lib/embereye/admin-token"} in environment
+    assert "admin-token" not in volumes
+    assert not [manifest for manifest in render() if manifest["kind"] == "Secret"]
+    arguments, _, volumes = of_hub(
+        "--set", "hub.adminToken.existingSecret=mine", "--set", "hub.allowedHosts={*.a.example}"
     )
+    assert {"--admin-token-file=/etc/embereye/admin/token", "--allowed-host=*.a.example"} <= set(arguments)
+    assert "admin-token" in volumes

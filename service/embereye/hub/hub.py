@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from embereye.hub.access.keeper import Access
 from embereye.hub.actions import Actions
 from embereye.hub.committer import Committer, Step
 from embereye.hub.coverage.book import CoverageBook
@@ -23,7 +24,8 @@ class Hub:
     """`open` it, then `run` it until cancelled. Everything happens on the event loop's thread.
 
     Shards' evidence goes to `inbox`, their coverage and the operator's rosters to `coverage`, people's actions to
-    `actions`; they change `zones` in transactions of the `committer`, which publishes to `feed`. `history` reads.
+    `actions`, and `access` knows who people are; they change `zones` in transactions of the `committer`, which
+    publishes to `feed`. `history` reads.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Hub:
         self.committer = Committer(store, clock=clock, seal=self.zones.store_changes, publish=self.feed.publish)
         self.inbox = EvidenceInbox(self.committer, self.zones, book)
         self.coverage = CoverageKeeper(self.committer, self.zones, book, retention_ns=retention_ns, steady=steady)
+        self.access = Access(self.committer, clock=clock, steady=steady)
         self.actions = Actions(self.committer, self.zones)
 
     async def open(self) -> None:
@@ -51,6 +54,7 @@ class Hub:
         stored = await self._store.open()
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
+        self.access.restore(stored.access)
         self.feed.latest = stored.cursor
 
     async def run(self) -> None:
@@ -75,6 +79,7 @@ class Hub:
                 tidied = now
                 self.committer.enqueue(Step(self.zones.drop_idle))
                 self.coverage.tidy()
+                self.access.tidy()
             if now - kept > LEDGER_SECONDS:
                 kept = now
                 self.coverage.keep_ledgers()

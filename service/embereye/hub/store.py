@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TypeVar
 
+from embereye.hub.access import records
+from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
 from embereye.hub.coverage.ledgers import LedgerKey, Part
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -69,6 +71,7 @@ class Transaction:
     pictures: list[Picture] = field(default_factory=list)
     ledgers: dict[LedgerKey, Part | None] = field(default_factory=dict)  # None: removed
     episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
+    access: AccessChanges = field(default_factory=AccessChanges)
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
@@ -83,6 +86,7 @@ class StoredState:
     forgotten: list[str]
     ledgers: list[Part]
     cursor: int  # of the newest event there ever was
+    access: StoredAccess = field(default_factory=StoredAccess)
 
 
 def lock_folder(folder: Path) -> int:
@@ -111,7 +115,7 @@ class Store:
             if version > SCHEMA:
                 raise UserError(f"{path} was written by a newer version of the hub (format {version}, not {SCHEMA})")
             # FULL: an acknowledgement promises that the report outlives a power cut.
-            self._db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES}")
+            self._db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES} {records.TABLES}")
             self._db.execute(f"PRAGMA user_version = {SCHEMA}")
         except sqlite3.DatabaseError as error:
             raise UserError(f"{path} cannot be used as the hub's database: {error}") from error
@@ -133,6 +137,7 @@ class Store:
                 )
             ],
             cursor=newest[0] if newest else 0,
+            access=records.load(self._db),
         )
 
     def known(self, ids: Iterable[str]) -> set[str]:
@@ -189,6 +194,7 @@ class Store:
                 "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?)",
                 [(alarm, episode, time_ns) for (alarm, episode), time_ns in transaction.episodes.items()],
             )
+            records.write(db, transaction.access)
             db.execute("COMMIT")
         except BaseException:
             # A full disk rolls back by itself, and then there is nothing left to roll back.
@@ -211,6 +217,7 @@ class Store:
                     AND cursor IN (SELECT cursor FROM events ORDER BY cursor LIMIT ?)""",
                 (before_ns, PRUNE_ROWS),
             ).rowcount
+            gone += records.prune(db, before_ns)
             gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,)).rowcount
             gone += db.execute(
                 "DELETE FROM pictures WHERE time_ns < ? OR number <= (SELECT MAX(number) FROM pictures) - ?",
@@ -251,6 +258,10 @@ class Store:
     def episodes(self, alarm: str) -> list[str]:
         """The signs that contributed to `alarm`."""
         return [row[0] for row in self._db.execute("SELECT episode FROM episodes WHERE alarm = ?", (alarm,))]
+
+    def audit(self, before: int, limit: int) -> list[AuditEntry]:
+        """As `records.audit`."""
+        return records.audit(self._db, before, limit)
 
     def close(self) -> None:
         """Close the file."""

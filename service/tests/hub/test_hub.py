@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action, UnknownZoneError
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.keeper import OutdatedError
@@ -22,6 +23,8 @@ from embereye.v1.types_pb2 import Device
 
 FLEET = "default/sensors/hall"
 WALL = 1_700_000_000 * SECOND
+
+ADA = Principal("Ada", Role.OPERATOR, "Ada")
 
 
 class Clock:
@@ -180,8 +183,8 @@ async def test_a_resent_report_counts_once_also_after_a_restart(tmp_path: Path) 
         hub.inbox.admit(sign("one", clock), durable.append)
         hub.inbox.admit(sign("one", clock), durable.append)
         await hub.committer.flush(10)
-        await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
-        await hub.actions.perform(Action.RESET, "default", "hall", "Ada", "")
+        await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
+        await hub.actions.perform(Action.RESET, ADA, "default", "hall")
     async with running(tmp_path, clock) as hub:
         clock.now += 60 * SECOND
         hub.inbox.admit(sign("one", clock), durable.append)
@@ -235,13 +238,13 @@ async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_se
         assert durable == []
         assert hub.feed.latest == 0
         with pytest.raises(StoreFailingError, match="cannot write its database"):
-            await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
+            await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
         await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
         await until(lambda: not hub.committer.failing)
         assert await hub.committer.flush(10)
         assert len(durable) == 301
         assert len([kind for kind, _ in await told(hub) if kind == "state"]) == 2
-        await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
+        await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
 
 
 async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> None:
@@ -282,7 +285,7 @@ def _failing_on(name: str, take: Callable[..., None]) -> Callable[..., None]:
 async def test_an_unknown_zone_is_named(tmp_path: Path) -> None:
     async with running(tmp_path, Clock()) as hub:
         with pytest.raises(UnknownZoneError, match="no zone default/attic"):
-            await hub.actions.perform(Action.TEST, "default", "attic", "Ada", "")
+            await hub.actions.perform(Action.TEST, ADA, "default", "attic")
 
 
 def test_the_cursor_never_goes_back_although_retention_took_every_event(tmp_path: Path) -> None:
