@@ -1,5 +1,6 @@
 """The chart, judged by helm and by a real API server."""
 
+import base64
 import copy
 from typing import Any
 
@@ -226,23 +227,24 @@ def test_logs_are_json_of_operator_and_hub_where_asked_for() -> None:
             assert "EMBEREYE_LOG_FORMAT" not in [entry["name"] for entry in container.get("env", [])]
 
 
-def test_the_hub_makes_its_admins_token_on_its_volume_or_reads_a_secret_of_ones_own() -> None:
-    def of_hub(*values: str) -> tuple[list[str], list[dict[str, object]], list[str]]:
-        (spec,) = [
-            manifest["spec"]["template"]["spec"]
-            for manifest in render(*values)
-            if manifest["kind"] == "Deployment" and manifest["metadata"]["name"].endswith("-hub")
-        ]
-        (container,) = spec["containers"]
-        return container["args"], container["env"], [volume["name"] for volume in spec["volumes"]]
+def test_the_admins_token_is_in_a_secret_of_the_charts_or_of_ones_own() -> None:
+    def secret_of(manifests: list[dict[str, Any]], kind: str, end: str) -> str:
+        (spec,) = [m["spec"] for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(end)]
+        spec = spec["template"]["spec"] if kind == "Deployment" else spec
+        (name,) = [volume["secret"]["secretName"] for volume in spec["volumes"] if volume["name"] == "admin-token"]
+        return str(name)
 
-    arguments, environment, volumes = of_hub()
-    assert "--admin-token-file=/var/lib/embereye/admin-token" in arguments
-    assert {"name": "EMBEREYE_TOKEN", "value": "@/var/lib/embereye/admin-token"} in environment
-    assert "admin-token" not in volumes
-    assert not [manifest for manifest in render() if manifest["kind"] == "Secret"]
-    arguments, _, volumes = of_hub(
-        "--set", "hub.adminToken.existingSecret=mine", "--set", "hub.allowedHosts={*.a.example}"
-    )
-    assert {"--admin-token-file=/etc/embereye/admin/token", "--allowed-host=*.a.example"} <= set(arguments)
-    assert "admin-token" in volumes
+    manifests = render()
+    (secret,) = [manifest for manifest in manifests if manifest["kind"] == "Secret"]
+    assert secret["metadata"]["name"] == secret_of(manifests, "Deployment", "-hub") == "embereye-hub-admin"
+    assert secret_of(manifests, "Pod", "-self-test") == "embereye-hub-admin"
+    assert len(base64.b64decode(secret["data"]["token"])) >= 32
+    manifests = render("--set", "hub.adminToken.existingSecret=mine", "--set", "hub.allowedHosts={*.a.example}")
+    assert not [manifest for manifest in manifests if manifest["kind"] == "Secret"]
+    assert {secret_of(manifests, "Deployment", "-hub"), secret_of(manifests, "Pod", "-self-test")} == {"mine"}
+    (arguments,) = [
+        m["spec"]["template"]["spec"]["containers"][0]["args"]
+        for m in manifests
+        if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub")
+    ]
+    assert "--allowed-host=*.a.example" in arguments

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from embereye.process.lifecycle import UserError
 from embereye_cli.hub_token import REMEDY, add_token_option, token_for
+from embereye.units import SECOND
 
 SECONDS = 5.0  # for the console to answer
 
@@ -79,7 +80,7 @@ def balanced(ledger: dict[str, Any]) -> bool:
 
 
 def _clock(nanoseconds: Any) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(int(nanoseconds) / 1e9))
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(int(nanoseconds) / SECOND))
 
 
 def _outcomes(ledger: dict[str, Any]) -> Iterator[tuple[str, int]]:
@@ -114,7 +115,7 @@ def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
         yield f"  owned by {', '.join(shards)}: {entry.get('state', 'unknown')}"
     for name, key in (("heard", "heardNs"), ("analysed", "analysedNs")):
         at = int(entry.get(key, 0))
-        yield f"  last {name} {(now_ns - at) / 1e9:.1f} s ago" if at else f"  never {name}"
+        yield f"  last {name} {(now_ns - at) / SECOND:.1f} s ago" if at else f"  never {name}"
     for term in entry.get("latest", ()):
         yield f"  {term['name']}: {float(term.get('value', 0)):.4g} {term.get('unit', '')}"
     ledger = entry.get("ledger", {})

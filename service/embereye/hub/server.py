@@ -55,7 +55,7 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
     """Run a hub until `stop` is set; returns the exit code. UserError where its folder or a port cannot be had."""
     store = StoreThreads(options.data)
     hub = Hub(store, retention_ns=options.retention_ns)
-    clips = ClipStore(options.data / "clips", capacity=options.clips_bytes)
+    clips = ClipStore(options.data / "clips", capacity=options.clips_bytes, clock=hub.timeline.now_ns)
     try:
         await hub.open()
         hub.access.set_admin_token(admin_file.prepare(options.admin_token_file))

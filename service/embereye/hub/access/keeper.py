@@ -294,7 +294,8 @@ class Access:
 
 def add_entry(draft: Draft, who: Principal, action: str, subject: str, detail: str = "") -> None:
     """Add to the audit trail, with what else `draft` makes durable."""
-    entry = AuditEntry(draft.now_ns, who.name, who.role, who.address, action, subject, detail)
+    told_ns = draft.now_ns + draft.stepped_ns
+    entry = AuditEntry(told_ns, who.name, who.role, who.address, action, subject, detail, recorded_ns=draft.now_ns)
     draft.transaction.access.audit.append(entry)
 
 

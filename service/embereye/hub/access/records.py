@@ -12,7 +12,7 @@ CREATE TABLE IF NOT EXISTS sessions (digest BLOB PRIMARY KEY, name TEXT NOT NULL
     token TEXT NOT NULL, made_ns INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time_ns INTEGER NOT NULL,
     who TEXT NOT NULL, role INTEGER NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL,
-    detail TEXT NOT NULL);
+    detail TEXT NOT NULL, recorded_ns INTEGER NOT NULL);
 """
 PRUNE_ROWS = 1_000  # at once
 
@@ -43,7 +43,7 @@ class SessionRecord:
 class AuditEntry:
     """Somebody did something."""
 
-    time_ns: int
+    time_ns: int  # by the wall clock, for people
     who: str
     role: Role
     address: str
@@ -51,6 +51,7 @@ class AuditEntry:
     subject: str  # zone or token
     detail: str = ""  # the note that was given; the role of a token
     number: int = 0  # ascending; given by the database
+    recorded_ns: int = 0  # on the hub's timeline, which retention goes by
 
 
 @dataclass
@@ -98,8 +99,12 @@ def write(db: sqlite3.Connection, changes: AccessChanges) -> None:
             seat = (digest, session.name, int(session.role), session.token, session.made_ns)
             db.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", seat)
     db.executemany(
-        "INSERT INTO audit (time_ns, who, role, address, action, subject, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(e.time_ns, e.who, int(e.role), e.address, e.action, e.subject, e.detail) for e in changes.audit],
+        """INSERT INTO audit (time_ns, who, role, address, action, subject, detail, recorded_ns)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+        [
+            (e.time_ns, e.who, int(e.role), e.address, e.action, e.subject, e.detail, e.recorded_ns)
+            for e in changes.audit
+        ],
     )
 
 
@@ -118,6 +123,6 @@ def audit(db: sqlite3.Connection, before: int, limit: int) -> list[AuditEntry]:
 
 def prune(db: sqlite3.Connection, before_ns: int) -> int:
     """Forget some of the trail that is older than `before_ns`, in the transaction that is open; returns how much."""
-    statement = """DELETE FROM audit WHERE time_ns < ?
+    statement = """DELETE FROM audit WHERE recorded_ns < ?
         AND number IN (SELECT number FROM audit ORDER BY number LIMIT ?)"""
     return db.execute(statement, (before_ns, PRUNE_ROWS)).rowcount

@@ -190,16 +190,16 @@ class Api:
             "covered": not reason,
             "reason": reason,
             "shards": sorted(watched.sightings),
-            "pictureNs": str(watched.picture_ns),
-            "thermalNs": str(watched.thermal_ns),
+            "pictureNs": self._label(watched.picture_ns),
+            "thermalNs": self._label(watched.thermal_ns),
         }
         if latest is not None:
             status = latest[1].status
             entry |= {
                 "state": status.state,
                 "degraded": status.degraded,
-                "heardNs": str(status.heard_ns),
-                "analysedNs": str(status.analysed_ns),
+                "heardNs": self._label(status.heard_ns),
+                "analysedNs": self._label(status.analysed_ns),
                 "latest": [_fields(term) for term in status.latest],
             }
         if parts := self._hub.coverage.ledgers.parts(fleet.name, watched.device.id):
@@ -213,13 +213,17 @@ class Api:
             entry["thermal"] = {"hottest": hottest, "relative": watched.thermal.relative}
         return entry
 
+    def _label(self, time_ns: int) -> str:
+        """A time on the hub's timeline as the wall clock has it; 0: never."""
+        return str(time_ns + self._hub.timeline.stepped_ns() if time_ns else 0)
+
     def _owner(self, part: Part, watched: Watched) -> Json:
         sighting = watched.sightings.get(part.key.shard)
         present = sighting is not None and sighting.status.ledger.since_ns == part.key.since_ns
         return {
             "shard": part.key.shard,
             "sinceNs": str(part.key.since_ns),
-            "untilNs": str(part.until_ns),
+            "untilNs": self._label(part.until_ns),
             "state": "closed" if part.final else "open" if present else "lost",
             "ledger": _fields(part.ledger),
         }
@@ -250,7 +254,7 @@ class Api:
             {
                 "celsius": [round(value, 1) if math.isfinite(value) else None for value in watched.thermal.celsius],
                 "relative": watched.thermal.relative,
-                "timeNs": str(watched.thermal_ns),
+                "timeNs": self._label(watched.thermal_ns),
             }
         )
 
