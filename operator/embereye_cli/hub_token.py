@@ -39,6 +39,17 @@ def token_for(given: str, host: str) -> str:
     return given.strip()
 
 
+def add_device_token_option(parser: ArgumentParser, needed: str) -> None:
+    """Declare --token, which simulated devices show a shard."""
+    parser.add_argument("--token", default=os.environ.get("EMBEREYE_DEVICE_TOKEN", ""), metavar="TOKEN|@FILE",
+                        help=f"with {needed}: what spec.access asks for [EMBEREYE_DEVICE_TOKEN]")  # fmt: skip
+
+
+def device_token(given: str) -> str:
+    """The token that devices show; UserError where its file cannot be read."""
+    return token_for(given, "") if given else ""
+
+
 def _is_here(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from embereye.process.lifecycle import UserError
-from embereye_cli.hub_token import REMEDY, add_token_option, token_for
 from embereye.units import SECOND
+from embereye_cli.hub_token import REMEDY, add_token_option, token_for
 
 SECONDS = 5.0  # for the console to answer
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
@@ -18,6 +18,7 @@ from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Relay
 from embereye.sensor.tick import TickBatcher
+from embereye.shard.access import DeviceAccess, NotAdmittedError
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Commands, Peer
 from embereye.wire.device.commands import CommandParser
@@ -50,6 +51,7 @@ RECEIVE_BUFFER = 64 * 1024
 TOTAL_LIMIT = 32 * 1024 * 1024
 CROWDED_LIMIT = 2048
 SUPERSEDED = "a newer connection speaks for it"
+MAX_DENIED = 1_000  # addresses that are remembered
 NAN = float("nan")
 
 Measured = SensorReading | Rows | FrameWords | Eeprom
@@ -58,6 +60,7 @@ Measured = SensorReading | Rows | FrameWords | Eeprom
 class Owner(Protocol):
     """What a session needs of its shard."""
 
+    access: DeviceAccess
     commands: Commands
     garbage: Counter[str]  # lines that were no message, by reason
     relayed: int  # messages passed on to the shard that owns their device
@@ -89,6 +92,7 @@ class Sessions:
         self._owner = owner
         self._open: set[TextSession] = set()
         self._last = 0
+        self._denied: OrderedDict[str, str] = OrderedDict()  # address → why, as it was told
         self.refused = 0
 
     def __len__(self) -> int:
@@ -106,6 +110,25 @@ class Sessions:
             return False
         self._open.add(session)
         return True
+
+    def admits(self, session: "TextSession") -> bool:
+        """Whether a device may speak from where `session` comes from."""
+        try:
+            self._owner.access.check_text(session.address)
+        except NotAdmittedError as error:
+            # A device dials again every second or so: the change is told, not each time.
+            if self._denied.get(session.address) != str(error):
+                self._denied[session.address] = str(error)
+                if len(self._denied) > MAX_DENIED:
+                    self._denied.popitem(last=False)
+                logger.warning("a text device at %s is not listened to: %s", session.address, error)
+            return False
+        return True
+
+    def recheck(self) -> None:
+        """Close the connections of devices that are not admitted any more."""
+        for session in [session for session in self._open if not self.admits(session)]:
+            session.close()
 
     def closed(self, session: "TextSession") -> None:
         """Count `session` out."""
@@ -143,6 +166,7 @@ class TextSession(asyncio.Protocol):
         "_shape",
         "_spoken_for",
         "_transport",
+        "address",
         "number",
         "queued",
         "reader",
@@ -151,6 +175,7 @@ class TextSession(asyncio.Protocol):
     def __init__(self, owner: Owner, sessions: Sessions, number: int) -> None:
         self.number = number  # when the device connected, nanoseconds since the Unix epoch: one connection, one number
         self.queued = False
+        self.address = ""  # that the connection comes from
         self.reader = LineReader()
         self._owner = owner
         self._sessions = sessions
@@ -172,7 +197,10 @@ class TextSession(asyncio.Protocol):
             self._transport.abort()
             return
         peer = transport.get_extra_info("peername")
-        self._identity = str(peer[0]) if peer else "unknown"
+        self._identity = self.address = str(peer[0]) if peer else "unknown"
+        if not self._sessions.admits(self):
+            self._transport.abort()
+            return
         if (connection := transport.get_extra_info("socket")) is not None:
             _keep_alive(connection)
         self.command(self._owner.commands.start)

@@ -161,6 +161,7 @@ class Api:
                 "declared": sum(zone.declared for zone in zones),
                 "covered": sum(zone.covered for zone in zones),
                 "failing": self._hub.committer.failing,
+                "openFleets": sorted(name for name, fleet in self._hub.coverage.book.fleets.items() if fleet.open),
                 "clipsFailing": self._clips.failing if self._clips else "",
             }
         )

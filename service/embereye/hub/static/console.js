@@ -112,6 +112,7 @@ function takeZones(body) {
   page.covered = body.covered;
   page.failing = body.failing;
   page.clipsFailing = body.clipsFailing;
+  page.openFleets = body.openFleets || [];
   page.answered = Date.now();
   page.clockOffset = milliseconds(body.timeNs) - Date.now();
   // A hub whose history was lost counts anew.
@@ -234,6 +235,9 @@ function draw() {
   drawViews();
   drawDevices();
   say(get("me"), page.me ? `${page.me.name} · ${page.me.role}` : "");
+  const open = page.openFleets || [];
+  get("open-access").hidden = !open.length;
+  say(get("open-access"), open.length ? `Open to everybody: ${open.slice(0, 3).join(", ")}${open.length > 3 ? ` and ${open.length - 3} more` : ""}. Whoever reaches their ports may speak for any device; spec.access restricts it.` : "");
   get("sign-out").hidden = !page.me;
   get("audit-open").hidden = !page.me || page.me.role !== "admin";
   say(get("clock"), new Date(hubNow()).toLocaleTimeString("en-GB"));
