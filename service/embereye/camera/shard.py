@@ -10,7 +10,7 @@ import cv2
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from embereye.camera.clips.pipeline import ClipPipeline
-from embereye.camera.clips.ring import Budget
+from embereye.camera.clips.ring import Budget, KeptUnit
 from embereye.camera.decode.pool import DecoderPool, decoder_count
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
@@ -69,8 +69,9 @@ class CameraShard:
         self._pace = Pace(self._pool)
         self._host = ModelHost()
         self._links = ShardLinks(
-            submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host
-        )
+            submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host,
+            record=self._record_unit,
+        )  # fmt: skip
         self._retired = Totals()  # of cameras that were ours
         self._draining = False
         self._covered: dict[str, bool] = {}
@@ -204,6 +205,11 @@ class CameraShard:
         if self._clips:
             self._clips.record_frame(camera, now)
 
+    def _record_unit(self, camera: CameraDevice, kept: KeptUnit) -> None:
+        """Add an access unit of a video to the clips of its camera."""
+        if self._clips:
+            self._clips.record_unit(camera.device.id, kept, now_ns())
+
     # What it does now and then
 
     async def _tick(self) -> None:
@@ -283,10 +289,17 @@ class CameraShard:
         yield CounterMetricFamily(
             "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._pool.died
         )
+        load = self._pace.load
         for name, text, value in (
             ("decoders", "Decoder processes.", self._pool.count),
             ("frames_waiting", "Frames that wait for a decoder.", self._pool.waiting),
             ("frames_in_work", "Frames that are being decoded or looked at.", self._pool.in_work),
+            ("decoders_busy_ratio", "Share of the last half second in which the decoders worked.", load.decoders_busy),
+            (
+                "loop_busy_ratio",
+                "Share of the last half second in which the event loop ran or waited for a processor.",
+                load.loop_busy,
+            ),
             ("refused", "Cameras that are not looked at for want of decoding.", len(self._admission.refused)),
         ):
             yield GaugeMetricFamily(f"embereye_camera_{name}", text, value=value)

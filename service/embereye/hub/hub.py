@@ -39,6 +39,7 @@ class Hub:
         retention_ns: int,
         clock: Callable[[], int] = time.time_ns,
         steady: Callable[[], int] = time.monotonic_ns,
+        work: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self._store = store
         self._retention_ns = retention_ns
@@ -46,14 +47,20 @@ class Hub:
         book = CoverageBook(steady())
         self.feed = Feed(0, lambda after, limit: store.read(lambda opened: opened.events(after, limit)))
         self.history = History(store, self.feed)
-        self.zones = Zones(book, timeline=self.timeline, steady=steady)
+        self.zones = Zones(book, timeline=self.timeline, steady=lambda: steady() - book.unheard)
         self.committer = Committer(
             store, timeline=self.timeline, seal=self.zones.store_changes, publish=self.feed.publish
         )
         self.inbox = EvidenceInbox(self.committer, self.zones, book)
         self.access = Access(self.committer, clock=clock, steady=steady)
         self.coverage = CoverageKeeper(
-            self.committer, self.zones, book, retention_ns=retention_ns, timeline=self.timeline, steady=steady
+            self.committer,
+            self.zones,
+            book,
+            retention_ns=retention_ns,
+            timeline=self.timeline,
+            steady=steady,
+            work=work,
         )
         self.actions = Actions(self.committer, self.zones)
 
@@ -69,6 +76,13 @@ class Hub:
         self.coverage.restore(stored)
         self.access.restore(stored.access)
         self.feed.latest = stored.cursor
+        if self._store.failing:
+            self.committer.note_failing(self._store.failing)
+
+    @property
+    def unreadable(self) -> int:
+        """What was stored and could not be read: it was passed over."""
+        return self._store.unreadable + self.zones.unreadable
 
     async def run(self) -> None:
         """Write, let time pass and forget the oldest, until cancelled; if one of these fails, all end."""

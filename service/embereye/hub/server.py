@@ -84,7 +84,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     runtime = RuntimeMetrics(registry)
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
     web = await serve_http(Api(hub, outputs, clips, options.hosts).app(registry), options.host, options.http_port)
-    pages = metrics_pages(registry, lambda: hub.committer.failing)
+    pages = metrics_pages(registry)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
@@ -93,7 +93,6 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
         await grpc.start()
         await grpc.set_serving(True)
-        tasks.start(keep_health(hub, grpc), name="hub-health")
         logger.info("hub ready: gRPC %d, HTTP %d, data in %s", grpc_port, bound_port(web), options.data)
         await first_of(stop.wait(), tasks.failed.wait())
         failed = tasks.failed.is_set()
@@ -105,11 +104,3 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
     return int(failed)
-
-
-async def keep_health(hub: Hub, grpc: GrpcServer) -> None:
-    """Keep the gRPC health at what the store allows."""
-    while True:
-        changed = hub.committer.failing_changed
-        await grpc.set_serving(not hub.committer.failing)
-        await changed.wait()

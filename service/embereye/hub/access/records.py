@@ -1,9 +1,13 @@
 """What the hub's database holds of access: tokens and sessions as digests, and the audit trail."""
 
+import logging
 import sqlite3
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from embereye.hub.access.roles import Role
+
+logger = logging.getLogger(__name__)
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS tokens (name TEXT PRIMARY KEY, digest BLOB NOT NULL, role INTEGER NOT NULL,
@@ -75,13 +79,25 @@ class StoredAccess:
 
 
 def load(db: sqlite3.Connection) -> StoredAccess:
-    """All tokens and sessions."""
-    tokens = db.execute("SELECT name, digest, role, made_ns, made_by FROM tokens").fetchall()
-    sessions = db.execute("SELECT digest, name, role, token, made_ns FROM sessions").fetchall()
+    """All tokens and sessions. A table that cannot be read, or is not there yet, counts as empty: nobody is let in."""
     return StoredAccess(
-        [TokenRecord(name, digest, Role(role), made, by) for name, digest, role, made, by in tokens],
-        [SessionRecord(digest, name, Role(role), token, made) for digest, name, role, token, made in sessions],
+        [
+            TokenRecord(name, digest, Role(role), made, by)
+            for name, digest, role, made, by in _rows(db, "SELECT name, digest, role, made_ns, made_by FROM tokens")
+        ],
+        [
+            SessionRecord(digest, name, Role(role), token, made)
+            for digest, name, role, token, made in _rows(db, "SELECT digest, name, role, token, made_ns FROM sessions")
+        ],
     )
+
+
+def _rows(db: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
+    try:
+        return db.execute(query).fetchall()
+    except sqlite3.Error as error:
+        logger.error("access: %s; %s", query, error)  # noqa: TRY400 -- the sentence says it all
+        return []
 
 
 def write(db: sqlite3.Connection, changes: AccessChanges) -> None:

@@ -13,6 +13,7 @@ from embereye.v1.roster_pb2 import FleetLedger
 KEPT = 8  # owners of a device that are told apart; older ones are added up
 EARLIER = "earlier"  # the shard that stands for those
 OUTCOMES = ("offered", "analysed", "shed", "duplicate", "rejected")
+MOST = 2**64 - 1  # that a count can say
 NONE = (0,) * len(OUTCOMES)
 
 
@@ -46,16 +47,11 @@ def add_up(ledgers: Iterable[Ledger]) -> Ledger:
     """The sum of ledgers, since the first of them."""
     total = Ledger()
     for ledger in ledgers:
-        total.offered += ledger.offered
-        total.analysed += ledger.analysed
-        total.duplicate += ledger.duplicate
-        total.waiting += ledger.waiting
-        total.shared += ledger.shared
-        total.takeovers += ledger.takeovers
-        for reason, count in ledger.shed.items():
-            total.shed[reason] += count
-        for reason, count in ledger.rejected.items():
-            total.rejected[reason] += count
+        for name in ("offered", "analysed", "duplicate", "waiting", "shared", "takeovers"):
+            setattr(total, name, min(getattr(total, name) + getattr(ledger, name), MOST))
+        for sums, counts in ((total.shed, ledger.shed), (total.rejected, ledger.rejected)):
+            for reason, count in counts.items():
+                sums[reason] = min(sums[reason] + count, MOST)
         if not total.since_ns or ledger.since_ns < total.since_ns:
             total.since_ns = ledger.since_ns
     return total
