@@ -25,6 +25,7 @@ from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.tick import TickBatcher
+from embereye.shard.access import DeviceAccess
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
@@ -60,6 +61,7 @@ class SensorShard:
         self.batcher = TickBatcher(self.bands, self._observe)
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
+        self.access = DeviceAccess()
         self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
         self._devices: dict[str, SensorDevice] = {}
         self._undeclared: dict[str, SensorDevice] = {}
@@ -121,6 +123,9 @@ class SensorShard:
         self.batcher.flush()  # what waits was sent under the assignment before
         self.batcher.configure(self._settings)
         self._sessions.forget()
+        if self.access.configure(assignment.sensor.access if assignment.sensor.HasField("access") else None):
+            self._sessions.recheck()
+            self._ingest.recheck()
         self.commands = assignment.sensor.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)

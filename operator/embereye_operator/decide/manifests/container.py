@@ -52,7 +52,8 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
     if isinstance(fleet.spec, SensorFleetSpec):
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
         ports.insert(1, ("tcp", fleet.spec.listen.tcp))
-        del environment["EMBEREYE_CREDENTIALS"]
+        if not secrets:
+            del environment["EMBEREYE_CREDENTIALS"]
         if fleet.spec.telemetry.archive:
             environment["EMBEREYE_TELEMETRY"] = TELEMETRY_FOLDER
             environment["EMBEREYE_TELEMETRY_BYTES"] = str(int(quantity(fleet.spec.telemetry.size) or 0))

@@ -14,6 +14,7 @@ from embereye.process.grpc_server import Service
 from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.handoff import Handoffs
+from embereye.shard.access import EVERYTHING, DeviceAccess, Grant
 from embereye.v1.ingest_pb2 import (
     Ack,
     Drain,
@@ -41,6 +42,7 @@ MOST_RESPONSES = 16  # waiting on a stream, beyond which its sender is not read 
 class Owner(Protocol):
     """What the servicer needs of the shard."""
 
+    access: DeviceAccess
     fleet: str
     epoch: int  # of the assignment in force
 
@@ -68,7 +70,9 @@ class Owner(Protocol):
 class _Stream:
     """One open stream: who speaks on it, and its only writer at a time."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, grant: Grant = EVERYTHING) -> None:
+        self.grant = grant
+        self.task = asyncio.current_task()
         self.devices: set[str] = set()
         self.unknown: set[str] = set()  # devices that nobody declared
         self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
@@ -120,6 +124,12 @@ class Ingest:
     def __len__(self) -> int:
         return len(self._streams)
 
+    def recheck(self) -> None:
+        """End every stream: its sender dials again, and is asked anew whether it may speak."""
+        for stream in self._streams:
+            if stream.task is not None:
+                stream.task.cancel()
+
     def service(self) -> Service:
         """How a server takes it."""
         return Service(_add_to_server, self, SERVICE)
@@ -127,7 +137,8 @@ class Ingest:
     async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
         handoffs = self._handoffs
-        stream = _Stream(context)
+        grant = await self._owner.access.admit(context)
+        stream = _Stream(context, grant)
         self._streams.add(stream)
         self._idle.clear()
         try:
@@ -139,6 +150,11 @@ class Ingest:
                     await self._send_away(stream, request)
                 if self._over:
                     break  # its sender goes elsewhere with what is not acknowledged
+                if grant.device and (
+                    other := next((b.device for b in request.devices if b.device != grant.device), "")
+                ):
+                    reason = f'this token speaks for "{grant.device}", not for "{other[:80]}"'
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
                 if len(handoffs):
                     await handoffs.wait_until_answered([batch.device for batch in request.devices])
                 self._waiting.append((stream, request))
