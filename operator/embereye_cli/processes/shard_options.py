@@ -20,6 +20,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--hub", default=env("HUB", "127.0.0.1:50052"), help="host:port [EMBEREYE_HUB]")
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of the evidence spool; none: in memory [EMBEREYE_DATA]")  # fmt: skip
+    parser.add_argument("--linger", type=float, default=float(env("LINGER", "0")), metavar="SECONDS",
+                        help="wait so long at the end for a hub that is away, where the spool does not outlive the"
+                        " process [EMBEREYE_LINGER]")  # fmt: skip
     parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
     for name, port, text in (
         ("grpc", 50051, "gRPC port"),

@@ -14,6 +14,7 @@ from embereye.sim.mjpeg import serve_mjpeg
 from embereye.sim.push import push_cameras
 from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp
 from embereye.sim.rtsp import serve_rtsp
+from embereye_cli.hub_token import add_device_token_option, device_token
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "may be repeated")  # fmt: skip
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--push", default="", metavar="HOST:PORT", help="push frames over gRPC instead of serving them")
+    add_device_token_option(parser, "--push")
     how.add_argument("--rtp", default="", metavar="HOST:PORT",
                      help="send RTP/JPEG instead: the first camera to PORT, the next one to PORT+2, …")  # fmt: skip
     how.add_argument("--rtsp", default="", metavar="HOST:PORT", help="serve rtsp://HOST:PORT/ID instead")
@@ -106,7 +108,7 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     cameras = await prepare(specs, **options)
     if arguments.push:
         logger.info("pushing %d cameras to %s", len(specs), arguments.push)
-        await push_cameras(cameras, arguments.push, stop)
+        await push_cameras(cameras, arguments.push, stop, device_token(arguments.token))
         return 0
 
     if not 0 <= arguments.loss < 100:

@@ -48,7 +48,7 @@ def listens_on_both(ports: dict[str, int], alive: Callable[[], bool]) -> None:
 @both_families
 @pytest.mark.parametrize("component", ["sensor", "camera", "hub"])
 def test_what_runs_in_a_pod_answers_on_both_families(component: str, tmp_path: Path) -> None:
-    grpc, metrics, tcp = free_ports(3)
+    grpc, metrics, tcp, http = free_ports(4)
     environment = {
         **os.environ, "EMBEREYE_SHARD": "hall-0", "EMBEREYE_FLEET": "default/sensors/hall",
         "EMBEREYE_ASSIGNMENT": str(tmp_path / "assignment.json"), "EMBEREYE_HUB": "127.0.0.1:9",
@@ -63,7 +63,7 @@ def test_what_runs_in_a_pod_answers_on_both_families(component: str, tmp_path: P
         # As the chart has it.
         hub = next(m for m in render() if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
         (host,) = [text for text in hub["spec"]["template"]["spec"]["containers"][0]["args"] if "--host" in text]
-        command = ["hub", host, f"--grpc-port={grpc}", f"--http-port={metrics}", f"--data={tmp_path}"]
+        command, ports["http"] = ["hub", host, f"--grpc-port={grpc}", f"--http-port={http}"], http
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "embereye_cli", *command], env=environment, stdout=log, stderr=log

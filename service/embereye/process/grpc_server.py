@@ -10,6 +10,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from embereye.process.bearer import interceptors
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 
@@ -29,6 +30,8 @@ SERVER_OPTIONS = (
     *OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # whoever connects and says nothing gives its descriptor back
+    ("grpc.max_connection_idle_ms", 300_000),  # as does a client that calls nothing; it dials again when it does
 )
 # An attempt to connect, at the longest: to a machine that was powered off gRPC alone would try for 20 seconds, while
 # another one serves the same address.
@@ -55,11 +58,18 @@ class Service:
 class GrpcServer:
     """Serves `services` with health and reflection; SERVING only after `set_serving(True)`."""
 
-    def __init__(self, services: Iterable[Service], *, share_port: bool = False) -> None:
+    def __init__(
+        self,
+        services: Iterable[Service],
+        *,
+        share_port: bool = False,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
         # SO_REUSEPORT is grpc's default and would let a second process silently take half of the connections.
         services = list(services)
         own = [option for service in services for option in service.options]
-        self._server = grpc.aio.server(options=[*SERVER_OPTIONS, *own, ("grpc.so_reuseport", int(share_port))])
+        options = [*SERVER_OPTIONS, *own, ("grpc.so_reuseport", int(share_port))]
+        self._server = grpc.aio.server(interceptors=interceptors, options=options)
         self._health = health.aio.HealthServicer()
         self._names: list[str] = []
         for service in services:
@@ -95,9 +105,9 @@ class GrpcServer:
         await self._server.stop(grace)
 
 
-def channel(target: str, options: Sequence[tuple[str, int]] = ()) -> grpc.aio.Channel:
-    """An insecure channel to `target` ("host:port") with the limits the servers expect."""
-    return grpc.aio.insecure_channel(target, options=[*CHANNEL_OPTIONS, *options])
+def channel(target: str, options: Sequence[tuple[str, int]] = (), *, token: str = "") -> grpc.aio.Channel:
+    """An insecure channel to `target` ("host:port") with the limits the servers expect; each call shows `token`."""
+    return grpc.aio.insecure_channel(target, options=[*CHANNEL_OPTIONS, *options], interceptors=interceptors(token))
 
 
 async def converse(

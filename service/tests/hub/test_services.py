@@ -11,6 +11,7 @@ import pytest
 
 from embereye.hub.feed import LAG
 from embereye.hub.hub import Hub
+from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.evidence import EvidenceService, Skew, put_on_timeline
 from embereye.hub.store import StoreThreads
@@ -25,6 +26,8 @@ from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server
 from embereye.v1.types_pb2 import Device
 
+TOKEN = "an-admins-token-of-forty-characters-or-so"
+
 
 async def serve(hub: Hub) -> tuple[GrpcServer, int]:
     server = GrpcServer(
@@ -32,8 +35,10 @@ async def serve(hub: Hub) -> tuple[GrpcServer, int]:
             Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
             Service(add_EvidenceServicer_to_server, EvidenceService(hub), "embereye.v1.Evidence"),
             Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
-        ]
+        ],
+        interceptors=[AccessCheck(hub.access)],
     )
+    hub.access.set_admin_token(TOKEN)
     port = server.listen("127.0.0.1:0")
     await server.start()
     return server, port
@@ -65,7 +70,7 @@ async def link(tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
     await hub.open()
     running = asyncio.ensure_future(hub.run())
     server, port = await serve(hub)
-    async with channel(f"127.0.0.1:{port}") as opened:
+    async with channel(f"127.0.0.1:{port}", token=TOKEN) as opened:
         yield opened
     await server.stop(0)
     running.cancel()
@@ -90,16 +95,16 @@ async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(li
         return caught.value.code(), caught.value.details() or ""
 
     ask = ActionRequest(namespace="default", zone="hall", who="Ada")
-    nobody = ActionRequest(namespace="default", zone="hall")
+    nobody = ActionRequest(namespace="default", zone="hall", who="x" * 201)
     nowhere = ActionRequest(namespace="default", zone="attic", who="Ada")
     code, sentence = await refusal(alarms.Acknowledge(nobody, timeout=10))
-    assert (code, "who is empty" in sentence) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    assert (code, "at most 200" in sentence) == (grpc.StatusCode.INVALID_ARGUMENT, True)
     code, sentence = await refusal(alarms.Acknowledge(nowhere, timeout=10))
     assert (code, "no zone default/attic" in sentence) == (grpc.StatusCode.NOT_FOUND, True)
     code, sentence = await refusal(alarms.Reset(ask, timeout=10))
     assert (code, "acknowledge it before" in sentence) == (grpc.StatusCode.FAILED_PRECONDITION, True)
     acknowledged = await alarms.Acknowledge(ask, timeout=10)
-    assert (acknowledged.state, acknowledged.who) == (ZoneState.ACKNOWLEDGED, "Ada")
+    assert (acknowledged.state, acknowledged.who) == (ZoneState.ACKNOWLEDGED, "Ada (admin)")
     reset = await alarms.Reset(ask, timeout=10)
     assert (reset.state, reset.alarm) == (ZoneState.NORMAL, acknowledged.alarm)
     assert not (await alarms.Zones(ZonesRequest(), timeout=10)).zones, "an undeclared, quiet zone vanishes"
@@ -140,7 +145,7 @@ async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_p
     server, port = await serve(hub)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(server.stop, 0)
-        link = await stack.enter_async_context(channel(f"127.0.0.1:{port}"))
+        link = await stack.enter_async_context(channel(f"127.0.0.1:{port}", token=TOKEN))
         call = AlarmsStub(link).Subscribe(SubscribeRequest(live_only=True), timeout=60)
         await call.initial_metadata()
         for cursor in range(1, 4 * LAG):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -31,11 +32,11 @@ pytestmark = pytest.mark.needs(RTSP_SERVER)
 class Address(str):
     """Where a server listens; `said` is what it prints."""
 
-    __slots__ = ("said",)
+    said: Any
 
     def __new__(cls, text, said):
         address = super().__new__(cls, text)
-        address.said = said  # type: ignore[attr-defined]
+        address.said = said
         return address
 
 
@@ -134,7 +135,7 @@ async def test_a_path_that_is_not_there_is_told():
 @pytest.mark.parametrize(("path", "guard"), [("/h264", ()), ("/h264", ("me", "secret")), ("/h265", ())])
 async def test_h264_and_h265_are_received_whole(path, guard):
     async with serving(*guard) as address:
-        frames, _, reason = await play(address, path, *guard, pictures=3)  # type: ignore[misc]
+        frames, _, reason = await play(address, path, *guard, pictures=3)
     if "404" in reason or "503" in reason:
         pytest.skip(f"needs a GStreamer encoder for {path}: `make peers` installs it")
     assert not reason

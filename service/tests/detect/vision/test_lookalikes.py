@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
+from embereye.camera.decode.image import decode
 from embereye.detect.vision.detector import Detector
 from embereye.levels import Level
 
@@ -213,7 +214,7 @@ def watch(draw, rate, seconds=SECONDS, quality=80):
     for number in range(int(seconds * rate)):
         picture = draw(number / rate, random) + random.normal(0, 3, ROOM.shape)
         coded = cv2.imencode(".jpg", np.clip(picture, 0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
-        seen = detector.detect(cv2.imdecode(coded, cv2.IMREAD_COLOR), START + int(number / rate * 1e9))  # type: ignore[arg-type]
+        seen = detector.detect(decode(coded.tobytes(), 1), START + int(number / rate * 1e9))
         worst = max(worst, seen.level)
     return worst
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from harness.settings import camera_settings
 
+from embereye.camera.decode.image import decode
 from embereye.camera.recording import Settings, watch
 from embereye.camera.sources.video.player import frames
 from embereye.levels import Kind, Level
@@ -21,11 +22,11 @@ RATE = 15.0
 
 
 def record(path, jpegs, rate=RATE):
-    pictures = [cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR) for jpeg in jpegs]
+    pictures = [decode(jpeg, 1) for jpeg in jpegs]
     height, width = pictures[0].shape[:2]
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), rate, (width, height))
     for picture in pictures:
-        writer.write(picture)  # type: ignore[arg-type]
+        writer.write(picture)
     writer.release()
     return path
 
