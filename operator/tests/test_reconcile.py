@@ -540,7 +540,7 @@ async def test_a_camera_fleet_has_no_text_port_and_brings_its_cameras_secrets() 
     world = World(manifest("CameraFleet", {"cameras": cameras}, uid="u"))
     await world.settle()
     pod = world.runtime.objects["Deployment", "hall-cameras-0"]["spec"]["template"]["spec"]
-    assert {port["name"] for port in pod["containers"][0]["ports"]} == {"grpc", "metrics"}
+    assert {port["name"] for port in pod["containers"][0]["ports"]} == {"grpc", "control", "metrics"}
     assert {"name": "credentials-lobby-cam", "mountPath": "/etc/embereye/credentials/lobby.cam", "readOnly": True} in (
         pod["containers"][0]["volumeMounts"]
     )

@@ -9,6 +9,7 @@ from embereye.hub.server import HubOptions, serve
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
+from embereye_cli.processes.shard_options import add_identity
 
 SIZES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -41,6 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="gRPC port [EMBEREYE_GRPC_PORT]")  # fmt: skip
     parser.add_argument("--http-port", type=int, default=int(env("HTTP_PORT", "8080")),
                         help="port of the console, the HTTP API and /metrics [EMBEREYE_HTTP_PORT]")  # fmt: skip
+    add_identity(parser, 50053)
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of the database; required [EMBEREYE_DATA]")  # fmt: skip
     parser.add_argument("--retention", type=seconds, default=env("RETENTION", "30d"),
@@ -61,5 +63,7 @@ def run(arguments: Namespace) -> int:
         http_port=arguments.http_port,
         retention_ns=arguments.retention * SECOND,
         clips_bytes=arguments.clips,
+        control_port=arguments.control_port,
+        identity=arguments.identity,
     )
     return lifecycle.run(lambda stop: serve(options, stop))

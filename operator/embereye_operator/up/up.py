@@ -19,6 +19,7 @@ import yaml
 from prometheus_client import CollectorRegistry, Gauge
 
 from embereye.levels import Level, ZoneState
+from embereye.process.addresses import free_port
 from embereye.process.backoff import Backoff
 from embereye.process.files import write_whole
 from embereye.process.grpc_server import channel
@@ -40,6 +41,7 @@ from embereye_operator.reconcile import reconcile
 from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
 from embereye_operator.runtime.local.runtime import (
     HOST,
+    HUB,
     LocalRuntime,
     check_port,
     embereye_command,
@@ -138,9 +140,10 @@ class Up:
     def __init__(self, arguments: argparse.Namespace, fleets: dict[str, Fleet]) -> None:
         self._arguments = arguments
         self._fleets = {key: FleetState(fleet) for key, fleet in fleets.items()}
-        self._hub = f"{HOST}:{arguments.hub_port}"
+        self._hub = f"{HOST}:{arguments.hub_port}"  # as people call it
+        self._hub_control = f"{HOST}:{free_port()}"
         self._settings = Settings(
-            image="embereye", hub=self._hub, host=HOST, trace=Trace(arguments.data / "scaling").write
+            image="embereye", hub=self._hub_control, host=HOST, trace=Trace(arguments.data / "scaling").write
         )
         self._console = f"http://{HOST}:{arguments.console_port}/"
         self._supervisor: Supervisor
@@ -158,7 +161,7 @@ class Up:
         self._check_ports()
         self._display = self._make_display()
         self._supervisor = Supervisor(arguments.data / "logs", self._process_ended)
-        self._runtime = LocalRuntime(arguments.data, self._hub, self._supervisor)
+        self._runtime = LocalRuntime(arguments.data, self._hub_control, self._supervisor)
         registry = CollectorRegistry()
         runtime_metrics = RuntimeMetrics(registry)
         registry.register(FleetMetrics(lambda: [state.report() for state in self._fleets.values()]))
@@ -177,6 +180,8 @@ class Up:
                 tasks.start(self._follow_alarms(), name="follow-alarms")
                 tasks.start(self._follow_files(stop), name="follow-files")
                 tasks.start(self._keep_showing(), name="show")
+                tasks.start(self._runtime.identities.keep(), name="keep-identities")
+                tasks.start(self._runtime.credentials.follow(), name="follow-identity")
                 tasks.start(runtime_metrics.run(), name="event-loop-lag")
                 await self._until_ready(stop)
                 if not stop.is_set():
@@ -234,6 +239,8 @@ class Up:
         arguments = self._arguments
         command = embereye_command("hub", "--host", HOST, "--grpc-port", str(arguments.hub_port),
                                    "--http-port", str(arguments.console_port),
+                                   "--control-port", self._hub_control.rpartition(":")[2],
+                                   "--identity", str(self._runtime.identities.folder(HUB)),
                                    "--data", str(arguments.data / "hub"))  # fmt: skip
         await self._supervisor.ensure(ProcessSpec("hub", command))
         deadline = time.monotonic() + READY_SECONDS

@@ -17,8 +17,9 @@ from embereye.hub.services.clips import ClipsService
 from embereye.hub.services.control import ControlService
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
-from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.grpc_server import GrpcServer, Service, control_host
 from embereye.process.http_server import bound_port, serve_http
+from embereye.process.identity.credentials import Credentials
 from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
 from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
@@ -41,6 +42,8 @@ class HubOptions:
     http_port: int
     retention_ns: int  # how long history is kept
     clips_bytes: int  # room for clips
+    control_port: int  # where shards and the operator call
+    identity: Path | None  # folder of the certificate that it proves itself with; None: control on loopback alone
 
 
 async def serve(options: HubOptions, stop: asyncio.Event) -> int:
@@ -59,33 +62,40 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
 
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     outputs, evidence = Outputs(), EvidenceService(hub)
-    grpc = GrpcServer(
-        [
-            Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
-            Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
-            Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
-            Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
-            Service(add_ControlServicer_to_server, ControlService(hub, outputs), "embereye.v1.Control"),
-        ]
-    )
+    credentials = Credentials(options.identity) if options.identity else None
+    services = [
+        Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
+        Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
+        Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
+        Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
+        Service(add_ControlServicer_to_server, ControlService(hub, outputs), "embereye.v1.Control"),
+    ]
+    grpc, control = GrpcServer(services), GrpcServer(services, control=True, credentials=credentials)
     registry = CollectorRegistry()
     registry.register(HubCollector(hub, evidence, clips, options.data))
     runtime = RuntimeMetrics(registry)
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
+    control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
     web = await serve_http(Api(hub, outputs, clips).app(registry), options.host, options.http_port)
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
         tasks.start(clips.run(), name="hub-clips")
         tasks.start(runtime.run(), name="event-loop-lag")
-        await grpc.start()
-        await grpc.set_serving(True)
-        tasks.start(keep_health(hub, grpc), name="hub-health")
-        logger.info("hub ready: gRPC %d, HTTP %d, data in %s", grpc_port, bound_port(web), options.data)
+        if credentials:
+            tasks.start(credentials.follow(), name="follow-identity")
+        for server in (grpc, control):
+            await server.start()
+            await server.set_serving(True)
+            tasks.start(keep_health(hub, server), name="hub-health")
+        logger.info(
+            "hub ready: gRPC %d, control %d, HTTP %d, data in %s",
+            grpc_port, control_port, bound_port(web), options.data,
+        )  # fmt: skip
         await first_of(stop.wait(), tasks.failed.wait())
         failed = tasks.failed.is_set()
-        await grpc.set_serving(False)
+        await asyncio.gather(grpc.set_serving(False), control.set_serving(False))
         evidence.close()
-        await asyncio.gather(grpc.stop(STOP_SECONDS), web.cleanup())
+        await asyncio.gather(grpc.stop(STOP_SECONDS), control.stop(STOP_SECONDS), web.cleanup())
         if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
     return int(failed)

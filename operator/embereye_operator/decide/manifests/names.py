@@ -33,6 +33,11 @@ def drained(fleet: Fleet) -> list[str]:
     return [name for name in names if shard_index(fleet, name) is not None]
 
 
+def identity_name(shard: str) -> str:
+    """Name of the Secret with the certificate that a shard proves itself with."""
+    return f"{shard}-identity"
+
+
 def placement_name(fleet: Fleet) -> str:
     """Name of the placement ConfigMap."""
     return f"{fleet_name(fleet)}-placement"

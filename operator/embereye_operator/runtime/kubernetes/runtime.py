@@ -32,7 +32,7 @@ from embereye_operator.runtime.kubernetes.guard import Guard
 from embereye_operator.runtime.kubernetes.hub_pods import HubPods
 from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE, Nodes, Shard
 from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS, OPTIONAL, UNWATCHED, api_version
-from embereye_operator.runtime.links import Hub, Shards
+from embereye_operator.runtime.links import Address, Hub, Shards
 
 logger = logging.getLogger(__name__)
 CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it
@@ -71,7 +71,7 @@ class KubernetesRuntime:
         self._namespaces = [namespace] if isinstance(namespace, str) else list(namespace)
         self._selects = selects
         self._operator = operator
-        self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).grpc)
+        self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).control)
         self._leads = leads
         self._shards = Shards()
         self._hub = Hub(hub)
@@ -476,18 +476,21 @@ class KubernetesRuntime:
         """See Runtime."""
         return peer_address(fleet, shard)
 
+    def _address(self, fleet: Fleet, shard: str) -> Address:
+        return Address(fleet.namespace, shard, self._resolve(fleet, shard))
+
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """See Runtime."""
         if ("Deployment", fleet.namespace, shard) not in self.cache.objects:
             return None
-        status = await self._shards.status(self._resolve(fleet, shard))
+        status = await self._shards.status(self._address(fleet, shard))
         # An address that another shard has got meanwhile says nothing about this one.
         return status if status is None or status.shard == shard else None
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """See Runtime."""
         self._fence()
-        return await self._shards.assign(self._resolve(fleet, shard), assignment)
+        return await self._shards.assign(self._address(fleet, shard), assignment)
 
     async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
         """See Runtime."""

@@ -24,7 +24,7 @@ class ClipPipeline:
         options = context.options
         assert options.data
         self._recorder = Recorder(options.data / f"{options.shard}.clips", self._wake)
-        self._delivery = Delivery(options.hub, self._recorder)
+        self._delivery = Delivery(context.links, self._recorder)
 
     @classmethod
     async def start(cls, context: ShardContext) -> "ClipPipeline":

@@ -20,6 +20,7 @@ AUTHORITY_LIFE = timedelta(days=365)
 SETTLE = timedelta(days=1)  # that a new authority is trusted everywhere before it signs
 BACKDATE = timedelta(days=1)  # clocks differ
 CURVE = ec.SECP256R1
+USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Authority:
         return self if tuple(alive) == self._signers else Authority(alive)
 
     def issue(self, identity: Identity, now: datetime, life: timedelta = LIFE) -> Issued:
-        """A certificate by which `identity` proves itself to whom it calls and to who calls it, for `life` from `now`."""
+        """A certificate by which `identity` proves itself, whether it calls or is called, for `life` from `now`."""
         key = ec.generate_private_key(CURVE())
         signer = self._signer(now)
         request = build_request(identity, key)
@@ -105,13 +106,9 @@ class Authority:
             .not_valid_after(min(now + life, signer.certificate.not_valid_after_utc))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(digital_signature=True), critical=True)
-            .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
-            )
+            .add_extension(x509.ExtendedKeyUsage(USAGES), critical=False)
             .add_extension(_alternative_names(identity), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False
-            )
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False)
             .sign(signer.key, hashes.SHA256())
         )
         return Issued(_pem(certificate), _key_pem(key), self.trusted)
