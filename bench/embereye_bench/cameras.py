@@ -23,6 +23,7 @@ import cv2
 import numpy as np
 
 from embereye.process.addresses import free_ports
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 from embereye.wire.rtp.depacketize import Depacketizer, JpegFrame
@@ -323,14 +324,14 @@ def rtp_loss(scale: Scale) -> Result:
     dice, sender, receiver = random.Random(7), Packetizer(1), Depacketizer()
     usable, whole, count = 0.0, 0, 60 * scale.rounds
     for number in range(count):
-        now, intact = int(number * 1e9 / 30), True
+        now, intact = int(number * SECOND / 30), True
         pictures: list[JpegFrame] = []
         for packet in sender.packets_of(scans[number % len(scans)], number * 3000):
             if dice.random() < LOSS:
                 intact = False
                 continue
             pictures += receiver.feed(memoryview(packet), now)
-        pictures += receiver.poll(now + 1_000_000_000) if receiver.pending else []
+        pictures += receiver.poll(now + SECOND) if receiver.pending else []
         whole += intact
         usable += sum(1.0 - sum(w * h for _, _, w, h in one.lost) for one in pictures if one.usable)
     value, baseline = 100 * usable / count, 100 * whole / count
@@ -359,7 +360,7 @@ def overload(scale: Scale) -> Result:
         f" {CAMERAS * spent:.2f} at fps.min, {sender:.2f} for the sender"
     )
     return Result("overload-10x", under, unit, CORES / cost, under * cost / CORES, "0, age p99 ≤ 2 s",
-                  under == 0 and age <= DEADLINE_NS / 1e9)  # fmt: skip
+                  under == 0 and age <= DEADLINE_NS / SECOND)  # fmt: skip
 
 
 BENCHMARKS: dict[str, report.Benchmark] = {

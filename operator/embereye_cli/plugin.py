@@ -17,7 +17,7 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN, drained, placement_name, shard_index
-from embereye_operator.decide.placement_record import Record, read_record
+from embereye_operator.decide.placement_record import PlacementRecord, read_record
 from embereye_operator.runtime.kubernetes.client import (
     add_target_arguments,
     connected,
@@ -129,7 +129,7 @@ def status_table(fleets: Sequence[Fleet]) -> str:
     return table(("NAMESPACE", "FLEET", "WELL", "READY", "REQUIRED", "COVERED", "SCALING", "EPOCH", "WHY NOT"), rows)
 
 
-def devices_of(fleet: Fleet, record: Record) -> list[Manifest]:
+def devices_of(fleet: Fleet, record: PlacementRecord) -> list[Manifest]:
     """Every device with its owner, and why it is dark where the status says so."""
     status: FleetStatus = from_manifest(FleetStatus, fleet.status)
     dark = {entry.id: entry.reason for entry in status.devices.dark}

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, parse_fleet
 from embereye_operator.api.schema import Manifest, from_manifest, to_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.manifests.container import shard_capacity
 from embereye_operator.decide.scaling.law import Measured, bounded, overrun, terms
 from embereye_operator.runtime.kubernetes.client import add_target_arguments, list_fleets, target_of
-
-SECOND = 1_000_000_000  # nanoseconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -398,7 +398,7 @@ OPERATION = Dashboard(
                   _one("max(embereye_hub_clips_bytes)", "clips")),
         )),
         Row("Processes", (
-            Panel("Memory", "Resident, by process.", "bytes", "EmberEyeEventLoopSlow",
+            Panel("FleetMemory", "Resident, by process.", "bytes", "EmberEyeEventLoopSlow",
                   _one('max by (job, shard, instance) (process_resident_memory_bytes{job=~"embereye-.*"})',
                        "{{job}} {{shard}}")),
             Panel("Threads and descriptors", "By process.", "short", "EmberEyeEventLoopSlow",

@@ -32,12 +32,12 @@ from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.api.status import FleetStatus
-from embereye_operator.decide.fleet_memory import Memory
+from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.scaling.trace import Trace
 from embereye_operator.errors import UnavailableError
 from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView
-from embereye_operator.reconcile import reconcile
+from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
 from embereye_operator.runtime.local.runtime import (
     HOST,
@@ -114,7 +114,7 @@ class FleetState:
 
     fleet: Fleet
     failing: str = ""
-    memory: Memory = field(default_factory=Memory)
+    memory: FleetMemory = field(default_factory=FleetMemory)
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=5.0))
     due: float = 0.0  # monotonic seconds
     status: FleetStatus | None = None  # by the latest pass that succeeded

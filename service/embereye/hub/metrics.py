@@ -92,7 +92,7 @@ class HubCollector(Collector):
             ("subscribers", "Subscribers of the alarm feeds.", hub.feed.subscribers),
             ("subscriber_lag_events", "Events that the slowest subscriber is behind.", hub.feed.lag),
             ("shard_streams", "Shards that are connected.", self._evidence.streams),
-            ("shard_clocks_wrong", "Shards whose clock differs by more than 2 s.", self._evidence.clocks.wrong()),
+            ("shard_clocks_wrong", "Shards whose clock differs by more than 2 s.", self._evidence.clocks_wrong),
             ("cursor", "Cursor of the newest event.", hub.feed.latest),
             ("store_failing", "1 while the database cannot be written.", int(bool(hub.committer.failing))),
         ):

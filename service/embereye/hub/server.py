@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.clip_store import ClipStore
 from embereye.hub.http.api import Api
+from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
 from embereye.hub.outputs import Outputs
@@ -42,15 +43,16 @@ class HubOptions:
     http_port: int
     retention_ns: int  # how long history is kept
     clips_bytes: int  # room for clips
-    control_port: int  # where shards and the operator call
-    identity: Path | None  # folder of the certificate that it proves itself with; None: control on loopback alone
+    control_port: int = 0  # where shards and the operator call
+    identity: Path | None = None  # folder of its certificate; None: control is served on loopback alone
+    hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
 
 
 async def serve(options: HubOptions, stop: asyncio.Event) -> int:
     """Run a hub until `stop` is set; returns the exit code. UserError where its folder or a port cannot be had."""
     store = StoreThreads(options.data)
     hub = Hub(store, retention_ns=options.retention_ns)
-    clips = ClipStore(options.data / "clips", capacity=options.clips_bytes)
+    clips = ClipStore(options.data / "clips", capacity=options.clips_bytes, clock=hub.timeline.now_ns)
     try:
         await hub.open()
         await clips.open()
@@ -76,7 +78,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     runtime = RuntimeMetrics(registry)
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
     control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
-    web = await serve_http(Api(hub, outputs, clips).app(registry), options.host, options.http_port)
+    web = await serve_http(Api(hub, outputs, clips, options.hosts).app(registry), options.host, options.http_port)
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
         tasks.start(clips.run(), name="hub-clips")

@@ -69,9 +69,10 @@ class Transaction:
     pictures: list[Picture] = field(default_factory=list)
     ledgers: dict[LedgerKey, Part | None] = field(default_factory=dict)  # None: removed
     episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
+    recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
-        return any(getattr(self, each.name) for each in fields(self))
+        return any(getattr(self, each.name) for each in fields(self) if each.name != "recorded_ns")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class StoredState:
     forgotten: list[str]
     ledgers: list[Part]
     cursor: int  # of the newest event there ever was
+    latest_ns: int = 0  # the newest time on the hub's timeline; 0: nothing was stored yet
 
 
 def lock_folder(folder: Path) -> int:
@@ -133,7 +135,16 @@ class Store:
                 )
             ],
             cursor=newest[0] if newest else 0,
+            latest_ns=self._latest_ns(),
         )
+
+    def _latest_ns(self) -> int:
+        newest = (
+            "SELECT MAX(received_ns) FROM evidence",
+            "SELECT time_ns FROM events ORDER BY cursor DESC LIMIT 1",
+            "SELECT MAX(until_ns) FROM ledgers",
+        )
+        return max((row[0] or 0 for query in newest for row in self._db.execute(query)), default=0)
 
     def known(self, ids: Iterable[str]) -> set[str]:
         """Which of `ids` were committed before."""
@@ -158,7 +169,10 @@ class Store:
                     db.execute("INSERT OR REPLACE INTO zones VALUES (?, ?, ?)", (namespace, name, state))
             db.executemany(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-                [(e.cursor, e.time_ns, e.namespace, e.zone, e.SerializeToString()) for e in transaction.events],
+                [
+                    (e.cursor, transaction.recorded_ns or e.time_ns, e.namespace, e.zone, e.SerializeToString())
+                    for e in transaction.events
+                ],
             )
             for fleet, entry in transaction.rosters.items():
                 if entry is None:

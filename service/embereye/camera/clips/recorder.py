@@ -13,6 +13,7 @@ from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.clips.spool import ClipSpool, Recording
 from embereye.camera.clips.stills import annotate_still
 from embereye.levels import Kind, Level
+from embereye.process.clock import stepped_ns
 from embereye.units import Box
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
@@ -162,7 +163,7 @@ class Recorder:
 
     def _begin(self, clip: _OpenClip, about: Clip, before: list[KeptFrame]) -> None:
         try:
-            clip.recording = self.spool.begin(about, before[0])
+            clip.recording = self.spool.begin(about, before[0], stepped_ns())
         except OSError:
             clip.over = True
             raise
@@ -197,6 +198,6 @@ class Recorder:
     def _still(self, about: Clip, frame: KeptFrame, report: EvidenceItem, box: Box | None) -> Clip:
         still = Clip()
         still.CopyFrom(about)
-        still.from_ns = still.until_ns = frame.time_ns
-        jpeg, still.width, still.height = annotate_still(frame.jpeg, report, box, frame.time_ns)
+        still.from_ns = still.until_ns = frame.time_ns + stepped_ns()
+        jpeg, still.width, still.height = annotate_still(frame.jpeg, report, box, still.from_ns)
         return self.spool.add_still(still, jpeg)

@@ -35,6 +35,7 @@ class Recording:
     path: Path
     about: Clip
     muxer: Muxer
+    stepped_ns: int = 0  # added to the frames' times, which are no labels for people
     size: int = 0
     frames: int = 0
     until_ns: int = 0
@@ -50,12 +51,13 @@ class Recording:
             self.about.note = FULL
             return False
         check_room(self.path.parent)
-        if data := self.muxer.frame(frame.jpeg, frame.time_ns):
+        time_ns = frame.time_ns + self.stepped_ns
+        if data := self.muxer.frame(frame.jpeg, time_ns):
             with self.path.open("ab") as file:
                 file.write(data)
             self.size += len(data)
             self.frames += 1
-            self.until_ns = frame.time_ns
+            self.until_ns = time_ns
         return True
 
 
@@ -78,12 +80,15 @@ class ClipSpool:
         except OSError as error:  # every clip fails then and says why, but the shard goes on watching
             logger.warning("clips that were left in %s cannot be read: %s", folder, error.strerror)
 
-    def begin(self, about: Clip, first: KeptFrame) -> Recording:
-        """Begin a clip with the picture `first`; OSError where it cannot be written."""
+    def begin(self, about: Clip, first: KeptFrame, stepped_ns: int = 0) -> Recording:
+        """Begin a clip with the picture `first`; OSError where it cannot be written.
+
+        The wall clock, which the clip's times are of, is `stepped_ns` ahead of the frames'.
+        """
         path = self._folder / f"{uuid.uuid4().hex}.part"
-        about.from_ns, about.width, about.height = first.time_ns, first.width, first.height
+        about.from_ns, about.width, about.height = first.time_ns + stepped_ns, first.width, first.height
         write_whole(path.with_suffix(".json"), _text(about))
-        recording = Recording(path, about, Muxer(first.width, first.height, about.device, first.time_ns))
+        recording = Recording(path, about, Muxer(first.width, first.height, about.device, about.from_ns), stepped_ns)
         head = recording.muxer.begin()
         try:
             path.write_bytes(head)

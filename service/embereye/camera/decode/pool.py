@@ -93,6 +93,7 @@ class DecoderPool:
     def __init__(self, count: int) -> None:
         self.count = count  # of decoders
         self.cpu_seconds = 0.0  # of the decoders, as far as they have answered
+        self.busy_seconds = 0.0  # for which the decoders were at frames, as far as they have answered
         self.died = 0  # decoders so far
         self._queue: FairQueue[DecodedCamera] = FairQueue()
         self._running: dict[DecodedCamera, Turn] = {}
@@ -118,6 +119,11 @@ class DecoderPool:
     def waiting(self) -> int:
         """Frames that wait for their turn."""
         return len(self._queue)
+
+    @property
+    def standing(self) -> float:
+        """Seconds for which frames have waited at every moment; 0: none waits."""
+        return self._queue.standing(time.monotonic())
 
     @property
     def in_work(self) -> int:
@@ -272,6 +278,7 @@ class DecoderPool:
         dispatched = decoder.dispatched.popleft()
         turn = dispatched.turn
         self.cpu_seconds += cpu_seconds
+        self.busy_seconds += ended - began
         self._cost += (ended - began - self._cost) * (COST_SHARE if self._cost else 1.0)
         turn.waited += began - turn.began
         turn.began = began

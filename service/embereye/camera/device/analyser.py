@@ -1,7 +1,6 @@
 """What is analysed of one camera: its detectors and its model, renewed where what they depend on changes."""
 
 import logging
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from embereye.detect.vision.health import PictureHealth
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.persistence import merged
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
+from embereye.process.clock import now_ns
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device
 
@@ -46,7 +46,7 @@ class Analyser:
     Belongs to the event loop, but for `analyse_temperatures`, which runs on a thread, one frame at a time.
     """
 
-    def __init__(self, host: ModelHost | None = None, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, host: ModelHost | None = None, clock: Callable[[], int] = now_ns) -> None:
         self.observation: Observation | None = None  # of the latest frame
         self.urgent = False  # fire is suspected: flicker is measured on every frame
         self.cost = Cost()

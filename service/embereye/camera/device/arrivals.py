@@ -121,6 +121,11 @@ class Arrivals:
             return self.backpressure.frame_rate
         return (len(times) - 1) * SECOND / max(1, times[-1] - times[0])
 
+    def wanted_rate(self, now_ns: int) -> float:
+        """Frames per second that come and are asked for; 0: all of them are, however many."""
+        target = self.mailbox.rate_controller.target
+        return min(target, self.frame_rate(now_ns) or target)
+
     def fault(self, now_ns: int) -> str:
         """What is wrong with what arrives, or ''."""
         fault = self.quality.fault(now_ns)

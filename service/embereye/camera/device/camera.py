@@ -1,6 +1,5 @@
 """One camera of a shard: joins what arrives, what is analysed and what is reported."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from embereye.camera.scheduling.mailbox import Frame, Tally
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
+from embereye.process.clock import now_ns
 from embereye.process.latency import LatencyHistogram
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
@@ -33,7 +33,7 @@ class ShardLinks:
     model_host: ModelHost | None = None
     delays: LatencyHistogram = field(default_factory=LatencyHistogram)  # from arrival to analysis
     ages: LatencyHistogram = field(default_factory=LatencyHistogram)  # from capture to analysis
-    clock: Callable[[], int] = time.time_ns  # nanoseconds since the Unix epoch
+    clock: Callable[[], int] = now_ns  # nanoseconds since the Unix epoch
 
 
 class CameraDevice:
@@ -110,7 +110,6 @@ class CameraDevice:
         if isinstance(result, Decoded):
             result = self.analyser.inspect_pixels(frame, result)
         now = self._clock()
-        self.arrivals.mailbox.rate_controller.record_wait(turn.waited, now, urgent=self.urgent)
         if isinstance(result, AnalysedFrame):
             self._finish_analysed(frame, result, now)
         elif isinstance(result, UndecodableError):

@@ -15,6 +15,7 @@ from embereye.detect.vision.model import Detection, ModelError
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.persistence import EVERY_NS, ModelWatch
 from embereye.detect.vision.working import SCALES
+from embereye.process.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask
@@ -45,7 +46,7 @@ class CameraModel:
     host: ModelHost
     settings: Model
     masks: tuple[Mask, ...] = ()
-    clock: Callable[[], int] = time.time_ns
+    clock: Callable[[], int] = now_ns
     urgent: bool = field(default=False, init=False)  # no run goes before another camera's
     cpu_seconds: float = field(default=0.0, init=False)
     runs: int = field(default=0, init=False)

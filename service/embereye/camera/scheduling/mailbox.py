@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from embereye.camera.scheduling.rate_controller import RateController
 from embereye.shard.ledger import Ledger
-from embereye.units import SECOND, Box
+from embereye.units import Box
 from embereye.wire.jpeg.header import Headers, JpegError, JpegHeader
 from embereye.wire.radiometric import is_radiometric, read_header
 
@@ -47,7 +47,6 @@ class Mailbox:
     _headers: Headers = field(default_factory=Headers)
     # Popping is atomic: a frame is either taken out by a thread or superseded, never both.
     _slot: deque[Frame] = field(default_factory=deque)
-    _since_ns: int = 0  # since when the slot has been occupied, by this frame or by one that it replaced
 
     @property
     def waiting(self) -> Frame | None:
@@ -93,9 +92,6 @@ class Mailbox:
             return ""
         if superseded := self.take_frame():
             self.count_shed(superseded.tally, "superseded")
-            rate.record_wait((received_ns - self._since_ns) / SECOND, received_ns, urgent=boosted, unseen=True)
-        else:
-            self._since_ns = received_ns
         self._slot.append(Frame(data, header, time_ns, received_ns, tally, lost, rate.limited, thermal))
         return ""
 

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from typing import Protocol
 
-from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.declared import SourceError, conceal
 from embereye.process.backoff import Backoff
 from embereye.units import Box
 
@@ -46,12 +47,13 @@ class Source(Protocol):
 
 async def keep_playing(
     camera: str, source: Source, offer: Offer, set_state: SetState, backoff: Backoff | None = None,
-    *, settled: float = SETTLED_SECONDS,
+    *, settled: float = SETTLED_SECONDS, declared: str = "",
 ) -> None:  # fmt: skip
     """Play `source` again whenever it ends, after a wait, until cancelled.
 
     The wait grows, and starts over once the source has streamed for `settled` seconds: a player that crashes at its
-    second frame must not be restarted at once, a second of CPU each time.
+    second frame must not be restarted at once, a second of CPU each time. What is told of a failure quotes nothing of
+    the address `declared` but host and port.
     """
     backoff = backoff or Backoff(floor=0.2, cap=10.0)
     failing, since = "", 0.0
@@ -70,10 +72,11 @@ async def keep_playing(
             await source.play(offer_streamed, set_state)
             reason = "the source ended"
         except SourceError as error:
-            reason = str(error)
+            reason = conceal(str(error), declared)
         except Exception as error:  # a source that explodes must not take the shard with it
-            logger.exception("camera %s: its source failed", camera)
-            reason = f"{type(error).__name__}: {error}"
+            said = conceal("".join(traceback.format_exception(error)), declared)
+            logger.error("camera %s: its source failed\n%s", camera, said)  # noqa: TRY400 -- which would quote it all
+            reason = conceal(f"{type(error).__name__}: {error}", declared)
         if reason != failing:
             logger.warning("camera %s: %s; trying again", camera, reason)
         if since and time.monotonic() - since >= settled:

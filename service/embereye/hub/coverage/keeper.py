@@ -7,6 +7,7 @@ from embereye.hub.coverage.book import NOBODY, CoverageBook, Fleet, Watched
 from embereye.hub.coverage.ledgers import LedgerBook
 from embereye.hub.store import StoredState
 from embereye.hub.zones import Zones
+from embereye.process.clock import Timeline
 from embereye.v1.evidence_pb2 import Coverage
 from embereye.v1.roster_pb2 import FleetRoster
 
@@ -22,11 +23,13 @@ class CoverageKeeper:
     """The one owner of the books of coverage and ledgers. `steady` is a clock that no time server sets."""
 
     def __init__(
-        self, committer: Committer, zones: Zones, book: CoverageBook, *, retention_ns: int, steady: Callable[[], int]
-    ) -> None:
+        self, committer: Committer, zones: Zones, book: CoverageBook, *, retention_ns: int, timeline: Timeline,
+        steady: Callable[[], int],
+    ) -> None:  # fmt: skip
         self._committer = committer
         self._zones = zones
         self._retention_ns = retention_ns
+        self._timeline = timeline
         self._steady = steady
         self._listening = True
         self.book = book
@@ -83,12 +86,13 @@ class CoverageKeeper:
 
         `on_durable(time_ns)` is called once the ledgers that it closes are durable, where it closes any.
         """
+        now_ns = self._timeline.now_ns()
         if coverage.fleet and coverage.fleet not in self.book.forgotten:
-            self.ledgers.report(coverage)
+            self.ledgers.report(coverage, now_ns)
         if on_durable is not None and (coverage.closed or coverage.final):
             time_ns, told = coverage.time_ns, on_durable
             self._committer.enqueue(Step(self._store_ledgers, on_durable=lambda: told(time_ns)))
-        fleet = self.book.report(coverage, self._steady())
+        fleet = self.book.report(coverage, self._steady(), now_ns)
         if fleet is not None:
             self._committer.enqueue(Step(lambda draft: _store_roster(draft, fleet)))
 

@@ -31,7 +31,7 @@ class Part:
     """One owner's ledger of a device."""
 
     key: LedgerKey
-    until_ns: int  # of the report that told it, nanoseconds since the Unix epoch
+    until_ns: int  # when it was told last, on the hub's timeline
     final: bool  # its owner's last word
     ledger: Ledger
     counted: tuple[int, ...] = NONE  # of its outcomes, in the fleet's totals
@@ -77,13 +77,13 @@ class LedgerBook:
             self._parts(part.key.fleet, part.key.device).append(part)
             self._uncounted[part.key] = part
 
-    def report(self, coverage: Coverage) -> None:
-        """Take what a shard says of its devices, and of those that it had."""
+    def report(self, coverage: Coverage, now_ns: int) -> None:
+        """Take what a shard says, at `now_ns`, of its devices, and of those that it had."""
         for status in coverage.devices:
             if status.zone and status.HasField("ledger"):
-                self._note_ledger(coverage, status.id, status.ledger, final=coverage.final)
+                self._note_ledger(coverage, status.id, status.ledger, now_ns, final=coverage.final)
         for closed in coverage.closed:
-            self._note_ledger(coverage, closed.device, closed.ledger, final=True)
+            self._note_ledger(coverage, closed.device, closed.ledger, now_ns, final=True)
 
     def parts(self, fleet: str, device: str) -> list[Part]:
         """The ledgers of a device's owners, by when they began."""
@@ -133,7 +133,7 @@ class LedgerBook:
             part.counted = now
         self._uncounted.clear()
 
-    def _note_ledger(self, coverage: Coverage, device: str, ledger: Ledger, *, final: bool) -> None:
+    def _note_ledger(self, coverage: Coverage, device: str, ledger: Ledger, now_ns: int, *, final: bool) -> None:
         if max(*outcomes(ledger), ledger.waiting, ledger.shared, ledger.takeovers) > MOST or ledger.since_ns < 0:
             return  # nobody counted it, and sums of it cannot be told
         kept = Ledger()  # of its own: a part of a message keeps all of it in memory
@@ -142,13 +142,13 @@ class LedgerBook:
         key = LedgerKey(coverage.fleet, device, coverage.shard, ledger.since_ns)
         part = next((part for part in reversed(parts) if part.key == key), None)
         if part is None:
-            part = Part(key, coverage.time_ns, final, kept)
+            part = Part(key, now_ns, final, kept)
             parts.append(part)
             parts.sort(key=lambda part: part.key.since_ns)
-        elif part.final or coverage.time_ns < part.until_ns:
-            return
+        elif part.final or ledger.offered < part.ledger.offered:
+            return  # from an older stream: what was offered only grows
         else:
-            part.until_ns, part.final, part.ledger = coverage.time_ns, final, kept
+            part.until_ns, part.final, part.ledger = now_ns, final, kept
         self._changed[key] = self._uncounted[key] = part
         if len(parts) > KEPT:
             self._merge(parts)

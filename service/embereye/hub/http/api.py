@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from importlib import resources
-from urllib.parse import urlsplit
 
 from aiohttp import WSCloseCode, WSMsgType, web
 from google.protobuf import json_format
@@ -19,6 +18,8 @@ from embereye.hub.coverage.book import Fleet, Watched
 from embereye.hub.coverage.ledgers import Part, add_up
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
+from embereye.hub.http.origin import AllowedHosts, check_origin, guard
+from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import replay
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
@@ -33,6 +34,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 DEVICES_SECONDS = 0.5  # that a list of devices is shared between all who ask
 HEARTBEAT_SECONDS = 10.0
+MAX_DIGITS = 19  # of a number in an address
 MAX_CLIPS = 200  # in one list
 MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
 SECURITY = {
@@ -44,14 +46,6 @@ SECURITY = {
 STATIC = {"console.js": "text/javascript", "console.css": "text/css", "icon.svg": "image/svg+xml"}
 
 
-class Refused(Exception):  # noqa: N818 -- an answer, not a fault
-    """A request that cannot be served; becomes {"error": sentence}."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-
-
 def _fields(message: Message) -> Json:
     return json_format.MessageToDict(message)
 
@@ -60,7 +54,8 @@ def _number(request: web.Request, name: str, default: int, most: int = 2**63 - 1
     text = request.query.get(name, "")
     if not text:
         return default
-    if not text.isascii() or not text.isdigit() or int(text) > most:
+    # The length first: Python does not convert thousands of digits, and says so with another error.
+    if len(text) > MAX_DIGITS or not text.isascii() or not text.isdigit() or int(text) > most:
         raise Refused(400, f'{name}: "{text[:50]}" is not a whole number from 0 to {most}')
     return int(text)
 
@@ -72,7 +67,7 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
     try:
         response = await handler(request)
     except Refused as refused:
-        response = web.json_response({"error": str(refused)}, status=refused.status)
+        response = web.json_response({"error": str(refused)}, status=refused.status, headers=refused.headers)
     except web.HTTPException as error:
         response = web.json_response({"error": f"{error.status} {error.reason}: {request.path}"}, status=error.status)
     if not response.prepared:
@@ -84,7 +79,10 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
 class Api:
     """All routes: `Api(hub, outputs, clips).app(registry)`; without `clips` none are served."""
 
-    def __init__(self, hub: Hub, outputs: Outputs, clips: ClipStore | None = None) -> None:
+    def __init__(
+        self, hub: Hub, outputs: Outputs, clips: ClipStore | None = None, hosts: AllowedHosts | None = None
+    ) -> None:
+        self._hosts = hosts or AllowedHosts()
         self._hub = hub
         self._clips = clips
         self._replays = 0
@@ -96,7 +94,7 @@ class Api:
     def app(self, registry: CollectorRegistry) -> web.Application:
         """The application, /metrics and /healthz among its routes."""
         app = metrics_app(registry, lambda: self._hub.committer.failing)
-        app.middlewares.append(_manners)
+        app.middlewares.extend([_manners, guard(self._hosts)])
         app.on_shutdown.append(self._close_sockets)
         device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
         app.add_routes(
@@ -109,7 +107,7 @@ class Api:
                 web.get(f"{device}/snapshot.jpg", self._device_snapshot),
                 web.get(f"{device}/thermal", self._device_thermal),
                 web.get("/v1/snapshot/{device}.jpg", self._snapshot),
-                web.get("/v1/alarms/{alarm}/{device}/{kind:\\d+}.jpg", self._alarm_picture),
+                web.get("/v1/alarms/{alarm}/{device}/{kind:[0-9][0-9]?}.jpg", self._alarm_picture),
                 web.get("/v1/alarms/{alarm}/clips", self._alarm_clips),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg}", self._clip),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay),
@@ -175,16 +173,16 @@ class Api:
             "covered": not reason,
             "reason": reason,
             "shards": sorted(watched.sightings),
-            "pictureNs": str(watched.picture_ns),
-            "thermalNs": str(watched.thermal_ns),
+            "pictureNs": self._label(watched.picture_ns),
+            "thermalNs": self._label(watched.thermal_ns),
         }
         if latest is not None:
             status = latest[1].status
             entry |= {
                 "state": status.state,
                 "degraded": status.degraded,
-                "heardNs": str(status.heard_ns),
-                "analysedNs": str(status.analysed_ns),
+                "heardNs": self._label(status.heard_ns),
+                "analysedNs": self._label(status.analysed_ns),
                 "latest": [_fields(term) for term in status.latest],
             }
         if parts := self._hub.coverage.ledgers.parts(fleet.name, watched.device.id):
@@ -198,13 +196,17 @@ class Api:
             entry["thermal"] = {"hottest": hottest, "relative": watched.thermal.relative}
         return entry
 
+    def _label(self, time_ns: int) -> str:
+        """A time on the hub's timeline as the wall clock has it; 0: never."""
+        return str(time_ns + self._hub.timeline.stepped_ns() if time_ns else 0)
+
     def _owner(self, part: Part, watched: Watched) -> Json:
         sighting = watched.sightings.get(part.key.shard)
         present = sighting is not None and sighting.status.ledger.since_ns == part.key.since_ns
         return {
             "shard": part.key.shard,
             "sinceNs": str(part.key.since_ns),
-            "untilNs": str(part.until_ns),
+            "untilNs": self._label(part.until_ns),
             "state": "closed" if part.final else "open" if present else "lost",
             "ledger": _fields(part.ledger),
         }
@@ -235,7 +237,7 @@ class Api:
             {
                 "celsius": [round(value, 1) if math.isfinite(value) else None for value in watched.thermal.celsius],
                 "relative": watched.thermal.relative,
-                "timeNs": str(watched.thermal_ns),
+                "timeNs": self._label(watched.thermal_ns),
             }
         )
 
@@ -332,9 +334,7 @@ class Api:
     # What happens
 
     async def _websocket(self, request: web.Request) -> web.StreamResponse:
-        origin = request.headers.get("Origin")
-        if origin and urlsplit(origin).netloc != request.host:
-            raise Refused(403, f"{origin[:200]} is another site: only the hub's own pages may listen")
+        check_origin(request)
         feed = self._hub.feed
         zones = [zone for zone in request.query.getall("zone", []) if zone]
         after = _number(request, "cursor", feed.latest)

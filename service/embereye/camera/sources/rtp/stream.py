@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from embereye.camera.sources.source import Offer, SetState
+from embereye.process.clock import now_ns
 from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer, JpegFrame
 from embereye.wire.rtp.packet import CaptureClock
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
@@ -56,7 +57,7 @@ class JpegStream:
                 self.report_state("streaming")
             self.offered += 1
             # An unusable picture is offered as well: the mailbox rejects and counts it.
-            self._offer(picture.data, self._clock.capture_ns(picture.timestamp, time.time_ns()), picture.lost)
+            self._offer(picture.data, self._clock.capture_ns(picture.timestamp, now_ns()), picture.lost)
 
     def report_state(self, state: str) -> None:
         """Report `state` where it differs from the one before."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.declared import SourceError, redact
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import DatagramReader, dropped, open_port
 from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream
@@ -117,7 +117,7 @@ class RtspSession:
             valid = False
         # A redirect away from TLS would send the credentials in the open.
         if not valid or (self._url.startswith("rtsps:") and parts.scheme != "rtsps"):
-            raise SourceError(f'redirected to "{printable(location.rpartition("@")[2])}", which cannot be followed')
+            raise SourceError(f'redirected to "{printable(redact(location))}", which cannot be followed')
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     async def set_up(self, *, udp: bool) -> None:
