@@ -70,6 +70,15 @@ class Shards:
         self._channels = _Channels(credentials)
         self._used: dict[tuple[str, str], float] = {}  # monotonic seconds
 
+    @property
+    def credentials(self) -> Credentials | None:
+        """By which it proves who it is."""
+        return self._channels.credentials
+
+    @credentials.setter
+    def credentials(self, credentials: Credentials | None) -> None:
+        self._channels.credentials = credentials
+
     async def status(self, address: Address) -> ShardStatus | None:
         """The shard's word with each device, or None where it cannot be had."""
         return await self._call(ShardStub(self._channel(address)).Status(StatusRequest(devices=True), timeout=TIMEOUT))
@@ -113,6 +122,15 @@ class Hub:
         self.address = address
         self._channels = _Channels(credentials)
         self._told: dict[str, tuple[FleetRoster, float, FleetLedger | None]] = {}  # fleet → roster, monotonic seconds
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """By which it proves who it is."""
+        return self._channels.credentials
+
+    @credentials.setter
+    def credentials(self, credentials: Credentials | None) -> None:
+        self._channels.credentials = credentials
 
     async def set(self, roster: FleetRoster) -> FleetLedger | None:
         """Tell which devices of a fleet ought to be watched; returns what the hub knew of the fleet when it was told.

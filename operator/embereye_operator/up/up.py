@@ -163,7 +163,7 @@ class Up:
         self._supervisor = Supervisor(arguments.data / "logs", self._process_ended)
         self._runtime = LocalRuntime(arguments.data, self._hub_control, self._supervisor)
         registry = CollectorRegistry()
-        runtime_metrics = RuntimeMetrics(registry)
+        runtime_metrics = RuntimeMetrics(registry, lambda: self._runtime.credentials)
         registry.register(FleetMetrics(lambda: [state.report() for state in self._fleets.values()]))
         Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry).set(1)
         pages = await serve_pages(metrics_pages(registry), HOST, arguments.metrics_port)

@@ -75,7 +75,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     grpc, control = GrpcServer(services), GrpcServer(services, control=True, credentials=credentials)
     registry = CollectorRegistry()
     registry.register(HubCollector(hub, evidence, clips, options.data))
-    runtime = RuntimeMetrics(registry)
+    runtime = RuntimeMetrics(registry, lambda: credentials)
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
     control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
     web = await serve_http(Api(hub, outputs, clips, options.hosts).app(registry), options.host, options.http_port)

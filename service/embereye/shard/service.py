@@ -133,7 +133,7 @@ class ShardProcess(ShardServicer, Collector):
         options = self._options
         registry = CollectorRegistry()
         registry.register(self)
-        runtime = RuntimeMetrics(registry)
+        runtime = RuntimeMetrics(registry, lambda: self._credentials)
         self._grpc.listen(f"{options.host}:{options.grpc_port}")
         if options.shared_grpc_port:
             self._grpc.listen(f"{options.host}:{options.shared_grpc_port}")

@@ -8,6 +8,7 @@ MANAGED_BY = "embereye-operator"  # also the field manager
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_FLEET = "embereye.dev/fleet"  # value: see fleet_label
 LABEL_SHARD = "embereye.dev/shard"
+LABEL_ALLOWED = "embereye.dev/allow-fleet-use"  # of somebody's Secret, "true": fleets of its namespace may use it
 ANNOTATION_DRAIN = "embereye.dev/drain"  # of a fleet: shards, with commas, that others are to take the place of
 
 

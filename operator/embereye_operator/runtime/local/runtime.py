@@ -7,7 +7,7 @@ import socket
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -189,6 +189,13 @@ class LocalRuntime:
     async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
         """None: without a cluster there are no ConfigMaps of the user's."""
         return {}
+
+    async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
+        """None: whoever writes the manifests here can read the files, too."""
+        return None
+
+    async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
+        """Nothing: a shard gets its certificate when it is started."""
 
     def address(self, fleet: Fleet, shard: str) -> Peer:
         """The shard's own ports on loopback."""

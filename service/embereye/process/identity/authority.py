@@ -140,10 +140,15 @@ def due(certificate: bytes, trusted: bytes, now: datetime, *, wanted: bytes, lif
     So it is where it comes with other `trusted` authorities than are `wanted` now.
     """
     try:
-        left = expiry(certificate) - now
+        expires = expiry(certificate)
     except ValueError:
         return True
-    return trusted != wanted or left < life / 3 or left > life + BACKDATE
+    return trusted != wanted or due_by(expires, now, life)
+
+
+def due_by(expires: datetime, now: datetime, life: timedelta = LIFE) -> bool:
+    """Whether a certificate that holds until `expires` is to be issued anew; see `due`."""
+    return not life / 3 <= expires - now <= life + BACKDATE
 
 
 def utc_now() -> datetime:

@@ -65,9 +65,9 @@ class Credentials:
         failing = ""
         while True:
             await aligned_sleep(period)
-            failing = self._look(failing)
+            failing = self.look(failing)
 
-    def _look(self, failing: str) -> str:
+    def look(self, failing: str = "") -> str:
         """Take what the files say now; returns why that cannot be, '' where it can."""
         try:
             if _read(self._folder) == (self.current.trusted, self.current.chain, self.current.key):

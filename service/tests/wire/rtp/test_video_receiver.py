@@ -33,7 +33,11 @@ def packets(encoding, units, *, limit=300, sequence=65_500, base=0xFFFF_0000, ss
 
 
 def fed(receiver, *groups, now=0):
-    return [unit for packet in itertools.chain(*groups) for unit in receiver.feed_joined(memoryview(packet), len(packet), now)]
+    return [
+        unit
+        for packet in itertools.chain(*groups)
+        for unit in receiver.feed_joined(memoryview(packet), len(packet), now)
+    ]
 
 
 def receiver(encoding, **options):
