@@ -23,8 +23,9 @@ from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, 
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SensorReading, SerialNumber
+from embereye_cli.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.shared import API_VERSION
-from embereye_operator.runtime.kubernetes.client import Target, add_target_arguments, connected, target_of
+from embereye_operator.runtime.kubernetes.client import Target, connected
 from embereye_operator.runtime.kubernetes.resources import FLEETS
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from harness.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
 from embereye.process.grpc_server import GrpcServer, Service, channel
-from embereye.process.identity.authority import LIFE, Authority
+from embereye.process.identity.authority import LIFE, Authority, utc_now
 from embereye.process.identity.credentials import Credentials, read_certificate
 from embereye.process.identity.names import Identity, Role
 from embereye.v1.shard_pb2 import StatusRequest
@@ -68,7 +68,7 @@ async def release(cluster: ApiServer, namespace: str) -> AsyncIterator[Release]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
     """Puts the clock of whoever issues forward."""
-    now = identities.utc_now
+    now = utc_now
     ahead = timedelta(0)
 
     def put_forward(by: timedelta) -> None:

@@ -10,7 +10,7 @@ import cv2
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from embereye.camera.clips.pipeline import ClipPipeline
-from embereye.camera.clips.ring import Budget
+from embereye.camera.clips.ring import Budget, KeptUnit
 from embereye.camera.decode.pool import DecoderPool, decoder_count
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
@@ -67,8 +67,9 @@ class CameraShard:
         self._pace = Pace(self._pool)
         self._host = ModelHost()
         self._links = ShardLinks(
-            submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host
-        )
+            submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host,
+            record=self._record_unit,
+        )  # fmt: skip
         self._retired = Totals()  # of cameras that were ours
         self._draining = False
         self._covered: dict[str, bool] = {}
@@ -199,6 +200,11 @@ class CameraShard:
                     self._clips.record_report(camera, report, finding.box, self._assignment, now)
         if self._clips:
             self._clips.record_frame(camera, now)
+
+    def _record_unit(self, camera: CameraDevice, kept: KeptUnit) -> None:
+        """Add an access unit of a video to the clips of its camera."""
+        if self._clips:
+            self._clips.record_unit(camera.device.id, kept, now_ns())
 
     # What it does now and then
 

@@ -28,7 +28,7 @@ PARTIAL_NS = DAY  # that a clip may stay unfinished
 PARTIAL_SHARE = 4  # of the room for clips, a quarter is for what is not finished
 PRUNE_SECONDS = 60.0
 DIGEST = re.compile(r"[0-9a-f]{64}")
-SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg"}
+SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4"}
 
 
 class ClipRefusedError(Exception):
@@ -58,8 +58,11 @@ class ClipStore:
     # On the event loop
 
     async def open(self) -> None:
-        """Learn what there is."""
-        await self._run(self._load)
+        """Learn what there is; where that fails no clip is known, and `failing` says why."""
+        try:
+            await self._run(self._load)
+        except OSError as error:
+            self._set_failing(f"clips cannot be read: {error.strerror or error}")
 
     async def run(self) -> None:
         """Remove what is too old or too much until cancelled."""

@@ -133,7 +133,6 @@ class Committer:
         self._idle.set()
         self.counters = CommitCounters()
         self.failing = ""  # why the store cannot be written; empty: it can
-        self.failing_changed = asyncio.Event()
 
     def enqueue(self, operation: Operation) -> None:
         """Have `operation` done in the next transaction. Unbounded: who brings much asks for room first."""
@@ -186,12 +185,12 @@ class Committer:
                     known = await self._known(batch)
                     applied += self._apply(batch, known, transaction)
                     batch = []
-                    if transaction:
+                    if transaction or self._store.failing:
                         await self._store.write(partial(_write, transaction))
                 except sqlite3.Error as error:
                     self._pending[:0] = batch
                     self.counters.failures += 1
-                    self._set_failing(f"the hub cannot write its database: {error}")
+                    self.note_failing(str(error))
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 self._set_failing("")
@@ -234,6 +233,10 @@ class Committer:
         written, self._written = self._written, asyncio.Event()
         written.set()
 
+    def note_failing(self, why: str) -> None:
+        """The database cannot be written, for this reason."""
+        self._set_failing(f"the hub cannot write its database: {why}")
+
     def _set_failing(self, why: str) -> None:
         if why == self.failing:
             return
@@ -246,8 +249,6 @@ class Committer:
         else:
             logger.warning("the hub's database can be written again")
         self.failing = why
-        changed, self.failing_changed = self.failing_changed, asyncio.Event()
-        changed.set()
 
 
 def _write(transaction: Transaction, store: Store) -> None:

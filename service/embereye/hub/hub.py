@@ -65,6 +65,13 @@ class Hub:
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
         self.feed.latest = stored.cursor
+        if self._store.failing:
+            self.committer.note_failing(self._store.failing)
+
+    @property
+    def unreadable(self) -> int:
+        """What was stored and could not be read: it was passed over."""
+        return self._store.unreadable + self.zones.unreadable
 
     async def run(self) -> None:
         """Write, let time pass and forget the oldest, until cancelled; if one of these fails, all end."""

@@ -88,7 +88,6 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         for server in (grpc, control):
             await server.start()
             await server.set_serving(True)
-            tasks.start(keep_health(hub, server), name="hub-health")
         logger.info(
             "hub ready: gRPC %d, control %d, HTTP %d, data in %s",
             grpc_port, control_port, bound_port(web), options.data,
@@ -101,11 +100,3 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
     return int(failed)
-
-
-async def keep_health(hub: Hub, grpc: GrpcServer) -> None:
-    """Keep the gRPC health at what the store allows."""
-    while True:
-        changed = hub.committer.failing_changed
-        await grpc.set_serving(not hub.committer.failing)
-        await changed.wait()

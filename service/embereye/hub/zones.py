@@ -1,17 +1,20 @@
 """The zones' alarm state machines: every step of one becomes part of a transaction."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
+
+from google.protobuf.message import DecodeError
 
 from embereye.hub.committer import Draft, ZoneKey
 from embereye.hub.coverage.book import CoverageBook
 from embereye.levels import ZoneState
 from embereye.process.clock import Timeline
-from embereye.process.lifecycle import UserError
 from embereye.units import DAY
 from embereye.v1.alarms_pb2 import AlarmEvent, Zone
 from embereye.zone.state import ZoneMachine
 
+logger = logging.getLogger(__name__)
 RESET_MEMORY_NS = DAY  # a reset keeps reports from before it away for so long
 
 
@@ -23,16 +26,19 @@ class Zones:
         self._timeline = timeline
         self._steady = steady
         self._machines: dict[ZoneKey, ZoneMachine] = {}
+        self.unreadable = 0  # zones that begin anew because what was stored of them cannot be read
         self._cursor = 0  # of the newest event, durable or not
         self.events: Counter[str] = Counter()  # by type, since the start
 
     def restore(self, zones: Iterable[bytes], cursor: int) -> None:
-        """Go on from what was stored; UserError where that cannot be read."""
+        """Go on from what was stored; a zone that cannot be read begins anew, and the others are not kept waiting."""
         for data in zones:
             try:
                 machine = ZoneMachine.load(data, self._timeline.now_ns())
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(f"the hub's database holds a zone that cannot be read: {error}") from error
+            except (ValueError, KeyError, TypeError, AttributeError, DecodeError) as error:
+                self.unreadable += 1
+                logger.error("a stored zone cannot be read and begins anew: %s: %.200r", error, data)  # noqa: TRY400
+                continue
             self._machines[machine.namespace, machine.name] = machine
         self._cursor = cursor
 

@@ -60,7 +60,7 @@ class RuntimeMetrics(Collector):
         if credentials := self._credentials():
             yield GaugeMetricFamily(
                 "embereye_certificate_expiration_timestamp_seconds",
-                "When the certificate expires that the process proves itself with, seconds since the Unix epoch.",
+                "When the certificate expires that the process proves itself with.",
                 value=credentials.current.expires,
             )
         if (threads := _threads()) is not None:

@@ -1,7 +1,7 @@
 """Text devices: one TCP connection each, lines in, bare command words out.
 
-A read that holds one usual, unsuspicious line is done with at once. Everything else waits, as bytes, for the intake's
-tick; what crosses a threshold makes the tick come at once.
+A read that holds a few usual, unsuspicious lines is done with at once. Everything else waits, as bytes, for
+the tick; what crosses a threshold makes the tick come at once.
 """
 
 import asyncio
@@ -191,12 +191,12 @@ class TextSession(asyncio.Protocol):
         self._relays = None
 
     def data_received(self, data: bytes) -> None:
-        """Count a quiet line at once, keep everything else for the tick; nothing a device sends may end the shard."""
+        """Count quiet lines at once, keep everything else for the tick; nothing a device sends may end the shard."""
         device = self._device
         if device is None:
             self.reader.receive(data)
-        elif (line := self.reader.receive(data, device.readings.quiet_line)) is not None:
-            device.arrivals.count_quiet_line(line, time.monotonic_ns() + BEGAN_NS)
+        elif lines := self.reader.receive(data, device.readings.quiet_line):
+            device.arrivals.count_quiet_lines(lines, time.monotonic_ns() + BEGAN_NS)
             return
         waiting, batcher = self.reader.waiting, self._owner.batcher
         batcher.add(self, len(data))

@@ -215,7 +215,7 @@ class ShardProcess(ShardServicer, Collector):
             load=self._core.load(),
             started_ns=self._started_ns,
             evidence_spooled=len(self._spool),
-            degraded=self._core.degraded(),
+            degraded="; ".join(filter(None, (self._core.degraded(), self._spool.degraded))),
         )
 
     async def _begin_drain(self) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,11 +9,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from embereye.hub.feed import LAG
 from embereye.hub.hub import Hub
-from embereye.hub.server import keep_health
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.evidence import EvidenceService, Skew, put_on_timeline
 from embereye.hub.store import StoreThreads
@@ -175,35 +172,6 @@ async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_p
     assert refusal.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     resume = int((refusal.details() or "").rpartition(" ")[2])
     assert seen[:resume] == list(range(1, resume + 1)), "everything up to that cursor was delivered"
-
-
-async def test_health_is_not_serving_while_nothing_can_be_written(tmp_path: Path) -> None:
-    store = StoreThreads(tmp_path)
-    hub = Hub(store, retention_ns=10**15)
-    await hub.open()
-    server, port = await serve(hub)
-    tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(keep_health(hub, server))]
-    other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
-    async with channel(f"127.0.0.1:{port}") as link:
-
-        async def becomes(wanted: int) -> None:
-            stub = health_pb2_grpc.HealthStub(link)
-            async with asyncio.timeout(20):
-                while (await stub.Check(health_pb2.HealthCheckRequest())).status != wanted:
-                    await asyncio.sleep(0.05)
-
-        await becomes(health_pb2.HealthCheckResponse.SERVING)
-        other.execute("BEGIN IMMEDIATE")
-        hub.inbox.admit(smoke("one"), lambda _: None)
-        await becomes(health_pb2.HealthCheckResponse.NOT_SERVING)
-        other.execute("ROLLBACK")
-        await becomes(health_pb2.HealthCheckResponse.SERVING)
-    other.close()
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await server.stop(0)
-    await store.close()
 
 
 def test_a_shards_wrong_clock_is_measured_by_its_quickest_report() -> None:

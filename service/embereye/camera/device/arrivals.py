@@ -8,6 +8,7 @@ from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
 from embereye.camera.scheduling.rate_controller import least_rate
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
+from embereye.wire.video.access_unit import AccessUnit
 
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 PROBE_NS = 10 * SECOND  # between two frames analysed of a refused camera: it may have become cheaper
@@ -54,6 +55,25 @@ class Arrivals:
         """Admit a frame of a source of ours; `time_ns` 0: it was captured now. The boxes `lost` did not arrive."""
         self._admit(data, self._capture_time(time_ns, now_ns), now_ns, lost=lost, urgent=urgent)
 
+    def admit_unit(self, unit: AccessUnit, time_ns: int, now_ns: int, *, urgent: bool) -> None:
+        """Admit an access unit of a source of ours, captured at `time_ns`."""
+        if self._latest_ns < time_ns:  # pictures are sent before others that are shown earlier
+            capture_ns = self._capture_time(time_ns, now_ns)
+        else:
+            capture_ns = time_ns if abs(time_ns - now_ns) < CLOCK_SKEW_NS else now_ns
+        self._note_heard(capture_ns, now_ns)
+        reason = self.mailbox.offer_unit(unit, capture_ns, now_ns, boosted=urgent, refused=self._unserved(now_ns))
+        self.quality.record_frame(1.0 if reason else 0.0, now_ns)
+
+    def _note_heard(self, capture_ns: int, now_ns: int) -> None:
+        self._watch.heard_ns = now_ns
+        self._times.append(now_ns)
+        self._latest_ns = max(capture_ns, self._latest_ns)
+
+    def _unserved(self, now_ns: int) -> bool:
+        """Whether this shard cannot serve the camera, nor tries it once more."""
+        return bool(self.refused) and now_ns - self._watch.analysed_ns < PROBE_NS
+
     def _capture_time(self, time_ns: int, now_ns: int) -> int:
         if time_ns:
             self.quality.record_stamp(time_ns, now_ns)
@@ -71,10 +91,8 @@ class Arrivals:
         lost: tuple[Box, ...] = (),
         early_ns: int = 0,
     ) -> str:
-        self._watch.heard_ns = now_ns
-        self._times.append(now_ns)
-        self._latest_ns = max(capture_ns, self._latest_ns)
-        if self.refused and now_ns - self._watch.analysed_ns < PROBE_NS:
+        self._note_heard(capture_ns, now_ns)
+        if self._unserved(now_ns):
             self.mailbox.refuse_frame(tally)
             return ""
         reason = self.mailbox.offer_frame(

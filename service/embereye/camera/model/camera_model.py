@@ -64,16 +64,30 @@ class CameraModel:
         self._failing = ""
         self._hanging = ""
 
-    def offer_frame(self, frame: Frame, seen: Observation) -> None:
-        """Queue `frame` for a run where one is due; `seen` is what the built-in detectors made of it."""
+    @property
+    def side(self) -> int:
+        """The long side of pictures that suit the model, in pixels."""
+        return max(self.settings.width, self.settings.height)
+
+    def wants_picture(self, seen: Observation | None) -> bool:
+        """Whether a run is due, `seen` being what the built-in detectors made of the latest frame."""
+        now = self.clock()
+        hurries = any(each.held_ns for each in self.watch.findings)
+        hurries = hurries or (seen is not None and (seen.suspected or seen.motion > MOVES))
+        due_ns = self._every_ns if hurries else self._idle_ns
+        return self.host.ready and now - (self._asked_ns or now - self._idle_ns) >= due_ns
+
+    def offer_frame(self, frame: Frame | None, seen: Observation) -> None:
+        """Queue `frame` for a run where one is due; `seen` is what the built-in detectors made of it.
+
+        None: there was a frame, but no picture of a size that suits the model, as none was wanted before.
+        """
         now = self.clock()
         self._asked_ns = self._asked_ns or now - self._idle_ns
         self._offered_ns = now
         if not self.host.ready or not self._answered_ns:
             self._answered_ns = now
-        hurries = seen.suspected or seen.motion > MOVES or any(each.held_ns for each in self.watch.findings)
-        due_ns = self._every_ns if hurries else self._idle_ns
-        if not self.host.ready or now - self._asked_ns < due_ns:
+        if frame is None or not self.wants_picture(seen):
             return
         if sum(w * h for _, _, w, h in frame.lost) > LOST_MOST:
             return

@@ -10,6 +10,7 @@ from typing import Protocol
 from embereye.camera.sources.declared import SourceError, conceal
 from embereye.process.backoff import Backoff
 from embereye.units import Box
+from embereye.wire.video.access_unit import AccessUnit
 
 logger = logging.getLogger(__name__)
 SetState = Callable[[str], None]  # is called with the source's state, for people, whenever it changes
@@ -21,8 +22,11 @@ PAUSE_FACTOR = 4.0  # times what a longer read took: a flood gets a fifth of the
 class Offer(Protocol):
     """Accepts one compressed frame; mostly `CameraDevice.offer_frame`."""
 
-    def __call__(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
-        """Accept `data`, captured at `time_ns` (Unix epoch; 0: now); the boxes `lost` of it did not arrive."""
+    def __call__(self, data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+        """Accept `data`, captured at `time_ns` (Unix epoch; 0: now); the boxes `lost` of it did not arrive.
+
+        Access units come in decoding order, with the times of their presentation.
+        """
         ...
 
 
@@ -58,7 +62,7 @@ async def keep_playing(
     backoff = backoff or Backoff(floor=0.2, cap=10.0)
     failing, since = "", 0.0
 
-    def offer_streamed(data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+    def offer_streamed(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         nonlocal failing, since
         since = since or time.monotonic()
         if failing:

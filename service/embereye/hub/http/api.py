@@ -36,10 +36,15 @@ DEVICES_SECONDS = 0.5  # that a list of devices is shared between all who ask
 HEARTBEAT_SECONDS = 10.0
 MAX_DIGITS = 19  # of a number in an address
 MAX_CLIPS = 200  # in one list
+CONTENT_TYPES = {
+    Clip.MEDIA_CLIP: "video/matroska",
+    Clip.MEDIA_STILL: "image/jpeg",
+    Clip.MEDIA_VIDEO: "video/mp4",
+}
 MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
@@ -93,7 +98,9 @@ class Api:
 
     def app(self, registry: CollectorRegistry) -> web.Application:
         """The application, /metrics and /healthz among its routes."""
-        app = metrics_app(registry, lambda: self._hub.committer.failing)
+        # That nothing can be written is told by /v1/zones and a metric: a hub that is started anew for it, or left
+        # without shards, would be worse than one that watches and cannot write.
+        app = metrics_app(registry)
         app.middlewares.extend([_manners, guard(self._hosts)])
         app.on_shutdown.append(self._close_sockets)
         device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
@@ -109,7 +116,7 @@ class Api:
                 web.get("/v1/snapshot/{device}.jpg", self._snapshot),
                 web.get("/v1/alarms/{alarm}/{device}/{kind:[0-9][0-9]?}.jpg", self._alarm_picture),
                 web.get("/v1/alarms/{alarm}/clips", self._alarm_clips),
-                web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg}", self._clip),
+                web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg|mp4}", self._clip),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay),
                 web.get("/v1/history", self._history),
                 web.get("/v1/outputs", self._driven),
@@ -266,12 +273,11 @@ class Api:
         clip = self._known_clip(request)
         # Content under the name of its content never changes; its age may still be up.
         headers = {"Cache-Control": "private, max-age=3600", **SECURITY}
-        if clip.media == Clip.MEDIA_CLIP:
+        headers["Content-Type"] = CONTENT_TYPES[clip.media]
+        if clip.media != Clip.MEDIA_STILL:
             started = time.strftime("%Y%m%d-%H%M%S", time.gmtime(clip.from_ns / 1e9))
-            headers["Content-Disposition"] = f'attachment; filename="{_plain(clip.device)}-{started}.mkv"'
-            headers["Content-Type"] = "video/matroska"
-        else:
-            headers["Content-Type"] = "image/jpeg"
+            name = f"{_plain(clip.device)}-{started}.{SUFFIXES[clip.media]}"
+            headers["Content-Disposition"] = f'attachment; filename="{name}"'
         return web.FileResponse(self._clips.path(clip), headers=headers)
 
     async def _replay(self, request: web.Request) -> web.StreamResponse:
@@ -279,7 +285,7 @@ class Api:
         assert self._clips is not None
         clip = self._known_clip(request)
         if clip.media != Clip.MEDIA_CLIP:
-            raise Refused(404, "a still is no clip")
+            raise Refused(404, "it is no Motion JPEG: show it as it is")
         if self._replays >= MAX_REPLAYS:
             raise Refused(503, f"{MAX_REPLAYS} clips are being shown already: try again later, or download it")
         self._replays += 1

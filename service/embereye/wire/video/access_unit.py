@@ -26,6 +26,8 @@ class AccessUnit:
     key: bool = False  # decoding can begin here
     reference: bool = True  # others refer to it
     damaged: str = ""  # why it must not be trusted; empty: it may be
+    refreshes: bool = False  # damaged, but a part of what ends the damage: it has to be decoded all the same
+    encoding: str = "H264"
 
 
 @dataclass(eq=False, slots=True)
@@ -197,7 +199,8 @@ class Assembler:
             if unit.reference or not unit.slices:
                 self._break("a picture that it refers to is damaged")
             self.problem = unit.problem
-        elif self._recovering:
+        refreshes = not unit.problem and self._recovering > 0
+        if refreshes:
             self._recovering -= 1
             if not self._recovering:
                 self._damaged = ""
@@ -211,7 +214,7 @@ class Assembler:
         if key and not unit.sets:
             nals = [*(nal for _, nal in sorted(self._sets.items())), *nals]
         data = START_CODE + START_CODE.join(nals) if nals else b""
-        return AccessUnit(data, unit.timestamp, self._size, key, unit.reference, damaged)
+        return AccessUnit(data, unit.timestamp, self._size, key, unit.reference, damaged, refreshes, self._codec.name)
 
 
 def _begins_unit(found: NalUnit) -> bool:

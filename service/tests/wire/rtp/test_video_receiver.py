@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from embereye.units import MILLISECOND
 from embereye.wire.rtp.depacketize import DEADLINE_NS, TAKEOVER_NS
-from embereye.wire.rtp.nal_payload import AP, FU, FU_A, STAP_A, H264Format, H265Format
+from embereye.wire.rtp.nal_payload import AP, FU, FU_A, STAP_A, H264Format, H265Format, NalFormat
 from embereye.wire.rtp.video_receiver import VideoReceiver
 from embereye.wire.video.access_unit import MAX_SETS, MAX_UNIT, AccessUnit
 
 from ..video.coded import coded, decoded
 
-FORMATS = {"H264": H264Format(), "H265": H265Format()}
+FORMATS: dict[str, NalFormat] = {"H264": H264Format(), "H265": H265Format()}
 PAYLOAD = 97
 BOTH = pytest.mark.parametrize("encoding", list(FORMATS))
 
@@ -169,7 +169,7 @@ def test_pictures_that_lead_an_open_group_after_a_loss_are_damaged(encoding, opt
     leading = [unit for unit in after[1:] if after[0].timestamp - unit.timestamp & 0xFFFF_FFFF < 0x7FFF_FFFF]
     assert leading
     assert all(unit.damaged for unit in leading)
-    exact = dict((pts, picture) for pts, picture in decoded(encoding, whole))
+    exact = dict(decoded(encoding, whole))
     seen = decoded(encoding, trusted(found))
     assert all((exact[pts] == picture).all() for pts, picture in seen)
 
@@ -211,9 +211,10 @@ def test_a_sender_without_markers_is_understood_one_picture_later(encoding):
 
 def test_a_sender_that_marks_every_slice_is_understood_after_its_first_pictures():
     sent = coded("H264", 24, 320, 240, x264="slices=4:sliced-threads=0:bframes=0")
-    marked = []
-    for group in packets("H264", sent, limit=1400):
-        marked.append([struct.pack(">BB", packet[0], packet[1] | 0x80) + packet[2:] for packet in group])
+    marked = [
+        [struct.pack(">BB", packet[0], packet[1] | 0x80) + packet[2:] for packet in group]
+        for group in packets("H264", sent, limit=1400)
+    ]
     ours = receiver("H264")
     found = fed(ours, *marked) + list(ours.poll(DEADLINE_NS))
     good = [nals_of(unit) for unit in found if not unit.damaged]
@@ -236,7 +237,7 @@ def test_a_sender_that_starts_over_is_followed_from_its_next_key_frame(encoding)
     ours, sent = receiver(encoding), coded(encoding, 16)
     assert len(fed(ours, *packets(encoding, sent[:6]))) == 6
     found = fed(ours, *packets(encoding, sent, sequence=20_000, base=5))
-    assert [unit.key for unit in trusted(found)][0]
+    assert trusted(found)[0].key
     assert len(trusted(found)) >= 8
 
 

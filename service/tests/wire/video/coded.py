@@ -5,6 +5,7 @@ from functools import cache
 
 import av
 import numpy as np
+from av.video.codeccontext import VideoCodecContext
 
 from embereye.wire.video.nal import nal_units
 
@@ -25,8 +26,9 @@ def coded(encoding="H264", count=24, width=96, height=64, gop=8, **options):
     """(timestamp at 90 kHz, NAL units) of every access unit, in the order of decoding."""
     quiet = {"x265-params": "log-level=none:" + options.pop("x265", "bframes=0")} if encoding == "H265" else {}
     context = av.CodecContext.create(ENCODERS[encoding], "w")
+    assert isinstance(context, VideoCodecContext)
     context.width, context.height, context.pix_fmt = width, height, options.pop("pixels", "yuv420p")
-    context.framerate, context.time_base, context.gop_size = RATE, Fraction(1, RATE), gop
+    context.framerate, context.time_base, context.gop_size = Fraction(RATE), Fraction(1, RATE), gop
     if options.pop("interlaced", False):
         context.flags |= av.codec.context.Flags.interlaced_dct
     defaults = {"preset": "veryfast", "threads": "1"}
@@ -39,12 +41,13 @@ def coded(encoding="H264", count=24, width=96, height=64, gop=8, **options):
         frame.pts = number
         packets += context.encode(frame)
     packets += context.encode(None)
-    return [(packet.pts * 90_000 // RATE, tuple(nal_units(bytes(packet)))) for packet in packets]
+    return [((packet.pts or 0) * 90_000 // RATE, tuple(nal_units(bytes(packet)))) for packet in packets]
 
 
 def decoded(encoding, units):
     """(timestamp, picture) of every picture that libavcodec makes of `units`."""
     context = av.CodecContext.create(DECODERS[encoding], "r")
+    assert isinstance(context, VideoCodecContext)
     context.thread_count = 1
     found = []
     for unit in units:
