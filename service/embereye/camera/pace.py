@@ -57,3 +57,4 @@ class Pace:
         self.budget.adapt(self.load, wants, totals.at)
         for camera, want in zip(cameras, wants, strict=True):
             camera.arrivals.mailbox.rate_controller.grant(self.budget.rate(want))
+            camera.arrivals.judge_rate(now_ns)

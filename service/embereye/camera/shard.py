@@ -285,10 +285,17 @@ class CameraShard:
         yield CounterMetricFamily(
             "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._pool.died
         )
+        load = self._pace.load
         for name, text, value in (
             ("decoders", "Decoder processes.", self._pool.count),
             ("frames_waiting", "Frames that wait for a decoder.", self._pool.waiting),
             ("frames_in_work", "Frames that are being decoded or looked at.", self._pool.in_work),
+            ("decoders_busy_ratio", "Share of the last half second in which the decoders worked.", load.decoders_busy),
+            (
+                "loop_busy_ratio",
+                "Share of the last half second in which the event loop ran or waited for a processor.",
+                load.loop_busy,
+            ),
             ("refused", "Cameras that are not looked at for want of decoding.", len(self._admission.refused)),
         ):
             yield GaugeMetricFamily(f"embereye_camera_{name}", text, value=value)

@@ -37,6 +37,7 @@ class Hub:
         retention_ns: int,
         clock: Callable[[], int] = time.time_ns,
         steady: Callable[[], int] = time.monotonic_ns,
+        work: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self._store = store
         self._retention_ns = retention_ns
@@ -44,13 +45,19 @@ class Hub:
         book = CoverageBook(steady())
         self.feed = Feed(0, lambda after, limit: store.read(lambda opened: opened.events(after, limit)))
         self.history = History(store, self.feed)
-        self.zones = Zones(book, timeline=self.timeline, steady=steady)
+        self.zones = Zones(book, timeline=self.timeline, steady=lambda: steady() - book.unheard)
         self.committer = Committer(
             store, timeline=self.timeline, seal=self.zones.store_changes, publish=self.feed.publish
         )
         self.inbox = EvidenceInbox(self.committer, self.zones, book)
         self.coverage = CoverageKeeper(
-            self.committer, self.zones, book, retention_ns=retention_ns, timeline=self.timeline, steady=steady
+            self.committer,
+            self.zones,
+            book,
+            retention_ns=retention_ns,
+            timeline=self.timeline,
+            steady=steady,
+            work=work,
         )
         self.actions = Actions(self.committer, self.zones)
 

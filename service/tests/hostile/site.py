@@ -134,6 +134,11 @@ class Site:
     def hub(self) -> str:
         return f"{HOST}:{self.ports['hub'][0]}"
 
+    @property
+    def control(self) -> str:
+        """Where the hub answers shards."""
+        return self.hub
+
     def url(self, path: str) -> str:
         return f"http://{HOST}:{self.ports['hub'][1]}{path}"
 

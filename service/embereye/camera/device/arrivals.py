@@ -6,6 +6,7 @@ from embereye.camera.device.arrival_quality import ArrivalQuality
 from embereye.camera.scheduling.backpressure import FLUSH_NS, REJECTED_NS, PushBackpressure
 from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
 from embereye.camera.scheduling.rate_controller import least_rate
+from embereye.camera.scheduling.shortfall import Shortfall
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
 from embereye.wire.video.access_unit import AccessUnit
@@ -25,6 +26,7 @@ class Arrivals:
         self.mailbox = Mailbox()
         self.quality = ArrivalQuality()
         self.backpressure = PushBackpressure()
+        self.shortfall = Shortfall()
         self.refused = ""  # why this shard cannot serve the camera; empty: it can
         self.deadline_ns = 0
         self.least_rate = 0.0  # frames/s
@@ -143,6 +145,20 @@ class Arrivals:
         """Frames per second that come and are asked for; 0: all of them are, however many."""
         target = self.mailbox.rate_controller.target
         return min(target, self.frame_rate(now_ns) or target)
+
+    def judge_rate(self, now_ns: int) -> None:
+        """Judge whether the camera gets its least rate; to be called about twice a second."""
+        if self.refused:
+            self.shortfall = Shortfall()  # it is named as refused
+            return
+        ledger = self.mailbox.ledger
+        self.shortfall.judge(
+            now_ns,
+            analysed=ledger.analysed,
+            superseded=ledger.shed["superseded"],
+            least=self.least_rate,
+            arriving=self.frame_rate(now_ns),
+        )
 
     def fault(self, now_ns: int) -> str:
         """What is wrong with what arrives, or ''."""

@@ -89,6 +89,7 @@ class CoverageBook:
         self._started = now
         self._looked = now
         self._excused = 0  # until then nothing is judged
+        self.unheard = 0  # time in which nobody could be heard; it does not pass for whoever passes `now`
         self.fleets: dict[str, Fleet] = {}
         self.forgotten: set[str] = set()  # fleets that are gone, although a shard of theirs may still speak
         self._shards: dict[tuple[str, str], _Shard] = {}
@@ -216,13 +217,17 @@ class CoverageBook:
             return f"{shard} still works under assignment {sighting.epoch}, and {fleet.epoch} is in force"
         return NOBODY
 
-    def listening(self, now: int) -> bool:
+    def listening(self, now: int, worked: int = 0) -> bool:
         """To be asked often: False for a while after the hub itself was suspended or starved.
 
-        Reports that came meanwhile still wait to be read; what they say must not be taken for silence.
+        Reports that came meanwhile still wait to be read; what they say must not be taken for silence. Of the time
+        since it was asked last the hub worked for `worked` nanoseconds: work of its own is no excuse, or whoever gave
+        it enough to do would keep every device from being found dark.
         """
-        if now - self._looked > STALL:
+        gap = now - self._looked
+        if gap - worked > STALL:
             self._excused = now + RESTART_GRACE
+        self.unheard += max(0, gap - STALL)
         self._looked = now
         return now >= self._excused
 

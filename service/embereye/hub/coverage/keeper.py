@@ -20,17 +20,20 @@ class OutdatedError(Exception):
 
 
 class CoverageKeeper:
-    """The one owner of the books of coverage and ledgers. `steady` is a clock that no time server sets."""
+    """The one owner of the books of coverage and ledgers."""
 
     def __init__(
         self, committer: Committer, zones: Zones, book: CoverageBook, *, retention_ns: int, timeline: Timeline,
-        steady: Callable[[], int],
+        steady: Callable[[], int], work: Callable[[], int],
     ) -> None:  # fmt: skip
+        """`steady` is monotonic, `work` what this thread has worked, both in nanoseconds."""
         self._committer = committer
         self._zones = zones
         self._retention_ns = retention_ns
         self._timeline = timeline
-        self._steady = steady
+        self._monotonic = steady
+        self._work = work
+        self._worked = work()
         self._listening = True
         self.book = book
         self.ledgers = LedgerBook()
@@ -107,7 +110,9 @@ class CoverageKeeper:
 
         To be called often, and not from a transaction: a slow disk delays those, but keeps nobody from being heard.
         """
-        self._listening = self.book.listening(self._steady())
+        worked = self._work()
+        self._listening = self.book.listening(self._monotonic(), worked - self._worked)
+        self._worked = worked
 
     def pass_time(self, draft: Draft) -> None:
         """Let signs end and devices go dark or come back, unless the hub did not listen."""
@@ -118,6 +123,9 @@ class CoverageKeeper:
     def keep_ledgers(self) -> None:
         """Store what is known of ledgers now: a shard's last word may have been its last."""
         self._committer.enqueue(Step(self._store_ledgers))
+
+    def _steady(self) -> int:
+        return self._monotonic() - self.book.unheard
 
     def tidy(self) -> None:
         """Drop what vanished shards said long ago, and ledgers that are past their retention."""

@@ -13,7 +13,8 @@ from embereye.v1.roster_pb2 import FleetLedger
 KEPT = 8  # owners of a device that are told apart; older ones are added up
 EARLIER = "earlier"  # the shard that stands for those
 OUTCOMES = ("offered", "analysed", "shed", "duplicate", "rejected")
-MOST = 2**53  # of anything, by one owner of one device: what JSON's readers tell apart
+MOST = 2**64 - 1  # that a count can say
+PLAUSIBLE = 2**53  # of anything, by one owner of one device: nobody counts that far
 NONE = (0,) * len(OUTCOMES)
 
 
@@ -47,16 +48,11 @@ def add_up(ledgers: Iterable[Ledger]) -> Ledger:
     """The sum of ledgers, since the first of them."""
     total = Ledger()
     for ledger in ledgers:
-        total.offered += ledger.offered
-        total.analysed += ledger.analysed
-        total.duplicate += ledger.duplicate
-        total.waiting += ledger.waiting
-        total.shared += ledger.shared
-        total.takeovers += ledger.takeovers
-        for reason, count in ledger.shed.items():
-            total.shed[reason] += count
-        for reason, count in ledger.rejected.items():
-            total.rejected[reason] += count
+        for name in ("offered", "analysed", "duplicate", "waiting", "shared", "takeovers"):
+            setattr(total, name, min(getattr(total, name) + getattr(ledger, name), MOST))
+        for sums, counts in ((total.shed, ledger.shed), (total.rejected, ledger.rejected)):
+            for reason, count in counts.items():
+                sums[reason] = min(sums[reason] + count, MOST)
         if not total.since_ns or ledger.since_ns < total.since_ns:
             total.since_ns = ledger.since_ns
     return total
@@ -134,7 +130,7 @@ class LedgerBook:
         self._uncounted.clear()
 
     def _note_ledger(self, coverage: Coverage, device: str, ledger: Ledger, now_ns: int, *, final: bool) -> None:
-        if max(*outcomes(ledger), ledger.waiting, ledger.shared, ledger.takeovers) > MOST or ledger.since_ns < 0:
+        if max(*outcomes(ledger), ledger.waiting, ledger.shared, ledger.takeovers) > PLAUSIBLE or ledger.since_ns < 0:
             return  # nobody counted it, and sums of it cannot be told
         kept = Ledger()  # of its own: a part of a message keeps all of it in memory
         kept.CopyFrom(ledger)

@@ -1,9 +1,9 @@
 """The hub over HTTP: JSON for programs, a WebSocket of alarm events, and the console for people."""
 
-import json
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from importlib import resources
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -14,10 +14,11 @@ from prometheus_client import CollectorRegistry
 from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.clip_store import SUFFIXES, ClipStore
 from embereye.hub.committer import StoreFailingError
-from embereye.hub.coverage.book import Fleet, Watched
-from embereye.hub.coverage.ledgers import Part, add_up
+from embereye.hub.coverage.book import Watched
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
+from embereye.hub.http.devices import DeviceEntries
+from embereye.hub.http.lists import Json, SharedList
 from embereye.hub.http.origin import AllowedHosts, check_origin, guard
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import replay
@@ -25,11 +26,10 @@ from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
 from embereye.process.http_server import metrics_app
 from embereye.process.tasks import beside
-from embereye.v1.alarms_pb2 import HistoryResponse, ZonesResponse
+from embereye.v1.alarms_pb2 import HistoryResponse, Zone
 from embereye.v1.clips_pb2 import Clip
 from embereye.zone.state import NotAllowedError
 
-Json = dict[str, object]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 DEVICES_SECONDS = 0.5  # that a list of devices is shared between all who ask
@@ -93,8 +93,10 @@ class Api:
         self._replays = 0
         self._outputs = outputs
         self._sockets: set[web.WebSocketResponse] = set()
-        self._devices_made = 0.0
-        self._devices_text = ""
+        self._entries = DeviceEntries(hub)
+        self._device_list = SharedList("devices", self._entries.entries, self._entries.fields, period=DEVICES_SECONDS)
+        self._zones_told: list[Zone] = []
+        self._zone_list = SharedList("zones", self._zone_entries, self._beside_zones)
 
     def app(self, registry: CollectorRegistry) -> web.Application:
         """The application, /metrics and /healthz among its routes."""
@@ -140,83 +142,27 @@ class Api:
 
     # What is
 
-    async def _zones(self, _: web.Request) -> web.Response:
-        zones = self._hub.zones.messages()
-        return web.json_response(
-            {
-                "zones": [],
-                "cursor": "0",
-                **_fields(ZonesResponse(zones=zones, cursor=self._hub.feed.latest)),
-                "timeNs": str(time.time_ns()),
-                "declared": sum(zone.declared for zone in zones),
-                "covered": sum(zone.covered for zone in zones),
-                "failing": self._hub.committer.failing,
-                "clipsFailing": self._clips.failing if self._clips else "",
-            }
-        )
+    async def _zones(self, request: web.Request) -> web.Response:
+        return await self._zone_list.answer(request, _number(request, "limit", 0), request.query.get("after", ""))
 
-    async def _devices(self, _: web.Request) -> web.Response:
-        now = time.monotonic()
-        if now - self._devices_made > DEVICES_SECONDS:
-            self._devices_made = now
-            book = self._hub.coverage.book
-            devices = [self._device(fleet, watched) for fleet, watched in book.devices()]
-            devices += [self._device(fleet, watched, declared=False) for fleet, watched in book.strangers()]
-            self._devices_text = json.dumps({"devices": devices, "timeNs": str(time.time_ns())})
-        response = web.Response(text=self._devices_text, content_type="application/json")
-        response.enable_compression()
-        return response
+    def _zone_entries(self) -> Iterator[tuple[str, Callable[[], Json]]]:
+        self._zones_told = self._hub.zones.messages()
+        for zone in self._zones_told:
+            yield f"{zone.namespace}/{zone.name}", partial(_fields, zone)
 
-    def _device(self, fleet: Fleet, watched: Watched, *, declared: bool = True) -> Json:
-        latest = max(watched.sightings.items(), key=lambda entry: entry[1].heard, default=None)
-        reason = self._hub.coverage.darkness(fleet, watched) if declared else f"not declared in {fleet.name}"
-        entry: Json = {
-            "declared": declared,
-            "fleet": fleet.name,
-            "id": watched.device.id,
-            "zone": watched.device.zone,
-            "namespace": fleet.namespace,
-            "location": watched.device.location,
-            "covered": not reason,
-            "reason": reason,
-            "shards": sorted(watched.sightings),
-            "pictureNs": self._label(watched.picture_ns),
-            "thermalNs": self._label(watched.thermal_ns),
-        }
-        if latest is not None:
-            status = latest[1].status
-            entry |= {
-                "state": status.state,
-                "degraded": status.degraded,
-                "heardNs": self._label(status.heard_ns),
-                "analysedNs": self._label(status.analysed_ns),
-                "latest": [_fields(term) for term in status.latest],
-            }
-        if parts := self._hub.coverage.ledgers.parts(fleet.name, watched.device.id):
-            entry["ledger"] = _fields(add_up(part.ledger for part in parts))
-            entry["owners"] = [self._owner(part, watched) for part in parts]
-        elif latest is not None:
-            entry["ledger"] = _fields(latest[1].status.ledger)
-        if watched.thermal:
-            celsius = [value for value in watched.thermal.celsius if math.isfinite(value)]
-            hottest = round(max(celsius), 1) if celsius else None
-            entry["thermal"] = {"hottest": hottest, "relative": watched.thermal.relative}
-        return entry
-
-    def _label(self, time_ns: int) -> str:
-        """A time on the hub's timeline as the wall clock has it; 0: never."""
-        return str(time_ns + self._hub.timeline.stepped_ns() if time_ns else 0)
-
-    def _owner(self, part: Part, watched: Watched) -> Json:
-        sighting = watched.sightings.get(part.key.shard)
-        present = sighting is not None and sighting.status.ledger.since_ns == part.key.since_ns
+    def _beside_zones(self) -> Json:
+        zones = self._zones_told
         return {
-            "shard": part.key.shard,
-            "sinceNs": str(part.key.since_ns),
-            "untilNs": self._label(part.until_ns),
-            "state": "closed" if part.final else "open" if present else "lost",
-            "ledger": _fields(part.ledger),
+            "cursor": str(self._hub.feed.latest),
+            "timeNs": str(time.time_ns()),
+            "declared": sum(zone.declared for zone in zones),
+            "covered": sum(zone.covered for zone in zones),
+            "failing": self._hub.committer.failing,
+            "clipsFailing": self._clips.failing if self._clips else "",
         }
+
+    async def _devices(self, request: web.Request) -> web.Response:
+        return await self._device_list.answer(request, _number(request, "limit", 0), request.query.get("after", ""))
 
     def _find(self, request: web.Request) -> Watched:
         names = request.match_info
@@ -244,7 +190,7 @@ class Api:
             {
                 "celsius": [round(value, 1) if math.isfinite(value) else None for value in watched.thermal.celsius],
                 "relative": watched.thermal.relative,
-                "timeNs": self._label(watched.thermal_ns),
+                "timeNs": self._entries.label(watched.thermal_ns),
             }
         )
 
