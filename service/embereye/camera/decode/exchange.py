@@ -9,7 +9,7 @@ from embereye.camera.decode.image import DecodedImage
 
 HANG_SECONDS = 5.0  # for one frame; the slowest honest one takes a tenth of that
 UNIT_SECONDS = 0.7  # of CPU time for one access unit of a video; the slowest honest one takes a tenth of that
-SLOTS = 8  # frames that each decoder can hold
+SLOTS = 24  # frames that each decoder can hold
 FRAME_BYTES = 8 * 1024 * 1024  # of a compressed frame
 IMAGE_BYTES = 1024 * 1024  # of an image of the working size, its still, and a picture for the model
 PICTURE_BYTES = 512 * 1024  # of the last, at most
