@@ -15,11 +15,14 @@ SLOT_BYTES = FRAME_BYTES + IMAGE_BYTES  # of address space: what is not used tak
 MARK = SLOTS * SLOT_BYTES  # the byte in which a decoder notes the slot it is at: the frame it died of, if it dies
 AT_NONE = 255  # in that byte: it is at none
 SHARE_BYTES = MARK + mmap.PAGESIZE  # of each decoder
-ORDER = struct.Struct("=BBB?IHH")  # slot, scale, boxes, whether to make a still, bytes, width, height; then the boxes
+# Slot, scale, boxes, whether to make a still, whether the appearance network is to run, close-ups, bytes, width,
+# height; then the boxes, then the close-ups.
+ORDER = struct.Struct("=BBB??BIHH")
 BOX = struct.Struct("=4f")
-# Slot, whether it is decoded, rows, columns, bytes of the still, when it began and ended, CPU seconds, bytes of reason;
-# then the reason why it is not decoded.
+# Slot, whether it is decoded, rows, columns, bytes of the still, when it began and ended, CPU seconds, bytes of what
+# follows: the network's logits; or the reason why it is not decoded.
 REPLY = struct.Struct("=B?HHIdddH")
+LOGIT = struct.Struct("=f")
 REASON_BYTES = 200  # at most
 READY = b"ready"  # a decoder's first message
 MESSAGE_BYTES = 4096  # of orders, or of replies, in one message at most

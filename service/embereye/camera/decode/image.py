@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
+from embereye.detect.vision.appearance import AppearanceNetwork
 from embereye.detect.vision.working import reduction, shrunk, to_working_size
 from embereye.units import Box
 from embereye.wire.jpeg.header import EOI
@@ -38,6 +39,8 @@ class DecodeOrder:
 
     scale: int  # 1, 2, 4 or 8: the factor by which the image is reduced
     still: Sequence[Box] | None = None  # the boxes to draw into a still; None: no still is wanted
+    # What the appearance network is to judge beside the whole picture; None: it is not to run.
+    close_ups: Sequence[Box] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,16 @@ class Decoded:
     image: DecodedImage  # of the working size
     still: bytes  # JPEG; empty: none was made
     cpu_seconds: float
+    logits: tuple[float, ...] = ()  # of the appearance network: of the whole picture, then of each close-up; or none
 
 
 def decode_frame(
-    order: DecodeOrder, data: bytes | memoryview, width: int, height: int, into: memoryview | None = None
+    order: DecodeOrder,
+    data: bytes | memoryview,
+    width: int,
+    height: int,
+    into: memoryview | None = None,
+    network: AppearanceNetwork | None = None,
 ) -> Decoded:
     """Decode the frame `data` of `width` x `height` pixels; UndecodableError where that is impossible.
 
@@ -65,9 +74,10 @@ def decode_frame(
             shown = image if scale == order.scale else decode(data, scale, (width, height))
             still = make_still(shown, order.still)
         image = to_working_size(image)
+        logits = network.logits(image, order.close_ups) if network and order.close_ups is not None else ()
     except cv2.error as error:
         raise UndecodableError(str(error)) from error
-    return Decoded(image, still, time.thread_time() - began)
+    return Decoded(image, still, time.thread_time() - began, logits)
 
 
 def decode(

@@ -18,6 +18,7 @@ from embereye.camera.decode.exchange import (
     AT_NONE,
     BOX,
     HANG_SECONDS,
+    LOGIT,
     MARK,
     MESSAGE_BYTES,
     ORDER,
@@ -223,13 +224,15 @@ class DecoderPool:
                     decoder.link.send(orders)
 
     def _write_order(self, decoder: _Decoder, camera: DecodedCamera, turn: Turn, order: DecodeOrder) -> None:
-        frame, boxes, slot = turn.frame, order.still or (), decoder.free.pop()
+        frame, boxes, close_ups, slot = turn.frame, order.still or (), order.close_ups or (), decoder.free.pop()
         size, header = len(frame.data), frame.header
         begin = slot * SLOT_BYTES
         decoder.memory[begin : begin + size] = frame.data
-        wanted = order.still is not None
-        message = ORDER.pack(slot, order.scale, len(boxes), wanted, size, header.width, header.height)
-        message += b"".join(BOX.pack(*box) for box in boxes)
+        still, look = order.still is not None, order.close_ups is not None
+        message = ORDER.pack(
+            slot, order.scale, len(boxes), still, look, len(close_ups), size, header.width, header.height
+        )
+        message += b"".join(BOX.pack(*box) for box in (*boxes, *close_ups))
         decoder.dispatched.append(_Dispatched(slot, message, camera, turn))
         decoder.unsent.append(message)
 
@@ -268,7 +271,8 @@ class DecoderPool:
 
     def _read_reply(self, decoder: _Decoder, replies: bytes, at: int) -> int:
         """Finish the turn whose reply begins at byte `at`; returns the reply's length in bytes."""
-        slot, decoded, rows, columns, size, began, ended, cpu_seconds, reason = REPLY.unpack_from(replies, at)
+        slot, decoded, rows, columns, size, began, ended, cpu_seconds, further = REPLY.unpack_from(replies, at)
+        rest = replies[at + REPLY.size :][:further]
         dispatched = decoder.dispatched.popleft()
         turn = dispatched.turn
         self.cpu_seconds += cpu_seconds
@@ -277,12 +281,13 @@ class DecoderPool:
         turn.began = began
         if decoded:
             still = still_in(decoder.memory, slot, rows, columns, size) if size else b""
-            turn.result = Decoded(image_in(decoder.memory, slot, rows, columns), still, cpu_seconds)
+            logits = tuple(logit for (logit,) in LOGIT.iter_unpack(rest))
+            turn.result = Decoded(image_in(decoder.memory, slot, rows, columns), still, cpu_seconds, logits)
         else:
-            turn.result = UndecodableError(replies[at + REPLY.size :][:reason].decode(errors="replace"))
+            turn.result = UndecodableError(rest.decode(errors="replace"))
         self._finish_turn(dispatched.camera, turn, ended)
         decoder.free.append(slot)
-        return REPLY.size + int(reason)
+        return REPLY.size + len(rest)
 
     def _finish_turn(self, camera: DecodedCamera, turn: Turn, ended: float) -> None:
         """Let `camera` use the result of its turn; its next frame may have a turn then."""
