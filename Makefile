@@ -18,6 +18,9 @@ PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugin
 DATA := ../shared/data
 TRAINING := .cache/training
 
+# What Grafana says that a dashboard is, and what checks that; where there is npm.
+GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
+
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm
 
@@ -39,6 +42,8 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject
 
 peers: ## Install FFmpeg, GStreamer and Prometheus, which tests talk to where they are present (root, Debian)
 	@dpkg -s $(PEERS) >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEERS) >/dev/null; }
+	@if command -v npm >/dev/null && [ ! -x .cache/grafana/node_modules/.bin/tsc ]; then \
+	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/grafana $(GRAFANA_TYPES); fi
 
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
 	$(BIN)/embereye up --data .data $(ARGS) $(EXAMPLES)
@@ -96,8 +101,8 @@ format: install ## Put the code into the house style
 	$(BIN)/ruff check --fix .
 
 crds: install ## Write the CRDs and docs/reference.md anew from the Python model
-	$(BIN)/python -m embereye_operator.crds charts/embereye/files/crds
-	$(BIN)/python -m embereye_operator.reference docs/reference.md
+	$(BIN)/python -m embereye_operator.api.crds charts/embereye/files/crds
+	$(BIN)/python -m embereye_operator.api.reference docs/reference.md
 
 monitoring: install ## Write docs/metrics.md, alert rules and dashboards anew from their Python source
 	$(BIN)/python -m embereye_operator.monitoring.files

@@ -6,14 +6,14 @@ import pytest
 from harness.apiserver import ApiServer, install_crds, run_api_server
 from harness.need import summary
 
-from embereye_operator.crds import build_crd
-from embereye_operator.model import FLEET_TYPES
+from embereye_operator.api.crds import build_crd
+from embereye_operator.api.fleets import FLEET_TYPES
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ApiServer]:
-    """A kube-apiserver with etcd, garbage collection where it can be had, and our CRDs."""
-    with run_api_server() as running:
+    """A kube-apiserver with etcd, garbage collection and aggregated roles where they can be had, and our CRDs."""
+    with run_api_server("clusterrole-aggregation-controller") as running:
         install_crds(running, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
         yield running
 

@@ -19,8 +19,8 @@ from embereye.sim.thermal import GROWTH, HARMLESS, NARROW, NOISE_K, WIDE, Lens, 
 from embereye.units import SECOND
 from embereye_bench import report
 from embereye_bench.report import Benchmark, Result, Scale
-from embereye_operator.assignments import build_sensor_settings
-from embereye_operator.model import SensorFleetSpec
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.decide.assignments import build_sensor_settings
 
 HEAT = build_sensor_settings(SensorFleetSpec()).heat
 START_NS = 1_700_000_000 * SECOND

@@ -26,8 +26,8 @@ from embereye.v1.ingest_pb2 import Ack, IngestRequest, IngestResponse, TakeOverR
 from embereye.v1.ingest_pb2_grpc import IngestServicer, add_IngestServicer_to_server
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
-from embereye_operator.assignments import build_sensor_settings
-from embereye_operator.model import SensorFleetSpec
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.decide.assignments import build_sensor_settings
 
 FLEET = "bench/sensors/bench"
 DEADLINE_NS = 60_000_000_000

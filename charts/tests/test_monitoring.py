@@ -10,8 +10,9 @@ import pytest
 import yaml
 from harness.chart import NAMESPACE, render, template
 
-from embereye_operator.manifests import Settings, build_deployment
-from embereye_operator.model import parse_fleet
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.decide.manifests.deployment import build_deployment
+from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.monitoring.alerts import BY_NAME, RUNBOOKS
 from embereye_operator.monitoring.files import ROOT
 from embereye_operator.monitoring.rules import prometheus_rules

@@ -49,7 +49,7 @@ def test_a_bare_run_with_nothing_built_skips_at_once_and_says_so_before_the_last
     environment = {key: value for key, value in os.environ.items() if key != "KUBEBUILDER_ASSETS"}
     environment["EMBEREYE_CACHE"] = str(tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["charts/tests/test_chart.py", "operator/tests/test_lease.py"]
+    command += ["charts/tests/test_chart.py", "operator/tests/runtime/test_lease.py"]
     run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     *_, wanting, closing = run.stdout.strip().splitlines()
     assert run.returncode == 0, run.stdout

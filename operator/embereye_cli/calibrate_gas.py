@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from embereye.detect.sensing.mq135 import OUTDOOR_PPM, r0_kohm
 from embereye.process.lifecycle import UserError
-from embereye_cli.explain_device import known_devices
-from embereye_operator.model import GasCurve
+from embereye_cli.explain.device import known_devices
+from embereye_operator.api.sensors import GasCurve
 
 CURVE = GasCurve()  # of a fleet that declares none
 SECONDS = 60.0

@@ -28,8 +28,8 @@ from embereye.wire.device.messages import (
     SerialNumber,
 )
 from embereye.wire.device.reader import LineReader
-from embereye_operator.assignments import build_sensor_settings
-from embereye_operator.model import SensorFleetSpec
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.decide.assignments import build_sensor_settings
 
 THRESHOLDS = Thresholds(build_sensor_settings(SensorFleetSpec()))  # of a fleet that declares none
 

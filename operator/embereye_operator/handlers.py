@@ -8,9 +8,10 @@ from typing import Any
 import kopf
 
 from embereye.process import lifecycle
+from embereye_operator.api.fleets import FLEET_TYPES
+from embereye_operator.api.shared import GROUP, VERSION
+from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.manager import Manager
-from embereye_operator.manifests import LABEL_MANAGED_BY, MANAGED_BY
-from embereye_operator.model import FLEET_TYPES, GROUP, VERSION
 
 WATCHED = (
     *((GROUP, VERSION, fleet.plural) for fleet in FLEET_TYPES.values()),

@@ -7,7 +7,7 @@ from typing import Self
 
 from embereye.process.tasks import Tasks, first_of
 from embereye_operator.controller import Controller
-from embereye_operator.runtime.lease import Election
+from embereye_operator.runtime.kubernetes.lease import Election
 
 logger = logging.getLogger(__name__)
 

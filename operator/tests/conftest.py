@@ -13,8 +13,8 @@ from harness.apiserver import ApiServer, wait_for
 from embereye.process.addresses import free_port
 
 from .faulty import FaultyServer
+from .processes.test_operator import answers
 from .site import Site
-from .test_operator import answers
 
 
 def foreign_crds() -> list[Any]:
@@ -70,7 +70,7 @@ def site(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Site]:
     log = tmp_path / "log"
     port = free_port()
     with FaultyServer(cluster, tmp_path) as proxy:
-        command = [sys.executable, "-m", "embereye_operator.simulated", "--image=test", "--hub=127.0.0.1:9",
+        command = [sys.executable, "-m", "embereye_bench.operator.simulated", "--image=test", "--hub=127.0.0.1:9",
                    f"--namespace={namespace}", f"--health-port={port}"]  # fmt: skip
         with log.open("wb") as out:
             process = subprocess.Popen(

@@ -9,7 +9,7 @@ from typing import Any
 from harness.apiserver import ApiServer, path_of
 
 from .faulty import FaultyServer
-from .test_operator import children, create, names, sensor_fleet
+from .processes.test_operator import children, create, names, sensor_fleet
 
 
 class Site:

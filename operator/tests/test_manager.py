@@ -17,8 +17,8 @@ from embereye_operator.handlers import REPEAT_SECONDS, Unrepeated
 from embereye_operator.manager import Manager
 
 from .faulty import FaultyServer, status
-from .test_operator import answers, create, operator, sensor_fleet, settled
-from .test_operator import names as child_names
+from .processes.test_operator import answers, create, operator, sensor_fleet, settled
+from .processes.test_operator import names as child_names
 
 
 class FakeController:

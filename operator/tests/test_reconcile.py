@@ -10,12 +10,14 @@ import pytest
 from embereye.units import SECOND
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Load
-from embereye_operator.manifests import PLACEMENT_KEY, push_name, shard_index
-from embereye_operator.memory import REFUSED
-from embereye_operator.model import parse_fleet
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.decide.fleet_memory import REFUSED
+from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY
+from embereye_operator.decide.manifests.names import shard_index
+from embereye_operator.decide.manifests.services import push_name
 
+from .api.test_schema import camera, manifest
 from .fakes import World
-from .test_schema import camera, manifest
 
 PLACEMENT = ("ConfigMap", "hall-sensors-placement")
 

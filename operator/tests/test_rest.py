@@ -6,8 +6,8 @@ from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.controller import MAX_PERIOD, PERIOD, FleetRecord, rest_period
 
+from .api.test_schema import manifest
 from .fakes import World
-from .test_schema import manifest
 
 STABILIZATION = 60
 

@@ -13,7 +13,7 @@ from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
-from embereye_operator.runtime import UnavailableError
+from embereye_operator.errors import UnavailableError
 
 if TYPE_CHECKING:
     from embereye.v1.roster_pb2_grpc import RosterAsyncStub

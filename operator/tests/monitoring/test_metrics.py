@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from embereye_operator.fleet_metrics import FleetMetrics, FleetReport
+from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport
 from embereye_operator.monitoring.metrics import BY_NAME, CAMERA, HUB, LABELS, METRICS, OPERATOR, SENSOR
 
 from .site import Site

@@ -15,8 +15,8 @@ from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye.v1.types_pb2 import Device
-from embereye_operator.assignments import build_sensor_settings
-from embereye_operator.model import SensorFleetSpec
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.decide.assignments import build_sensor_settings
 
 
 class RecordingShard(SensorShard):

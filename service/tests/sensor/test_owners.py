@@ -20,7 +20,7 @@ from harness.settings import sensor_settings
 from embereye.process.addresses import free_ports
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye.v1.types_pb2 import Device
-from embereye_cli.explain_device import balanced, sentences
+from embereye_cli.explain.device import balanced, sentences
 
 FLEET = "default/sensors/hall"
 LINE = b"#Sensora:ADC1=%d,ADC2=1305,ADC3=2,DIO=0!\r\n"

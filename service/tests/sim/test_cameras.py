@@ -13,7 +13,7 @@ from embereye.sim.fire import Fire
 from embereye.sim.mjpeg import serve_mjpeg
 from embereye.wire.http.multipart import MultipartParser
 from embereye.wire.jpeg.header import read_header
-from embereye_cli.simulate_cameras import add_arguments, parse_specs
+from embereye_cli.simulate.cameras import add_arguments, parse_specs
 
 
 def arguments(*words):

@@ -24,7 +24,7 @@ from embereye.units import split_address
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye.wire.device.messages import Eeprom, FrameWords, Garbage, Message, SensorReading, SerialNumber
 from embereye.wire.device.reader import LineReader
-from embereye_cli import simulate_sensors
+from embereye_cli.simulate import sensors as simulate_sensors
 
 PATIENCE = 30.0  # seconds; only a broken simulator needs them
 

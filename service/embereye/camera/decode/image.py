@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -32,6 +32,8 @@ _REDUCED = {
 class UndecodableError(Exception):
     """A frame that passed the header check and cannot be decoded all the same."""
 
+    crashed = False  # it ended the process that was to decode it
+
 
 @dataclass(frozen=True)
 class DecodeOrder:
@@ -39,6 +41,7 @@ class DecodeOrder:
 
     scale: int  # 1, 2, 4 or 8: the factor by which the image is reduced
     still: Sequence[Box] | None = None  # the boxes to draw into a still; None: no still is wanted
+    picture_side: int = 0  # of a video: pixels of the long side of a JPEG that is wanted besides, at most; 0: none
     # What the appearance network is to judge beside the whole picture; None: it is not to run.
     close_ups: Sequence[Box] | None = None
 
@@ -50,16 +53,13 @@ class Decoded:
     image: DecodedImage  # of the working size
     still: bytes  # JPEG; empty: none was made
     cpu_seconds: float
+    unit: int = 0  # of a video: the number of the access unit whose picture this is
+    picture: bytes = b""  # of a video: JPEG, where one was wanted
     logits: tuple[float, ...] = ()  # of the appearance network: of the whole picture, then of each close-up; or none
 
 
 def decode_frame(
-    order: DecodeOrder,
-    data: bytes | memoryview,
-    width: int,
-    height: int,
-    into: memoryview | None = None,
-    network: AppearanceNetwork | None = None,
+    order: DecodeOrder, data: bytes | memoryview, width: int, height: int, into: memoryview | None = None
 ) -> Decoded:
     """Decode the frame `data` of `width` x `height` pixels; UndecodableError where that is impossible.
 
@@ -74,10 +74,18 @@ def decode_frame(
             shown = image if scale == order.scale else decode(data, scale, (width, height))
             still = make_still(shown, order.still)
         image = to_working_size(image)
-        logits = network.logits(image, order.close_ups) if network and order.close_ups is not None else ()
     except cv2.error as error:
         raise UndecodableError(str(error)) from error
-    return Decoded(image, still, time.thread_time() - began, logits)
+    return Decoded(image, still, time.thread_time() - began)
+
+
+def judged(decoded: Decoded, order: DecodeOrder, network: AppearanceNetwork | None) -> Decoded:
+    """`decoded` with what `network` says of it, where `order` asks for that."""
+    if order.close_ups is None or network is None:
+        return decoded
+    began = time.thread_time()
+    logits = network.logits(decoded.image, order.close_ups)
+    return replace(decoded, logits=logits, cpu_seconds=decoded.cpu_seconds + time.thread_time() - began)
 
 
 def decode(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -13,7 +14,7 @@ import pytest
 
 from embereye.camera.decode import image as image_module
 from embereye.camera.decode import pool as module
-from embereye.camera.decode.image import _REDUCED, Decoded, DecodeOrder, UndecodableError, decode, decode_frame
+from embereye.camera.decode.image import _REDUCED, Decoded, DecodeOrder, UndecodableError, decode, decode_frame, judged
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.scheduling.mailbox import Mailbox
@@ -26,7 +27,7 @@ UNDECODABLE = JPEG.replace(b"\xff\xdb", b"\xff\xe9")  # without its quantization
 
 
 class Camera:
-    pause, urgent = 60.0, False
+    pause, urgent, encoding = 60.0, False, ""
 
     def __init__(self, pool, order=HALF):
         self.box, self.results, self.pool, self.how = Mailbox(), [], pool, order
@@ -47,7 +48,7 @@ class Camera:
     def finish_turn(self, turn):
         result = turn.result
         if isinstance(result, Decoded):
-            result = Decoded(result.image.copy(), result.still, result.cpu_seconds, result.logits)
+            result = replace(result, image=result.image.copy())
         self.results.append(result)
 
 
@@ -133,11 +134,12 @@ async def test_a_still_marks_what_it_is_asked_to(pool):
 
 async def test_what_the_appearance_network_says_comes_with_the_picture(pool):
     close_ups = [(0.0, 0.0, 1.0, 1.0), (0.25, 0.25, 0.5, 0.5)]
-    camera, quiet = Camera(pool, DecodeOrder(2, [(0.1, 0.1, 0.2, 0.2)], close_ups)), Camera(pool)
+    camera, quiet = Camera(pool, DecodeOrder(2, [(0.1, 0.1, 0.2, 0.2)], close_ups=close_ups)), Camera(pool)
     camera.offer(1)
     quiet.offer(1)
     await eventually(lambda: camera.results and quiet.results)
-    here = decode_frame(DecodeOrder(2, None, close_ups), JPEG, 320, 240, network=load_network())
+    order = DecodeOrder(2, close_ups=close_ups)
+    here = judged(decode_frame(order, JPEG, 320, 240), order, load_network())
     assert len(here.logits) == 3
     assert camera.results[0].logits == pytest.approx(here.logits, abs=1e-4)
     assert camera.results[0].still

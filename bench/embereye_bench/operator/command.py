@@ -1,0 +1,517 @@
+"""`embereye bench operator`: the operator's numbers against a real kube-apiserver and etcd."""
+
+import argparse
+import asyncio
+import contextlib
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lightkube import AsyncClient, KubeConfig
+from lightkube.core.exceptions import ApiError
+from lightkube.types import PatchType
+
+from embereye.process.addresses import free_port
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside
+from embereye_bench.operator.scaling_day import LIMITS, day, parts, policies, simulate
+from embereye_operator.api.crds import build_crd
+from embereye_operator.api.fleets import FLEET_TYPES
+from embereye_operator.api.shared import API_VERSION
+from embereye_operator.controller import rest_period
+from embereye_operator.decide.cluster import watch_lag
+from embereye_operator.decide.placement import LIMIT, place, shard_loads, spread
+from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS
+
+NAMESPACE = "default"
+STABILIZATION = 30  # seconds; short, so that the row is affordable
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Number:
+    """One measured number."""
+
+    name: str
+    value: float
+    unit: str
+    baseline: float | None  # what it is compared with
+    ratio: float | None  # value / baseline
+    reach: float  # what it must not exceed
+    ok: bool
+    detail: dict[str, Any]
+
+
+def number(
+    name: str, value: float, unit: str, reach: float, *, baseline: float | None = None, ok: bool = True, **detail: Any
+) -> Number:
+    """A number that must not exceed `reach`; `ok` adds a condition."""
+    ratio = round(value / baseline, 4) if baseline else None
+    return Number(name, round(value, 4), unit, baseline, ratio, reach, ok and value <= reach, detail)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("--json", action="store_true", help="a list of {name, value, unit, baseline, ratio, reach, ok}")
+    parser.add_argument("--only", default="", metavar="NAME,…", help=f"of {', '.join(BENCHES)}")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the fleets, a few seconds each")
+    parser.add_argument("--kubeconfig", type=Path, help="an API server to fill and empty; default: one of our own")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure; returns 0 where every number is within its reach."""
+    names = [name for name in arguments.only.split(",") if name] or list(BENCHES)
+    if unknown := [name for name in names if name not in BENCHES]:
+        raise UserError(f"--only {unknown[0]}: there are {', '.join(BENCHES)}")
+    numbers: list[Number] = []
+
+    def show(found: Sequence[Number]) -> None:
+        for entry in found:
+            numbers.append(entry)
+            if not arguments.json:
+                print(_line(entry), flush=True)
+
+    on_server = [name for name in names if name in ON_SERVER]
+    for name in names:
+        if name in PURE:
+            show(PURE[name](arguments.quick))
+    if on_server:
+        with _server(arguments.kubeconfig) as kubeconfig:
+            _Session(kubeconfig, quick=arguments.quick, show=show).run(on_server)
+    if arguments.json:
+        print(json.dumps([asdict(entry) for entry in numbers], indent=1))
+    return int(not all(entry.ok for entry in numbers))
+
+
+def _line(entry: Number) -> str:
+    against = f", {entry.ratio:g} of {entry.baseline:g}" if entry.baseline else ""
+    detail = ", ".join(f"{key} {value}" for key, value in entry.detail.items() if not isinstance(value, dict | list))
+    verdict = "ok  " if entry.ok else "MISS"
+    return f"{verdict} {entry.name:<18} {entry.value:g} {entry.unit} (reach {entry.reach:g}{against}) {detail}"
+
+
+# --- pure -----------------------------------------------------------------------------------------------------------
+
+
+def _placement(name: str, count: int, reach: float) -> list[Number]:
+    devices = [f"sensor-{index:06}" for index in range(count)]
+    zones = {device: f"zone-{index // 10}" for index, device in enumerate(devices)}
+    eight, nine = ([f"hall-sensors-{index}" for index in range(size)] for size in (8, 9))
+    before = place(devices, eight, {}, zones=zones)
+    started = time.perf_counter()
+    after = place(devices, nine, before, zones=zones)
+    seconds = time.perf_counter() - started
+    moved = sum(before[device] != after[device] for device in devices) / count
+    uneven = spread(shard_loads(after, nine, {}))
+    ok = moved <= 0.12 and uneven <= LIMIT
+    return [number(name, seconds * 1000, "ms", reach, ok=ok, moved=round(moved, 4), maxOverMean=round(uneven, 4))]
+
+
+def _scaling_day(quick: bool) -> list[Number]:
+    whole = {name: simulate(day(quick=quick), policy, LIMITS) for name, policy in policies().items()}
+    table = {name: _result(result) for name, result in whole.items()}
+    others = {name: result for name, result in whole.items() if name.startswith("hpa")}
+    best = min(others, key=lambda name: (others[name].quantile(0.99), others[name].pod_seconds))
+    cases = {}
+    for case in () if quick else parts():
+        cases[case.name] = {
+            name: _result(simulate(case, policy, LIMITS))
+            for name, policy in policies().items()
+            if name in {"embedded", best}
+        }
+    worse = [
+        name
+        for name, results in cases.items()
+        if results["embedded"]["p99"] > results[best]["p99"]
+        or results["embedded"]["podSeconds"] > results[best]["podSeconds"]
+    ]
+    ours, theirs, keda = whole["embedded"], others[best], whole["keda"]
+    return [
+        number(
+            "scaling-day", ours.quantile(0.99), "s", theirs.quantile(0.99), baseline=theirs.quantile(0.99),
+            ok=ours.pod_seconds <= theirs.pod_seconds, against=best, podSeconds=ours.pod_seconds,
+            podSecondsThere=theirs.pod_seconds, delayOfKeda=round(keda.quantile(0.99), 1), notBetterIn=worse,
+            day=table, cases=cases,
+        )
+    ]  # fmt: skip
+
+
+def _result(result: Any) -> dict[str, float]:
+    return {
+        "p50": round(result.quantile(0.5), 3),
+        "p99": round(result.quantile(0.99), 3),
+        "podSeconds": result.pod_seconds,
+        "changes": result.changes,
+        "peak": result.peak,
+    }
+
+
+PURE: dict[str, Callable[[bool], list[Number]]] = {
+    "placement-2k": lambda _: _placement("placement-2k", 2_000, 50),
+    "placement-100k": lambda _: _placement("placement-100k", 100_000, 3_000),
+    "scaling-day": _scaling_day,
+}
+MANY = ("cold-start", "rest-1000", "change-p99", "idle-shrinks-1000", "rollout-1000")
+ON_SERVER = (*MANY, "leader-takeover", "shard-loss")
+BENCHES = (*PURE, *ON_SERVER)
+
+
+# --- against an API server ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _server(kubeconfig: Path | None) -> Iterator[Path]:
+    if kubeconfig is not None:
+        yield kubeconfig
+        return
+    sys.path.insert(0, str(ROOT / "e2e"))
+    try:
+        harness = importlib.import_module("harness.apiserver")
+    except ImportError as error:
+        raise UserError("there is no source tree here to start an API server from: give --kubeconfig") from error
+    with harness.run_api_server() as server:
+        harness.install_crds(server, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
+        yield server.kubeconfig
+
+
+@dataclass
+class _Operator:
+    """A running operator with simulated shards."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    dead: Path  # a file with the names of shards that do not answer
+
+    def metrics(self) -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as response:
+                return str(response.read().decode())
+        except OSError:
+            return ""
+
+    def is_well(self) -> bool:
+        """What the liveness probe asks."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=3):
+                return True
+        except OSError:
+            return False
+
+    def value(self, name: str) -> float:
+        return sum(float(line.rsplit(" ", 1)[1]) for line in self.metrics().splitlines() if line.startswith(name))
+
+    def cpu(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident(self) -> float:
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith("VmRSS"))) / 1024
+
+
+class _Session:
+    """Fleets on a server, and operators that look after them."""
+
+    def __init__(self, kubeconfig: Path, *, quick: bool, show: Callable[[Sequence[Number]], None]) -> None:
+        self._kubeconfig = kubeconfig
+        self._fleets = 100 if quick else 1000
+        self._seconds = 8 if quick else 30
+        self._show = show
+        self._folder = Path(tempfile.mkdtemp(prefix="embereye-bench-"))
+        self._work = self._folder / "cores"  # of work that fleets have, where it is not next to nothing
+
+    def run(self, names: Sequence[str]) -> None:
+        """Measure in an order in which each finds what it needs."""
+        if set(MANY) & set(names):
+            asyncio.run(self._create([_fleet(f"f{index:04}") for index in range(self._fleets)]))
+            with self._operator() as operator:
+                self._cold_start(operator, first=True, shown="cold-start" in names)
+            with self._operator() as operator:
+                self._cold_start(operator, first=False, shown="cold-start" in names)
+                if "rest-1000" in names:
+                    self._rest(operator)
+                if "change-p99" in names:
+                    self._covered(operator)
+                    self._show([asyncio.run(self._changes())])
+                if "idle-shrinks-1000" in names:
+                    self._idle(operator)
+            if "rollout-1000" in names:
+                self._rollout()
+            asyncio.run(self._delete())
+        if "leader-takeover" in names:
+            self._takeover()
+        if "shard-loss" in names:
+            self._loss()
+
+    @contextlib.contextmanager
+    def _operator(self, *options: str, **variables: str) -> Iterator[_Operator]:
+        port = free_port()
+        dead = self._folder / f"dead-{port}"
+        dead.touch()
+        command = [sys.executable, "-m", "embereye_bench.operator.simulated", "--image=bench", "--hub=127.0.0.1:9",
+                   f"--health-port={port}", "--namespace", NAMESPACE, *options]  # fmt: skip
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(self._kubeconfig),
+            "EMBEREYE_DEAD_SHARDS": str(dead),
+            "EMBEREYE_SIMULATED_CORES": str(self._work),
+            **variables,
+        }
+        with (self._folder / f"operator-{port}.log").open("wb") as log:
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            yield _Operator(process, port, dead)
+        finally:
+            process.kill()
+            process.wait()
+
+    def _client(self) -> AsyncClient:
+        return AsyncClient(config=KubeConfig.from_file(str(self._kubeconfig)).get())
+
+    async def _create(self, fleets: Sequence[dict[str, Any]]) -> None:
+        client = self._client()
+        kind: Any = FLEETS["SensorFleet"]
+        for fleet in fleets:
+            await client.create(kind.from_dict(fleet))
+        await client.close()
+
+    async def _delete(self) -> None:
+        client = self._client()
+        for kind in (FLEETS["SensorFleet"], *(CHILDREN[name] for name in ("Deployment", "Service", "ConfigMap"))):
+            with contextlib.suppress(ApiError):
+                listed: Any = client.list(kind, namespace=NAMESPACE)
+                for manifest in [manifest async for manifest in listed]:
+                    labels = manifest["metadata"].get("labels") or {}
+                    if kind is FLEETS["SensorFleet"] or "embereye.dev/fleet" in labels:
+                        await client.delete(kind, manifest["metadata"]["name"], namespace=NAMESPACE)
+        await client.close()
+
+    def _wait(self, done: Callable[[], bool], limit: float, what: str) -> float:
+        started = time.monotonic()
+        while not done():
+            if time.monotonic() - started > limit:
+                raise UserError(f"{what}: not within {limit:g} s; logs are in {self._folder}")
+            time.sleep(0.1)
+        return time.monotonic() - started
+
+    def _cold_start(self, operator: _Operator, *, first: bool, shown: bool) -> None:
+        def observed() -> bool:
+            return operator.metrics().count("\nembereye_fleet_shards{") >= self._fleets
+
+        seconds = self._wait(observed, 600, f"{self._fleets} fleets observed")
+        if shown:
+            name = "cold-start-empty" if first else "cold-start"
+            what = "children are made" if first else "children exist"
+            self._show([number(name, seconds, "s", 600 if first else 60, fleets=self._fleets, what=what)])
+
+    def _covered(self, operator: _Operator) -> float:
+        condition = 'embereye_fleet_condition{condition="Covered"'
+
+        def covered() -> bool:
+            lines = [line for line in operator.metrics().splitlines() if line.startswith(condition)]
+            return len(lines) >= self._fleets and all(line.endswith(" 1.0") for line in lines)
+
+        return self._wait(covered, 300, "all fleets covered")
+
+    def _idle(self, operator: _Operator) -> None:
+        """One fleet among all those at rest has work for two shards, rests, and then has next to none."""
+        limits: dict[str, Any] = {"minShards": 1, "maxShards": 3, "targetUtilization": 0.2}
+        limits["scaleDown"] = {"stabilization": f"{STABILIZATION}s"}
+        self._work.write_text("idle 0.3")
+        asyncio.run(self._create([_fleet("idle", shards=2, autoscaling=limits)]))
+        self._covered(operator)
+        time.sleep(rest_period(self._fleets) + 10)
+        ok = asyncio.run(self._shards("idle")) == 2
+        self._work.write_text("idle 0.001")
+        limit = STABILIZATION + 120
+        try:
+            seconds = self._wait(lambda: asyncio.run(self._shards("idle")) == 1, limit, "a fleet that shrinks")
+        except UserError:
+            seconds, ok = float(limit), False
+        reach = STABILIZATION + 60
+        self._show([number("idle-shrinks-1000", seconds, "s", reach, ok=ok, fleets=self._fleets + 1)])
+
+    async def _shards(self, name: str) -> int:
+        client = self._client()
+        found: Any = await client.get(FLEETS["SensorFleet"], name, namespace=NAMESPACE)
+        await client.close()
+        return int(found["spec"]["shards"])
+
+    def _rollout(self) -> None:
+        """An operator that brings another image rolls every fleet, while it lists everything again and again."""
+        with self._operator("--image=another", EMBEREYE_RESYNC_SECONDS="20") as operator:
+            answers, ill = 0, 0
+
+            def look() -> None:
+                nonlocal answers, ill
+                time.sleep(1)
+                well = operator.is_well()
+                answers, ill = answers + well, ill + (answers > 0 and not well)
+
+            def rolled() -> bool:
+                for _ in range(3):
+                    look()
+                return asyncio.run(self._images("another")) >= self._fleets
+
+            seconds = self._wait(rolled, 900, "every fleet rolled")
+            seconds += self._covered(operator)
+            for _ in range(int(watch_lag.LIMIT) + 30):  # until a watch that is taken for dead would be told of
+                look()
+            ok = operator.process.poll() is None and not ill
+            writes = operator.value('embereye_operator_writes_total{changed="true"')
+            void = operator.value('embereye_operator_writes_total{changed="false"')
+            self._show(
+                [
+                    number("rollout-1000", void, "writes that change nothing", 0, ok=ok, fleets=self._fleets,
+                           seconds=round(seconds, 1), writes=int(writes), unhealthy=ill)
+                ]
+            )  # fmt: skip
+
+    async def _images(self, image: str) -> int:
+        client, found = self._client(), 0
+        listed: Any = client.list(CHILDREN["Deployment"], namespace=NAMESPACE, chunk_size=500)
+        async for manifest in listed:
+            found += manifest["spec"]["template"]["spec"]["containers"][0]["image"] == image
+        await client.close()
+        return found
+
+    def _rest(self, operator: _Operator) -> None:
+        self._covered(operator)
+        time.sleep(self._seconds / 2)
+        before = asyncio.run(self._versions())
+        started, cpu = time.monotonic(), operator.cpu()
+        # Every fleet is looked at once in this time, however many there are.
+        time.sleep(rest_period(self._fleets))
+        seconds = time.monotonic() - started
+        share = (operator.cpu() - cpu) / seconds * 100
+        writes = sum(version != before.get(key) for key, version in asyncio.run(self._versions()).items()) / seconds
+        resident = operator.resident()
+        self._show(
+            [
+                number("rest-1000", share, "% of a core", 3, fleets=self._fleets, ok=resident <= 120 and not writes),
+                number("rest-1000-memory", resident, "MB", 120, fleets=self._fleets),
+                number("rest-1000-writes", writes, "writes/s", 0, fleets=self._fleets),
+            ]
+        )
+
+    async def _versions(self) -> dict[Any, str]:
+        client, found = self._client(), {}
+        for kind in (FLEETS["SensorFleet"], *(CHILDREN[name] for name in ("Deployment", "Service", "ConfigMap"))):
+            listed: Any = client.list(kind, namespace=NAMESPACE, chunk_size=500)
+            async for manifest in listed:
+                found[kind.__name__, manifest["metadata"]["name"]] = manifest["metadata"]["resourceVersion"]
+        await client.close()
+        return found
+
+    async def _changes(self) -> Number:
+        """Change deadlines at 20 a second; a change is applied when the placement has it."""
+        client, rate = self._client(), 20
+        kind, maps = FLEETS["SensorFleet"], CHILDREN["ConfigMap"]
+        asked: dict[tuple[str, str], float] = {}
+        delays: list[float] = []
+        listed: Any = client.list(maps, namespace=NAMESPACE, chunk_size=500)
+        _ = [manifest async for manifest in listed]
+
+        async def follow() -> None:
+            events: Any = client.watch(maps, namespace=NAMESPACE, resource_version=listed.resourceVersion)
+            async for _, manifest in events:
+                name = manifest["metadata"]["name"].removesuffix("-sensors-placement")
+                for (fleet, deadline), when in list(asked.items()):
+                    if fleet == name and f'"deadlineNs":"{deadline}"' in "".join((manifest.get("data") or {}).values()):
+                        delays.append(time.monotonic() - when)
+                        del asked[fleet, deadline]
+
+        async with beside(follow(), name="bench-follow"):
+            await asyncio.sleep(0.5)
+            total = rate * self._seconds
+            started = time.monotonic()
+            for index in range(total):
+                await asyncio.sleep(max(0.0, started + index / rate - time.monotonic()))
+                fleet, milliseconds = f"f{index % self._fleets:04}", 6000 + index
+                asked[fleet, str(milliseconds * 1_000_000)] = time.monotonic()
+                patch = {"spec": {"deadline": f"{milliseconds}ms"}}
+                await client.patch(kind, fleet, patch, namespace=NAMESPACE, patch_type=PatchType.MERGE)
+            for _ in range(100):
+                if not asked:
+                    break
+                await asyncio.sleep(0.1)
+        await client.close()
+        delays.sort()
+        p99 = delays[int(len(delays) * 0.99)] if delays else float("inf")
+        return number("change-p99", p99, "s", 1, ok=not asked, changes=total, lost=len(asked),
+                      p50=round(delays[len(delays) // 2], 3) if delays else None)  # fmt: skip
+
+    def _record(self, name: str) -> dict[str, str]:
+        async def read() -> dict[str, str]:
+            client = self._client()
+            try:
+                found: Any = await client.get(CHILDREN["ConfigMap"], f"{name}-sensors-placement", namespace=NAMESPACE)
+                devices: dict[str, str] = json.loads(found["data"]["placement.json"])["devices"]
+            except ApiError:
+                return {}
+            else:
+                return devices
+            finally:
+                await client.close()
+
+        return asyncio.run(read())
+
+    def _takeover(self) -> None:
+        asyncio.run(self._create([_fleet("takeover", shards=3, devices=60)]))
+        with self._operator("--lease=bench") as one, self._operator("--lease=bench") as other:
+            both = {one.port: one, other.port: other}
+
+            def leaders() -> list[_Operator]:
+                return [entry for entry in both.values() if entry.value("embereye_operator_leading") == 1]
+
+            self._wait(lambda: len(leaders()) == 1, 60, "a leader")
+            (leader,) = leaders()
+            covered = 'embereye_fleet_condition{condition="Covered"'
+            self._wait(lambda: len(set(self._record("takeover").values())) == 3, 60, "three shards with devices")
+            self._wait(lambda: leader.value(covered) == 1, 60, "coverage")
+            before = self._record("takeover")
+            os.kill(leader.process.pid, signal.SIGKILL)
+            leader.process.wait()
+            del both[leader.port]
+            (follower,) = both.values()
+            seconds = self._wait(lambda: follower.value("embereye_fleet_shards") > 0, 60, "a takeover")
+            time.sleep(5)
+            after = self._record("takeover")
+        moved = sum(after.get(device) != shard for device, shard in before.items())
+        self._show([number("leader-takeover", seconds, "s", 15, ok=not moved, moved=moved, devices=len(before))])
+        asyncio.run(self._delete())
+
+    def _loss(self) -> None:
+        asyncio.run(self._create([_fleet("loss", shards=3, devices=60)]))
+        with self._operator() as operator:
+            self._wait(lambda: len(set(self._record("loss").values())) == 3, 60, "three shards with devices")
+            time.sleep(5)
+            operator.dead.write_text("loss-sensors-1")
+            seconds = self._wait(lambda: "loss-sensors-1" not in self._record("loss").values(), 60, "a new placement")
+            covered = 'embereye_fleet_condition{condition="Covered"'
+            seconds += self._wait(lambda: operator.value(covered) == 1, 60, "coverage")
+        self._show([number("shard-loss", seconds, "s", 10, devices=60)])
+        asyncio.run(self._delete())
+
+
+def _fleet(name: str, shards: int = 1, devices: int = 4, autoscaling: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SensorFleet",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "sensors": [{"id": f"s-{index}", "zone": "hall"} for index in range(devices)],
+            "shards": shards,
+            "autoscaling": autoscaling or {"mode": "none"},
+        },
+    }

@@ -1,0 +1,116 @@
+"""An operator whose shards are simulated in its own process, for benchmarks where there are no nodes."""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from embereye.process import lifecycle
+from embereye.process.lifecycle import configure_logging
+from embereye.v1.evidence_pb2 import DeviceStatus
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, ShardStatus
+from embereye_operator import controller
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.decide.ownership.holding import TAKE_OVER
+from embereye_operator.decide.ownership.selection import split_names
+from embereye_operator.process import OperatorOptions, serve
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+
+START_SECONDS = 1.0  # from a Deployment to an answer
+DAY = 86_400  # seconds
+
+
+class SimulatedRuntime(KubernetesRuntime):
+    """Every Deployment is a shard that covers what it is assigned; those in the file of the dead do not answer."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._simulated: dict[str, Assignment] = {}
+        self._made: dict[str, float] = {}
+        self._file = Path(os.environ.get("EMBEREYE_DEAD_SHARDS", "/nonexistent"))
+        self._dead: frozenset[str] = frozenset()
+        self._looked = 0.0
+        self._began = time.monotonic()
+        self._work = Path(os.environ.get("EMBEREYE_SIMULATED_CORES", "/nonexistent"))
+
+    def _answers(self, fleet: Fleet, shard: str) -> bool:
+        now = time.monotonic()
+        if now - self._looked > 0.2:
+            self._looked = now
+            self._dead = frozenset(self._file.read_text().split()) if self._file.exists() else frozenset()
+        if ("Deployment", fleet.namespace, shard) not in self.cache.objects:
+            self._made.pop(shard, None)
+            return False
+        return now - self._made.setdefault(shard, now) >= START_SECONDS and shard not in self._dead
+
+    async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
+        """As a shard would say it."""
+        if not self._answers(fleet, shard):
+            return None
+        assignment = self._simulated.get(shard, Assignment())
+        return ShardStatus(
+            fleet=assignment.fleet,
+            shard=shard,
+            epoch=assignment.epoch,
+            ready=bool(assignment.epoch),
+            devices=[DeviceStatus(id=device.id, zone=device.zone, covered=True) for device in assignment.devices],
+            load=self._load(fleet),
+        )
+
+    def _load(self, fleet: Fleet) -> Load:
+        """Next to nothing, or this shard's share of the cores of work that a file says there are."""
+        if (cores := self._cores(fleet)) is None:
+            return Load(arrival_rate=40, cost_seconds=0.0001, utilization=0.02)
+        share = cores / max(1, fleet.spec.shards)
+        return Load(arrival_rate=share * 1000, cost_seconds=0.001, utilization=min(1.0, share))
+
+    def _cores(self, fleet: Fleet) -> float | None:
+        """One number is for every fleet; otherwise a line has a fleet's name and its number."""
+        words = self._work.read_text().split() if self._work.exists() else []
+        if len(words) == 1:
+            return float(words[0])
+        return next(
+            (float(cores) for name, cores in zip(words[::2], words[1::2], strict=True) if name == fleet.name), None
+        )
+
+    async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
+        """Taken at once."""
+        self._fence()
+        if not self._answers(fleet, shard):
+            return None
+        self._simulated[shard] = assignment
+        return AssignResponse(accepted=True, epoch=assignment.epoch)
+
+    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
+        """As a hub would say it of devices that have been sending for a day, and go on."""
+        sent = int(len(roster.devices) * 10 * (DAY + time.monotonic() - self._began))
+        return FleetLedger(offered=sent, analysed=sent, time_ns=time.time_ns())
+
+    async def retain(self, fleets: Any) -> None:
+        """There is no hub."""
+
+
+def main() -> int:
+    """Run it with the options of `embereye operator` that benchmarks and tests need; returns the exit code."""
+    configure_logging()
+    if period := os.environ.get("EMBEREYE_RESYNC_SECONDS"):
+        controller.RESYNC_PERIOD, controller.OBJECT_SECONDS = float(period), 0.0
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("image", "hub", "fleet-selector", "lease", "role"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--namespace", action="append", default=[])
+    parser.add_argument("--all-namespaces", action="store_true")
+    parser.add_argument("--take-over-after", type=float, default=TAKE_OVER)
+    parser.add_argument("--health-port", type=int, required=True)
+    arguments = vars(parser.parse_args())
+    namespaces = () if arguments.pop("all_namespaces") else split_names(arguments["namespace"])
+    del arguments["namespace"]
+    options = OperatorOptions(namespaces=namespaces, **arguments)
+    return lifecycle.run(lambda stop: serve(options, stop, SimulatedRuntime))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

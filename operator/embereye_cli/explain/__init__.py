@@ -1,0 +1,1 @@
+"""`embereye explain`: why something is as it is."""

@@ -1,0 +1,76 @@
+"""Say why a fleet has as many shards as it has: inputs, formula, outcome."""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from embereye.process.lifecycle import UserError
+from embereye_cli.kubectl_options import add_target_arguments, target_of
+from embereye_operator.api.fleets import FLEET_TYPES, Fleet, parse_fleet
+from embereye_operator.decide.scaling.explanation import explanation, sentences
+from embereye_operator.runtime.kubernetes.client import list_fleets
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_fleet_arguments(parser)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="of a running `embereye up`, instead of a cluster")
+
+
+def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which fleet is meant."""
+    parser.add_argument("name", help="the fleet's name, or kind/name where both kinds have it")
+    add_target_arguments(parser)
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="default: table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain; returns the exit code."""
+    return explain_fleet(arguments)
+
+
+def explain_fleet(arguments: argparse.Namespace) -> int:
+    """`explain fleet NAME`."""
+    data = getattr(arguments, "data", None)
+    found = local_fleets(data) if data else asyncio.run(list_fleets(target_of(arguments)))
+    fleet = select(found, arguments.name, target_of(arguments).namespace)
+    answer = explanation(fleet)
+    print(json.dumps(answer, indent=2) if arguments.output == "json" else "\n".join(sentences(answer)))
+    return 0
+
+
+def local_fleets(data: Path) -> list[Fleet]:
+    """The fleets of the `embereye up` that keeps its data in `data`."""
+    paths = sorted((data / "fleets").glob("*.json"))
+    if not paths:
+        raise UserError(f"{data} has no fleets: is it the --data of a running `embereye up`?")
+    return [parse_fleet(json.loads(path.read_text()), strict=False) for path in paths]
+
+
+def select(fleets: Sequence[Fleet], name: str, namespace: str = "") -> Fleet:
+    """The one fleet that is meant; UserError where there is none or more than one."""
+    kind, _, short = name.rpartition("/")
+    aliases = {word: fleet for fleet in FLEET_TYPES.values() for word in _words(fleet)}
+    if kind and kind.lower() not in aliases:
+        raise UserError(f"{kind} is not a kind of fleet: use sf/{short} or cf/{short}")
+    found = [
+        fleet
+        for fleet in fleets
+        if fleet.name == short
+        and (not namespace or fleet.namespace == namespace)
+        and (not kind or fleet.type is aliases[kind.lower()])
+    ]
+    if not found:
+        there = ", ".join(f"{fleet.type.short}/{fleet.name}" for fleet in fleets) or "none"
+        raise UserError(f"there is no fleet {name}; there are: {there}")
+    if len(found) > 1:
+        which = ", ".join(f"{fleet.type.short}/{fleet.name} in {fleet.namespace}" for fleet in found)
+        raise UserError(f"{name} may be any of {which}: say which")
+    return found[0]
+
+
+def _words(fleet: Any) -> tuple[str, ...]:
+    return fleet.short, fleet.plural, fleet.kind, fleet.resource.lower()

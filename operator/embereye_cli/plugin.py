@@ -1,0 +1,244 @@
+"""`kubectl embereye`: is it well, who watches what, why so many shards; drain a shard, pause a fleet."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from lightkube import AsyncClient
+from lightkube.types import PatchType
+
+from embereye.process.lifecycle import UserError
+from embereye_cli import report
+from embereye_cli.explain import fleet as explain
+from embereye_cli.explain.fleet import add_fleet_arguments, select
+from embereye_cli.kubectl_options import add_target_arguments, target_of
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest, from_manifest
+from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN, drained, placement_name, shard_index
+from embereye_operator.decide.placement_record import PlacementRecord, read_record
+from embereye_operator.runtime.kubernetes.client import (
+    connected,
+    fleets_of,
+    list_fleets,
+)
+from embereye_operator.runtime.kubernetes.hub_status import hub_troubles
+from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS
+
+Row = Sequence[object]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    parser = argparse.ArgumentParser(prog="kubectl embereye", description=__doc__)
+    add_target_arguments(parser)  # kubectl's users put them before the command as well as after it
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    status = commands.add_parser("status", help="every fleet, at a glance")
+    add_target_arguments(status)
+    status.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
+    status.add_argument("-o", "--output", choices=["table", "json"], default="table", help="default: table")
+    devices = commands.add_parser("devices", help="a fleet's devices: who owns them, which are dark and why")
+    add_fleet_arguments(devices)
+    add_fleet_arguments(commands.add_parser("explain", help="a fleet's scaling: inputs, formula, outcome"))
+    drain = commands.add_parser("drain", help="let other shards take the place of one")
+    add_fleet_arguments(drain)
+    drain.add_argument("shard", nargs="?", default="", help="the shard's name or number; none: tell which are drained")
+    drain.add_argument("--undo", action="store_true", help="the shard may be used again")
+    add_fleet_arguments(commands.add_parser("pause", help="leave a fleet as it is, whatever happens"))
+    add_fleet_arguments(commands.add_parser("resume", help="look after a paused fleet again"))
+    bundle = commands.add_parser("report", help="all that the cluster says of EmberEye, for who is to help; no secrets")
+    add_target_arguments(bundle)
+    report.add_arguments(bundle)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the plugin; returns the exit code."""
+    parsed = build_parser().parse_args(arguments)
+    commands: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
+        "status": _status,
+        "devices": _devices,
+        "drain": _drain,
+        "pause": _pause,
+        "resume": _pause,
+        "report": report.run,
+    }
+    try:
+        if parsed.command == "explain":
+            return explain.run(parsed)
+        return asyncio.run(commands[parsed.command](parsed))
+    except UserError as error:
+        print(f"kubectl embereye: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+# --- pure: what is shown --------------------------------------------------------------------------------------------
+
+
+def table(header: Row, rows: Sequence[Row]) -> str:
+    """Columns as kubectl aligns them."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    lines = ("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def status_of(fleet: Fleet) -> Manifest:
+    """A fleet in one line."""
+    status: FleetStatus = from_manifest(FleetStatus, fleet.status)
+
+    def condition(type_: str) -> tuple[str, str]:
+        found = status.condition(type_)
+        return (found.status, found.message) if found else ("Unknown", "the operator has not said anything yet")
+
+    wrong = [
+        message
+        for type_, good in (("Covered", "True"), ("Ready", "True"), ("Degraded", "False"))
+        for answer, message in [condition(type_)]
+        if answer != good and message
+    ]
+    return {
+        "namespace": fleet.namespace,
+        "fleet": f"{fleet.type.short}/{fleet.name}",
+        "well": not wrong,
+        "shards": fleet.spec.shards,
+        "ready": status.ready_shards,
+        "required": status.required_shards,
+        "declared": status.devices.declared,
+        "covered": status.devices.covered,
+        "epoch": status.placement_epoch,
+        "paused": fleet.spec.paused,
+        "scaling": fleet.spec.autoscaling.mode,
+        "why": wrong,
+    }
+
+
+def status_table(fleets: Sequence[Fleet]) -> str:
+    """All fleets."""
+    rows: list[Row] = []
+    for fleet in fleets:
+        line = status_of(fleet)
+        rows.append(
+            (
+                line["namespace"], line["fleet"], "yes" if line["well"] else "NO", f"{line['ready']}/{line['shards']}",
+                line["required"], f"{line['covered']}/{line['declared']}", line["scaling"], line["epoch"],
+                "paused" if line["paused"] else (line["why"] or [""])[0][:100],
+            )
+        )  # fmt: skip
+    return table(("NAMESPACE", "FLEET", "WELL", "READY", "REQUIRED", "COVERED", "SCALING", "EPOCH", "WHY NOT"), rows)
+
+
+def devices_of(fleet: Fleet, record: PlacementRecord) -> list[Manifest]:
+    """Every device with its owner, and why it is dark where the status says so."""
+    status: FleetStatus = from_manifest(FleetStatus, fleet.status)
+    dark = {entry.id: entry.reason for entry in status.devices.dark}
+    zones = {
+        device.id: device.zone
+        for assignment in record.assignments.values()
+        for device in (assignment.devices if assignment else ())
+    }
+    names = sorted({*record.devices, *dark, *(device.id for device in fleet.devices)})
+    return [
+        {
+            "device": name,
+            "zone": zones.get(name, ""),
+            "shard": record.devices.get(name, ""),
+            "leaving": record.moving[name].holder if name in record.moving else "",
+            "dark": dark.get(name, ""),
+        }
+        for name in names
+    ]
+
+
+def devices_table(devices: Sequence[Manifest]) -> str:
+    """Dark ones first: they are what is looked for."""
+    rows = [
+        (
+            entry["device"],
+            entry["zone"],
+            f"{entry['leaving']} → {entry['shard']}" if entry["leaving"] else entry["shard"] or "<none>",
+            f"DARK: {entry['dark']}" if entry["dark"] else "",
+        )
+        for entry in sorted(devices, key=lambda entry: (not entry["dark"], entry["device"]))
+    ]
+    return table(("DEVICE", "ZONE", "SHARD", "STATE"), rows)
+
+
+def shard_of(fleet: Fleet, text: str) -> str:
+    """The full name of a shard that a person named, by name or number."""
+    name = f"{fleet.name}-{fleet.kind}-{text}" if text.isdecimal() else text
+    if shard_index(fleet, name) is None:
+        raise UserError(f"{text} is not a shard of {fleet.name}: they are called {fleet.name}-{fleet.kind}-0 and so on")
+    return name
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+def _show(arguments: argparse.Namespace, document: Any, text: Callable[[], str]) -> int:
+    print(json.dumps(document, indent=2) if arguments.output == "json" else text())
+    return 0
+
+
+async def _status(arguments: argparse.Namespace) -> int:
+    fleets = await list_fleets(target_of(arguments))
+    async with connected(target_of(arguments)) as client:
+        for trouble in await hub_troubles(client):
+            print(trouble, file=sys.stderr)
+    if not fleets and arguments.output == "table":
+        print("no fleets: apply a SensorFleet or a CameraFleet", file=sys.stderr)
+        return 0
+    return _show(arguments, [status_of(fleet) for fleet in fleets], lambda: status_table(fleets))
+
+
+async def _one(client: AsyncClient, arguments: argparse.Namespace) -> Fleet:
+    return select(await fleets_of(client, client.namespace), arguments.name)
+
+
+async def _devices(arguments: argparse.Namespace) -> int:
+    async with connected(target_of(arguments)) as client:
+        fleet = await _one(client, arguments)
+        maps: Any = client.list(
+            CHILDREN["ConfigMap"], namespace=fleet.namespace, fields={"metadata.name": placement_name(fleet)}
+        )
+        found = [manifest async for manifest in maps]
+    devices = devices_of(fleet, read_record(fleet, found[0] if found else None))
+    return _show(arguments, devices, lambda: devices_table(devices))
+
+
+async def _patch(client: AsyncClient, fleet: Fleet, patch: Manifest) -> None:
+    await client.patch(
+        FLEETS[fleet.type.resource], fleet.name, patch, namespace=fleet.namespace, patch_type=PatchType.MERGE,
+        field_manager="kubectl-embereye",
+    )  # fmt: skip
+
+
+async def _drain(arguments: argparse.Namespace) -> int:
+    async with connected(target_of(arguments)) as client:
+        fleet = await _one(client, arguments)
+        names = drained(fleet)
+        if arguments.shard:
+            shard = shard_of(fleet, arguments.shard)
+            names = [name for name in names if name != shard] + ([] if arguments.undo else [shard])
+            value = ",".join(names) or None
+            await _patch(client, fleet, {"metadata": {"annotations": {ANNOTATION_DRAIN: value}}})
+    text = f"{fleet.key}: drained are {', '.join(names) or 'none'}"
+    return _show(arguments, {"fleet": fleet.key, "drained": names}, lambda: text)
+
+
+async def _pause(arguments: argparse.Namespace) -> int:
+    async with connected(target_of(arguments)) as client:
+        fleet = await _one(client, arguments)
+        paused = arguments.command == "pause"
+        await _patch(client, fleet, {"spec": {"paused": paused}})
+    text = f"{fleet.key} {'is paused' if paused else 'goes on'}"
+    return _show(arguments, {"fleet": fleet.key, "paused": paused}, lambda: text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""`embereye hub`: run the hub."""
+
+import os
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+
+from embereye.hub.http.origin import AllowedHosts
+from embereye.hub.server import HubOptions, serve
+from embereye.process import lifecycle
+from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
+
+SIZES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def seconds(text: str) -> int:
+    """A span such as "90s", "30m", "12h" or "7d" in seconds."""
+    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if not match or not int(match[1]):
+        raise ArgumentTypeError(f'"{text}" is not a time span such as 90s, 30m, 12h or 7d')
+    return int(match[1]) * UNITS[match[2]]
+
+
+def size(text: str) -> int:
+    """A size such as "500M", "20G" or "1T" in bytes."""
+    match = re.fullmatch(r"(\d{1,6})([MGT])i?", text)
+    if not match or not int(match[1]):
+        raise ArgumentTypeError(f'"{text}" is not a size such as 500M, 20G or 1T')
+    return int(match[1]) * SIZES[match[2]]
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options; defaults come from EMBEREYE_* variables."""
+
+    def env(name: str, default: str = "") -> str:
+        return os.environ.get(f"EMBEREYE_{name}", default)
+
+    parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
+    parser.add_argument("--grpc-port", type=int, default=int(env("GRPC_PORT", "50052")),
+                        help="gRPC port [EMBEREYE_GRPC_PORT]")  # fmt: skip
+    parser.add_argument("--http-port", type=int, default=int(env("HTTP_PORT", "8080")),
+                        help="port of the console, the HTTP API and /metrics [EMBEREYE_HTTP_PORT]")  # fmt: skip
+    parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
+                        help="folder of the database; required [EMBEREYE_DATA]")  # fmt: skip
+    parser.add_argument("--retention", type=seconds, default=env("RETENTION", "30d"),
+                        help="how long history is kept, for example 12h or 30d [EMBEREYE_RETENTION]")  # fmt: skip
+    parser.add_argument("--clips", type=size, default=env("CLIPS", "5G"),
+                        help="room for clips, for example 500M or 20G; the oldest go [EMBEREYE_CLIPS]")  # fmt: skip
+    parser.add_argument("--allowed-host", action="append", default=env("ALLOWED_HOSTS").split(), metavar="NAME",
+                        help="a name that browsers may call the hub by, or *.DOMAIN; may be given again; addresses and "
+                        "localhost always may [EMBEREYE_ALLOWED_HOSTS, separated by spaces]")  # fmt: skip
+
+
+def run(arguments: Namespace) -> int:
+    """Run a hub until SIGTERM or SIGINT; returns the exit code."""
+    lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
+    if arguments.data is None:
+        raise UserError("--data is missing: name the folder that the hub's database is to be kept in")
+    try:
+        hosts = AllowedHosts(arguments.allowed_host)
+    except ValueError as error:
+        raise UserError(f"--allowed-host {error}") from error
+    options = HubOptions(
+        data=arguments.data,
+        host=arguments.host,
+        grpc_port=arguments.grpc_port,
+        http_port=arguments.http_port,
+        retention_ns=arguments.retention * SECOND,
+        clips_bytes=arguments.clips,
+        hosts=hosts,
+    )
+    return lifecycle.run(lambda stop: serve(options, stop))

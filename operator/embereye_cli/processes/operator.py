@@ -1,0 +1,113 @@
+"""`embereye operator`: watches fleets and keeps their shards as declared."""
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from embereye.process import lifecycle
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.ownership.holding import TAKE_OVER
+from embereye_operator.decide.ownership.selection import split_names
+from embereye_operator.process import OperatorOptions, serve
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options on `parser`; defaults come from EMBEREYE_* variables."""
+
+    def env(name: str, default: str = "") -> str:
+        return os.environ.get(f"EMBEREYE_{name}", default)
+
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument(
+        "--namespace",
+        action="append",
+        metavar="NAME,…",
+        help="watch these namespaces alone; may be repeated [EMBEREYE_NAMESPACE]",
+    )
+    scope.add_argument("--all-namespaces", action="store_true", help="watch all namespaces; so without --namespace")
+    parser.add_argument(
+        "--fleet-selector",
+        default=env("FLEET_SELECTOR"),
+        metavar="SELECTOR",
+        help="look after fleets with these labels alone, for example site=north [EMBEREYE_FLEET_SELECTOR]",
+    )
+    parser.add_argument(
+        "--take-over-after",
+        type=float,
+        default=float(env("TAKE_OVER_AFTER", f"{TAKE_OVER:g}")),
+        metavar="SECONDS",
+        help="how long another operator's Lease must not have changed until its fleets are taken over "
+        "[EMBEREYE_TAKE_OVER_AFTER]",
+    )
+    parser.add_argument(
+        "--hub",
+        default=env("HUB", "embereye-hub:50052"),
+        help="host:port of the hub, as shards reach it [EMBEREYE_HUB]",
+    )
+    parser.add_argument("--image", default=env("IMAGE"), help="image of the shards [EMBEREYE_IMAGE]")
+    parser.add_argument(
+        "--image-pull-policy",
+        default=env("IMAGE_PULL_POLICY"),
+        choices=["", "Always", "IfNotPresent", "Never"],
+        help="of the shards; empty: Kubernetes' default [EMBEREYE_IMAGE_PULL_POLICY]",
+    )
+    parser.add_argument(
+        "--shard-host",
+        default=env("SHARD_HOST"),
+        help="address that shards listen on; empty: every address, IPv4 and IPv6 [EMBEREYE_SHARD_HOST]",
+    )
+    parser.add_argument(
+        "--lease",
+        default=env("LEASE"),
+        metavar="[NAMESPACE/]NAME",
+        help="of several operators only the holder of this Lease acts; empty: there is only one [EMBEREYE_LEASE]",
+    )
+    parser.add_argument(
+        "--role",
+        default=env("ROLE"),
+        help="the operator's own ClusterRole, with --namespace its Role: disruption budgets go with it, and half an "
+        "hour after the operator; empty: they stay with their fleets [EMBEREYE_ROLE]",
+    )
+    parser.add_argument(
+        "--prometheus",
+        default=env("PROMETHEUS", Settings.prometheus),
+        help="URL of the Prometheus that KEDA asks for fleets with autoscaling.mode keda [EMBEREYE_PROMETHEUS]",
+    )
+    parser.add_argument(
+        "--scrape-annotations",
+        action="store_true",
+        default=env("SCRAPE_ANNOTATIONS") == "true",
+        help="annotate the shards' Services with prometheus.io/* [EMBEREYE_SCRAPE_ANNOTATIONS=true]",
+    )
+    parser.add_argument(
+        "--scaling-trace",
+        type=Path,
+        default=Path(env("SCALING_TRACE")) if env("SCALING_TRACE") else None,
+        metavar="DIR",
+        help="record there what scaling decides on, for `embereye explain replay` [EMBEREYE_SCALING_TRACE]",
+    )
+    parser.add_argument(
+        "--health-port", type=int, default=int(env("HEALTH_PORT", "8080")), help="port of /healthz and /metrics"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Run the operator until SIGTERM; returns the exit code."""
+    lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
+    named = arguments.namespace or [os.environ.get("EMBEREYE_NAMESPACE", "")]
+    options = OperatorOptions(
+        image=arguments.image,
+        hub=arguments.hub,
+        namespaces=() if arguments.all_namespaces else split_names(named),
+        fleet_selector=arguments.fleet_selector,
+        take_over_after=arguments.take_over_after,
+        image_pull_policy=arguments.image_pull_policy,
+        shard_host=arguments.shard_host,
+        lease=arguments.lease,
+        role=arguments.role,
+        prometheus=arguments.prometheus,
+        scrape_annotations=arguments.scrape_annotations,
+        scaling_trace=arguments.scaling_trace,
+        health_port=arguments.health_port,
+    )
+    return lifecycle.run(lambda stop: serve(options, stop))

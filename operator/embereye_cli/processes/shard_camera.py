@@ -1,0 +1,25 @@
+"""The `embereye shard camera` command."""
+
+import argparse
+import asyncio
+
+from embereye.process import lifecycle
+from embereye.shard.service import ShardProcess
+from embereye_cli.processes import shard_options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a shard."""
+    shard_options.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one camera shard until it is told to stop; returns the exit code."""
+    lifecycle.configure_logging()
+    options = shard_options.parse_options(arguments)
+    from embereye.camera.shard import CameraShard
+
+    async def main(stop: asyncio.Event) -> int:
+        return await ShardProcess(CameraShard(), options).run(stop)
+
+    return lifecycle.run(main)

@@ -1,0 +1,35 @@
+"""Run one sensor shard: device lines over TCP and gRPC Ingest in, evidence and coverage out to the hub."""
+
+import asyncio
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from embereye.process import lifecycle
+from embereye.sensor.archive import RETENTION_BYTES, Telemetry
+from embereye.sensor.shard import SensorShard
+from embereye.shard.service import ShardProcess
+from embereye_cli.processes import shard_options
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    shard_options.add_arguments(parser)
+    telemetry = os.environ.get("EMBEREYE_TELEMETRY", "")
+    parser.add_argument("--telemetry", type=Path, default=Path(telemetry) if telemetry else None, metavar="DIR",
+                        help="keep raw readings as Parquet files, needs pyarrow [EMBEREYE_TELEMETRY]")  # fmt: skip
+    size = os.environ.get("EMBEREYE_TELEMETRY_BYTES", str(RETENTION_BYTES))
+    parser.add_argument("--telemetry-bytes", type=int, default=int(size), metavar="N",
+                        help="of them at most, %(default)s [EMBEREYE_TELEMETRY_BYTES]")  # fmt: skip
+
+
+def run(arguments: Namespace) -> int:
+    """Serve until SIGTERM, or until the operator has drained the shard."""
+    lifecycle.configure_logging()
+    options = shard_options.parse_options(arguments)
+    telemetry = Telemetry(arguments.telemetry, arguments.telemetry_bytes) if arguments.telemetry else None
+
+    async def serve(stop: asyncio.Event) -> int:
+        return await ShardProcess(SensorShard(telemetry), options).run(stop)
+
+    return lifecycle.run(serve)

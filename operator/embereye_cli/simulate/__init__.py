@@ -1,0 +1,1 @@
+"""`embereye simulate`: devices over their real protocols."""

@@ -1,0 +1,140 @@
+"""`embereye simulate cameras`: cameras that serve, push or send drawn rooms, fires and clips."""
+
+import argparse
+import asyncio
+import logging
+from pathlib import Path
+
+from embereye.process import lifecycle
+from embereye.process.addresses import address_option
+from embereye.process.lifecycle import UserError
+from embereye.sim.films import Cameras, CameraSpec, prepare
+from embereye.sim.fire import parse_fire
+from embereye.sim.mjpeg import serve_mjpeg
+from embereye.sim.push import push_cameras
+from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp
+from embereye.sim.rtsp import serve_rtsp
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `embereye simulate cameras`."""
+    parser.add_argument("--listen", default="127.0.0.1:8090", help="HOST:PORT of the MJPEG server (%(default)s)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--count", type=int, default=None,
+                       help="how many cameras: camera-1, … (4; 0 where --clip or --thermal is given)")  # fmt: skip
+    which.add_argument("--cameras", default="", help="id=zone,… instead of --count")
+    parser.add_argument("--fps", type=float, default=15.0, help="frames per second (%(default)s)")
+    parser.add_argument("--size", default="640x480", help="WIDTHxHEIGHT in pixels (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="other rooms for other seeds")
+    parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=Z",
+                        help="a fire: when, how long, where; may be repeated")  # fmt: skip
+    parser.add_argument("--clip", action="append", default=[], metavar="PATH=ID",
+                        help="show a video file, over and over, as camera ID; may be repeated")  # fmt: skip
+    parser.add_argument("--thermal", action="append", default=[], metavar="ID[=ZONE]",
+                        help="a radiometric camera, 160x120, 9 frames/s, raw 16-bit centikelvin; needs --push; "
+                        "may be repeated")  # fmt: skip
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--push", default="", metavar="HOST:PORT", help="push frames over gRPC instead of serving them")
+    how.add_argument("--rtp", default="", metavar="HOST:PORT",
+                     help="send RTP/JPEG instead: the first camera to PORT, the next one to PORT+2, …")  # fmt: skip
+    how.add_argument("--rtsp", default="", metavar="HOST:PORT", help="serve rtsp://HOST:PORT/ID instead")
+    parser.add_argument("--codec", default="jpeg", choices=["jpeg", "h264", "h265"],
+                        help="what --rtsp serves; ?codec=h264 in the URL asks for another one (%(default)s)")  # fmt: skip
+    parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0: until stopped")
+
+
+def parse_specs(arguments: argparse.Namespace) -> list[CameraSpec]:
+    """The cameras that the arguments name; UserError where they are not understood."""
+    clips = {}
+    for text in arguments.clip:
+        path, equals, camera = text.rpartition("=")
+        if not equals or not camera or not Path(path).is_file():
+            raise UserError(f'--clip "{text}": write PATH=ID with the path of a video file')
+        clips[camera] = Path(path)
+    specs = {}
+    if arguments.cameras:
+        for part in arguments.cameras.split(","):
+            camera, _, zone = part.strip().partition("=")
+            if not camera or "/" in camera or camera in specs:
+                raise UserError(f'--cameras "{arguments.cameras}": "{part}" is not id=zone, or is there twice')
+            specs[camera] = CameraSpec(camera, zone, clips.get(camera))
+    else:
+        count = arguments.count if arguments.count is not None else 0 if clips or arguments.thermal else 4
+        if not 0 <= count <= 10_000:
+            raise UserError(f"--count {count} is not between 0 and 10000")
+        for number in range(1, count + 1):
+            specs[f"camera-{number}"] = CameraSpec(f"camera-{number}", "", clips.get(f"camera-{number}"))
+    for text in arguments.thermal:
+        camera, _, zone = text.partition("=")
+        if not arguments.push:
+            raise UserError(f"--thermal {text}: temperatures cannot be served as MJPEG, name a shard with --push")
+        if not camera or camera in specs or camera in clips:
+            raise UserError(f'--thermal "{text}" is not ID or ID=ZONE, or that camera is there twice')
+        specs[camera] = CameraSpec(camera, zone, thermal=True)
+    for camera, path in clips.items():
+        specs.setdefault(camera, CameraSpec(camera, "", path))
+    return list(specs.values())
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the simulated cameras; returns the exit code."""
+    lifecycle.configure_logging()
+    return lifecycle.run(lambda stop: _main(arguments, stop))
+
+
+async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
+    specs = parse_specs(arguments)
+    width, times, height = arguments.size.partition("x")
+    if not (times and width.isdigit() and height.isdigit() and 64 <= int(width) <= 4096 and 64 <= int(height) <= 4096):
+        raise UserError(f'--size "{arguments.size}" is not WIDTHxHEIGHT with 64 to 4096 pixels a side')
+    if not 0.1 <= arguments.fps <= 60:
+        raise UserError(f"--fps {arguments.fps:g} is not between 0.1 and 60")
+    fires = [parse_fire(text) for text in arguments.fire]
+    for fire in fires:
+        if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
+            raise UserError(f'--fire: there is no camera "{fire.device}" and none in zone "{fire.zone}"')
+    host, port = address_option("--listen", arguments.listen, any_port=True)
+    if arguments.duration > 0:
+        asyncio.get_running_loop().call_later(arguments.duration, stop.set)
+    options = {"fps": arguments.fps, "size": (int(width), int(height)), "seed": arguments.seed, "fires": fires}
+    if arguments.push:
+        address_option("--push", arguments.push, any_port=True)
+    cameras = await prepare(specs, **options)
+    if arguments.push:
+        logger.info("pushing %d cameras to %s", len(specs), arguments.push)
+        await push_cameras(cameras, arguments.push, stop)
+        return 0
+
+    if arguments.codec != "jpeg" and not arguments.rtsp:
+        raise UserError(f"--codec {arguments.codec}: only --rtsp serves it")
+    if arguments.rtp or arguments.rtsp:
+        return await _main_rtp(cameras, arguments, stop)
+
+    def ready(bound: int) -> None:
+        logger.info("%d cameras on http://%s:%d/", len(specs), host, bound)
+
+    await serve_mjpeg(cameras, host, port, stop, ready)
+    return 0
+
+
+async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: asyncio.Event) -> int:
+    if arguments.rtp or arguments.codec == "jpeg":
+        await asyncio.to_thread(check_carried, cameras)
+    count = len(cameras.specs)
+    if arguments.rtp:
+        host, port = address_option("--rtp", arguments.rtp, any_port=True)
+        last = port + PORT_STEP * (count - 1)
+        if not 0 < port <= last + 1 <= 65_535:
+            raise UserError(f'--rtp "{arguments.rtp}": {count} cameras need the ports {port} to {last + 1}')
+        logger.info("sending %d cameras to %s, ports %d to %d", count, host, port, last)
+        await send_rtp(cameras, host, port, stop)
+        return 0
+    host, port = address_option("--rtsp", arguments.rtsp, any_port=True)
+
+    def ready(bound: int) -> None:
+        logger.info("%d cameras on rtsp://%s:%d/ID", count, host, bound)
+
+    await serve_rtsp(cameras, host, port, stop, ready, arguments.codec.upper())
+    return 0

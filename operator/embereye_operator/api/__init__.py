@@ -1,0 +1,1 @@
+"""The API: what users declare in a SensorFleet or CameraFleet, what is answered, and the schema of both."""

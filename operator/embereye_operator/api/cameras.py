@@ -1,0 +1,302 @@
+"""What a CameraFleet declares."""
+# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
+
+from dataclasses import dataclass
+from typing import Literal
+
+from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from embereye_operator.api.schema import Constraint as Limit
+from embereye_operator.api.schema import Duration, Resource, Rule, described
+from embereye_operator.api.shared import (
+    GRPC_PORT,
+    IMMUTABLE,
+    NOT_METRICS,
+    OBJECT_NAME,
+    Alerts,
+    Autoscaling,
+    DevicesFrom,
+    Heat,
+    Template,
+    deadline,
+    device_id,
+    device_list,
+    more_devices,
+    ordered,
+    shard_count,
+    zone_name,
+)
+
+Detector = Literal["motion", "flame", "smoke", "heat", "model"]
+SOURCES = "rtsp, rtsps, rtp, http, https, onvif, push, file"
+SOURCE = r"^((rtsp|rtsps|rtp|http|https|onvif|file)://[!-~]+|push(:[!-~]*)?)$"
+
+
+@dataclass(frozen=True, slots=True)
+class Point(Resource):
+    """A point of a picture. Not x and y: YAML 1.1 reads a bare y as true."""
+
+    left: float = described("From the left edge, as a share of the width.", minimum=0, maximum=1)
+    top: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureMask(Resource):
+    """A region that is not looked at."""
+
+    points: tuple[Point, ...] = described("The corners of the polygon, in order.", min_items=3, max_items=32)
+
+
+@dataclass(frozen=True, slots=True)
+class CameraRate(Resource):
+    """A camera's own frame rate."""
+
+    RULES = (
+        Rule(
+            "!has(self.target) || !has(self.min) || self.min <= self.target",
+            "must not be more than target",
+            lambda value, _: "target" not in value or "min" not in value or value["min"] <= value["target"],
+            ".min",
+        ),
+    )
+    target: float | None = described("Frames per second to analyse.", default=None, minimum=1, maximum=60)
+    min: float | None = described("Frames per second kept under overload.", default=None, minimum=1, maximum=60)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretReference(Resource):
+    """A Secret in the fleet's namespace."""
+
+    name: str = described(
+        "Name of the Secret; its keys are username and password.",
+        pattern=OBJECT_NAME,
+        hint="is not the name of a Secret",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PixelScale(Resource):
+    """°C of a pixel of a radiometric camera: scale times its 16-bit word, plus offset."""
+
+    scale: float = described("°C per step.", default=0.01, minimum=0.0001, maximum=10)
+    offset: float = described("°C of the word 0.", default=-273.15, minimum=-1000, maximum=1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Camera(Resource):
+    """A camera."""
+
+    id: str = device_id("camera")
+    zone: str = zone_name()
+    source: str = described(
+        f"Where its pictures come from: a URL with the scheme {SOURCES}; push: the camera calls Frames.Push; "
+        "rtp://:PORT: the camera sends to that port.",
+        pattern=SOURCE,
+        hint=f"is not a URL whose scheme is one of {SOURCES}",
+        max_length=1024,
+    )
+    location: str = described("Where it is, for people.", default="", max_length=200)
+    fps: CameraRate | None = described("Instead of the fleet's frame rate.", default=None)
+    detectors: tuple[Detector, ...] = described(
+        "Instead of the fleet's; with a model of your own only where model is among them.",
+        default=(),
+        unique=True,
+        max_items=5,
+    )
+    masks: tuple[PictureMask, ...] = described("Regions that are not looked at.", default=(), max_items=8)
+    credentials_ref: SecretReference | None = described("The camera's user name and password.", default=None)
+    radiometry: PixelScale | None = described(
+        "What its 16-bit frames hold; where not given: hundredths of a kelvin.", default=None
+    )
+    view: str = described(
+        "Any text, a date for example. Change it after aiming the camera anew: what it shows then is its reference.",
+        default="",
+        max_length=63,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CameraListen(Resource):
+    """The port that cameras push to."""
+
+    grpc: int = described(
+        "gRPC, Frames.Push.", default=GRPC_PORT, minimum=1024, maximum=65535, rules=(IMMUTABLE, NOT_METRICS)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRate(Resource):
+    """Frame rates."""
+
+    RULES = (ordered("min", "target"),)
+    target: float = described("Frames per second to analyse.", default=15.0, minimum=1, maximum=60)
+    min: float = described("Frames per second kept under overload.", default=5.0, minimum=1, maximum=60)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreThreshold(Resource):
+    """A detector's threshold."""
+
+    # 0.5 are even odds; real fires score 0.7 to 0.99.
+    threshold: float = described("Score from 0 to 1 that is reported as an alarm.", default=0.5, minimum=0, maximum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput(Resource):
+    """How a picture becomes the model's input: per channel (pixel x scale - mean) / std, pixels 0 to 255."""
+
+    width: int = described("Pixels.", default=640, minimum=16, maximum=2048)
+    height: int = described("Pixels.", default=640, minimum=16, maximum=2048)
+    fit: Literal["letterbox", "stretch"] = described(
+        "letterbox keeps the picture's proportions, with grey bars.", default="letterbox"
+    )
+    color: Literal["RGB", "BGR"] = described("Order of the channels.", default="RGB")
+    scale: float = described("0.00392157 makes 0 to 1.", default=0.00392157, minimum=0.0001, maximum=1000)
+    mean: tuple[float, ...] = described("Per channel, in their order.", default=(), min_items=3, max_items=3)
+    std: tuple[float, ...] = described(
+        "Per channel, in their order.", default=(), min_items=3, max_items=3, item=Limit(minimum=0.0001)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelClass(Resource):
+    """A class of the model's that is a sign of fire; the others are not listed."""
+
+    index: int = described("Number of the class, from 0.", minimum=0, maximum=9999)
+    kind: Literal["flame", "smoke"] = described("What it is a sign of.")
+    threshold: float = described("Score from which on it counts.", default=0.5, minimum=0.01, maximum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFile(Resource):
+    """A file in a PersistentVolumeClaim of the fleet's namespace, mounted read-only in every shard."""
+
+    claim_name: str = described(
+        "Name of the claim.", pattern=OBJECT_NAME, hint="is not the name of a claim", max_length=253
+    )
+    path: str = described(
+        "Of the file in the volume.",
+        pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*$",
+        hint="is not a path inside the volume, such as models/fire.onnx",
+        max_length=1024,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MapFile(Resource):
+    """A file in a ConfigMap of the fleet's namespace (binaryData, at most 1 MiB), mounted in every shard."""
+
+    name: str = described(
+        "Name of the ConfigMap.", pattern=OBJECT_NAME, hint="is not the name of a ConfigMap", max_length=253
+    )
+    key: str = described(
+        "The key that holds the file.", pattern=r"^[-._A-Za-z0-9]+$", hint="is not a key of a ConfigMap", max_length=253
+    )
+
+
+MODEL_PLACES = ("path", "configMapRef", "volumeRef")
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionModel(Resource):
+    """An ONNX model of your own, besides the built-in detectors."""
+
+    RULES = (
+        Rule(
+            "[has(self.path), has(self.configMapRef), has(self.volumeRef)].filter(given, given).size() == 1",
+            f"needs exactly one of {', '.join(MODEL_PLACES)}",
+            lambda value, _: sum(name in value for name in MODEL_PLACES) == 1,
+        ),
+    )
+    decoder: Literal["yolov5", "yolov8", "classification"] = described("What its output means; see docs/models.md.")
+    classes: tuple[ModelClass, ...] = described("Its classes that are signs of fire.", min_items=1, max_items=32)
+    path: str | None = described(
+        "Of the file, where the shard sees it: in its image, or on this machine.",
+        default=None,
+        min_length=1,
+        max_length=1024,
+    )
+    config_map_ref: MapFile | None = described("The file in a ConfigMap.", default=None)
+    volume_ref: VolumeFile | None = described("The file in a PersistentVolumeClaim.", default=None)
+    activation: Literal["none", "sigmoid", "softmax"] = described(
+        "What its scores still need to be 0 to 1.", default="none"
+    )
+    input: ModelInput = described("How a picture becomes its input.", default=ModelInput)
+    overlap: float = described(
+        "Two boxes of a class that share more of their union are one thing.", default=0.45, minimum=0.05, maximum=0.95
+    )
+    runtime: Literal["opencv", "onnxruntime"] = described(
+        "onnxruntime is often faster; the image needs the extra embereye[onnx].", default="opencv"
+    )
+    every: Duration = described(
+        "Between two looks at a camera in which something moves or is suspected.",
+        default=Duration(SECOND),
+        minimum=50 * MILLISECOND,
+        maximum=MINUTE,
+    )
+    idle: Duration = described(
+        "Between two looks at a camera in which nothing does.",
+        default=Duration(10 * SECOND),
+        minimum=50 * MILLISECOND,
+        maximum=HOUR,
+    )
+    budget: Duration = described(
+        "That one look may take; a slower model degrades its cameras.",
+        default=Duration(SECOND),
+        minimum=MILLISECOND,
+        maximum=MINUTE,
+    )
+    alarm_after: Duration = described(
+        "That a sign must last to be an alarm.",
+        default=Duration(4 * SECOND),
+        minimum=100 * MILLISECOND,
+        maximum=10 * MINUTE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Detection(Resource):
+    """What is looked for in pictures."""
+
+    detectors: tuple[Detector, ...] = described(
+        "Which built-in detectors run; a model runs wherever it is declared.",
+        default=("motion", "flame", "smoke"),
+        unique=True,
+        min_items=1,
+        max_items=5,
+    )
+    model: DetectionModel | None = described("An ONNX model of your own.", default=None)
+    flame: ScoreThreshold = described("Flame.", default=ScoreThreshold)
+    smoke: ScoreThreshold = described("Smoke.", default=ScoreThreshold)
+    heat: Heat = described("Heat, of cameras that send temperatures.", default=Heat)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence(Resource):
+    """Pictures kept around an alarm."""
+
+    before: Duration = described(
+        "Before the alarm.", default=Duration(5 * SECOND), minimum=MILLISECOND, maximum=2 * MINUTE
+    )
+    after: Duration = described(
+        "After the alarm.", default=Duration(10 * SECOND), minimum=MILLISECOND, maximum=10 * MINUTE
+    )
+    retention: Duration = described("How long they are kept.", default=Duration(7 * DAY), long=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CameraFleetSpec(Resource):
+    """Cameras that are watched together."""
+
+    cameras: tuple[Camera, ...] = device_list("cameras")
+    cameras_from: tuple[DevicesFrom, ...] = more_devices("cameras")
+    deadline: Duration = deadline(2)
+    listen: CameraListen = described("The port that cameras push to.", default=CameraListen)
+    fps: FleetRate = described("Frame rates, where a camera has none of its own.", default=FleetRate)
+    detection: Detection = described("What is looked for in pictures.", default=Detection)
+    evidence: Evidence = described("Pictures kept around an alarm.", default=Evidence)
+    shards: int = shard_count()
+    autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
+    template: Template = described("What goes into every shard's pod.", default=Template)
+    alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
+    paused: bool = described("Leave everything as it is.", default=False)

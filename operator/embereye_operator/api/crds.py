@@ -1,0 +1,124 @@
+"""The CustomResourceDefinitions, derived from the model: `python -m embereye_operator.api.crds [--check] DIR`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import yaml
+
+from embereye_operator.api.fleets import FLEET_TYPES, ROOT_RULES, FleetType
+from embereye_operator.api.schema import Manifest, openapi
+from embereye_operator.api.shared import GROUP, VERSION
+from embereye_operator.api.status import FleetStatus
+
+HEADER = "# Written by `python -m embereye_operator.api.crds`; change operator/embereye_operator/api instead.\n"
+
+
+def build_crd(fleet: FleetType) -> Manifest:
+    """The CustomResourceDefinition of one kind of fleet."""
+    schema = {
+        "type": "object",
+        "description": (fleet.spec.__doc__ or "").strip(),
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": openapi(fleet.spec),
+            "status": _without_defaults(openapi(FleetStatus)),
+        },
+        "x-kubernetes-validations": [rule.to_manifest() for rule in ROOT_RULES],
+    }
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.shards",
+                "statusReplicasPath": ".status.shards",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        "additionalPrinterColumns": [
+            _column("Shards", "integer", ".spec.shards", "Shards that there should be."),
+            _column("Ready", "integer", ".status.readyShards", "Shards that work under the current placement."),
+            _column("Devices", "string", ".status.devices.summary", "Devices covered, of those declared."),
+            _column("Covered", "string", '.status.conditions[?(@.type=="Covered")].status', "Is everything watched?"),
+            _column("Reason", "string", '.status.conditions[?(@.type=="Covered")].reason', "Why, or why not.", 1),
+            _column("Age", "date", ".metadata.creationTimestamp", "Since it was declared."),
+        ],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{fleet.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": fleet.resource,
+                "listKind": f"{fleet.resource}List",
+                "plural": fleet.plural,
+                "singular": fleet.resource.lower(),
+                "shortNames": [fleet.short],
+                "categories": ["embereye"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def _without_defaults(schema: Manifest) -> Manifest:
+    """A status says what was found; nothing is filled in."""
+    return {
+        key: _without_defaults(value) if isinstance(value, dict) else value
+        for key, value in schema.items()
+        if key != "default"
+    }
+
+
+def _column(name: str, type_: str, path: str, description: str, priority: int = 0) -> Manifest:
+    column: Manifest = {"name": name, "type": type_, "jsonPath": path, "description": description}
+    return column | ({"priority": priority} if priority else {})
+
+
+class _Dumper(yaml.SafeDumper):
+    """Without anchors: the API server's defaults repeat, and people read this file."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Write every value out."""
+        return True
+
+
+def render() -> dict[str, str]:
+    """File name → content."""
+    return {
+        f"{fleet.plural}.yaml": HEADER + yaml.dump(build_crd(fleet), Dumper=_Dumper, sort_keys=False, width=120)
+        for fleet in FLEET_TYPES.values()
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the files, or with --check tell whether they are up to date (exit code 1 where they are not)."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only compare")
+    parser.add_argument("dir", type=Path, help="folder of the files")
+    arguments = parser.parse_args(argv)
+    stale = 0
+    for name, text in render().items():
+        path: Path = arguments.dir / name
+        if arguments.check:
+            if not path.exists() or path.read_text() != text:
+                print(f"{path} is stale: run python -m embereye_operator.api.crds {arguments.dir}", file=sys.stderr)
+                stale = 1
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    return stale
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

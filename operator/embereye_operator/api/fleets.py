@@ -1,0 +1,184 @@
+"""SensorFleet and CameraFleet, version embereye.dev/v1alpha1: their names, and from a manifest to a `Fleet`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import yaml
+
+from embereye.process.lifecycle import UserError
+from embereye_operator.api.cameras import Camera, CameraFleetSpec
+from embereye_operator.api.schema import (
+    Manifest,
+    Resource,
+    Rule,
+    from_manifest,
+    problems,
+    schema_of,
+    with_defaults,
+)
+from embereye_operator.api.sensors import Sensor, SensorFleetSpec
+from embereye_operator.api.shared import API_VERSION, DevicesFrom, device_list
+
+FleetKind = Literal["sensors", "cameras"]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetType:
+    """Names of a fleet resource."""
+
+    resource: str  # "SensorFleet"
+    kind: FleetKind  # also the plural's beginning and part of its children's names
+    plural: str
+    short: str
+    spec: type[SensorFleetSpec] | type[CameraFleetSpec]
+    component: str  # what `embereye shard …` is given
+
+
+SENSORS = FleetType("SensorFleet", "sensors", "sensorfleets", "sf", SensorFleetSpec, "sensor")
+CAMERAS = FleetType("CameraFleet", "cameras", "camerafleets", "cf", CameraFleetSpec, "camera")
+FLEET_TYPES: Mapping[str, FleetType] = {fleet.resource: fleet for fleet in (SENSORS, CAMERAS)}
+NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+MAX_NAME = 40  # its children's names append up to 18 characters and must fit in a DNS label
+ROOT_RULES = (
+    Rule(
+        f"size(self.metadata.name) <= {MAX_NAME} && self.metadata.name.matches('{NAME_PATTERN}')",
+        f"metadata.name must be at most {MAX_NAME} lower-case letters, digits and '-', beginning with a letter",
+        lambda value, _: _valid_name(value["metadata"]["name"]),
+    ),
+)
+
+
+def _valid_name(name: str) -> bool:
+    return len(name) <= MAX_NAME and bool(re.fullmatch(NAME_PATTERN.strip("^$"), name))
+
+
+class FleetError(UserError):
+    """A manifest that is not a fleet; `problems` has a sentence for each reason."""
+
+    def __init__(self, what: str, problems: list[str]) -> None:
+        super().__init__(f"{what}: {'; '.join(problems)}")
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReference:
+    """Which fleet: all that is known of one that cannot be parsed."""
+
+    type: FleetType
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def kind(self) -> FleetKind:
+        """`sensors` or `cameras`."""
+        return self.type.kind
+
+    @property
+    def key(self) -> str:
+        """`namespace/kind/name`, the `fleet` of the wire contract."""
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A fleet as it is declared."""
+
+    type: FleetType
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    spec: SensorFleetSpec | CameraFleetSpec
+    annotations: Mapping[str, str]
+    labels: Mapping[str, str]
+    manifest: Manifest = field(repr=False)  # as it was read, with defaults
+
+    @property
+    def kind(self) -> FleetKind:
+        """`sensors` or `cameras`."""
+        return self.type.kind
+
+    @property
+    def key(self) -> str:
+        """`namespace/kind/name`, the `fleet` of the wire contract."""
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+    @property
+    def devices(self) -> tuple[Sensor, ...] | tuple[Camera, ...]:
+        """The devices that the manifest itself declares."""
+        return self.spec.sensors if isinstance(self.spec, SensorFleetSpec) else self.spec.cameras
+
+    @property
+    def devices_from(self) -> tuple[DevicesFrom, ...]:
+        """Where more devices are declared."""
+        return self.spec.sensors_from if isinstance(self.spec, SensorFleetSpec) else self.spec.cameras_from
+
+    @property
+    def status(self) -> Manifest:
+        """The status in the manifest, as it was read."""
+        return dict(self.manifest.get("status") or {})
+
+
+def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = None, strict: bool = True) -> Fleet:
+    """The fleet that `manifest` declares; FleetError says why it is none.
+
+    `old` is the manifest in force, for what may not change. `strict` refuses unknown fields: right for what a person
+    wrote, wrong for what an API server with a newer schema sends.
+    """
+    resource = str(manifest.get("kind"))
+    if resource not in FLEET_TYPES or manifest.get("apiVersion") != API_VERSION:
+        what = f"{manifest.get('apiVersion')} {resource}"
+        raise FleetError("manifest", [f"kind: {what} is not {API_VERSION} {' or '.join(FLEET_TYPES)}"])
+    fleet_type = FLEET_TYPES[resource]
+    metadata = manifest.get("metadata") or {}
+    name = str(metadata.get("name") or "")
+    if not name:
+        raise FleetError(resource, ["metadata.name: is required"])
+    namespace = str(metadata.get("namespace") or "default")
+    schema = schema_of(cast("type", fleet_type.spec))
+    if manifest.get("spec") is None:
+        raise FleetError(f"{resource} {namespace}/{name}", ["spec: is required"])
+    spec = with_defaults(schema, manifest["spec"])
+    before = with_defaults(schema, old.get("spec") or {}) if old else None
+    found = problems(fleet_type.spec, spec, before, strict=strict)
+    found += [rule.message for rule in ROOT_RULES if not rule.holds(manifest, None)]
+    if strict and (unknown := sorted(set(manifest) - {"apiVersion", "kind", "metadata", "spec", "status"})):
+        found.append(f"{unknown[0]}: there is no such field; known here: apiVersion, kind, metadata, spec, status")
+    if found:
+        raise FleetError(f"{resource} {namespace}/{name}", found)
+    return Fleet(
+        type=fleet_type,
+        namespace=namespace,
+        name=name,
+        uid=str(metadata.get("uid") or ""),
+        generation=int(metadata.get("generation") or 1),
+        spec=from_manifest(fleet_type.spec, spec),
+        annotations={str(key): str(value) for key, value in (metadata.get("annotations") or {}).items()},
+        labels={str(key): str(value) for key, value in (metadata.get("labels") or {}).items()},
+        manifest={**manifest, "spec": spec},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceList(Resource):
+    """What a ConfigMap's key holds, wrapped so that it is validated as a fleet's own list is."""
+
+    sensors: tuple[Sensor, ...] = device_list("sensors")
+    cameras: tuple[Camera, ...] = device_list("cameras")
+
+
+def parse_devices(kind: FleetKind, text: str, where: str) -> tuple[Sensor, ...] | tuple[Camera, ...]:
+    """The devices in a ConfigMap's value (a YAML or JSON list); FleetError names `where` and what is wrong."""
+    try:
+        # The safe loader in C: a list of thousands of devices is read while other fleets wait.
+        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise FleetError(where, [f"is neither YAML nor JSON: {str(error).splitlines()[0]}"]) from error
+    value = with_defaults(schema_of(DeviceList), {kind: [] if document is None else document})
+    if found := problems(DeviceList, value, path=""):
+        raise FleetError(where, [sentence.removeprefix(".") for sentence in found])
+    parsed: DeviceList = from_manifest(DeviceList, value)
+    return parsed.sensors if kind == "sensors" else parsed.cameras

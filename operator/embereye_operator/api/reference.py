@@ -1,0 +1,99 @@
+"""Every field of a fleet, derived from the model: `python -m embereye_operator.api.reference [--check] FILE`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from embereye_operator.api.fleets import FLEET_TYPES
+from embereye_operator.api.schema import openapi
+from embereye_operator.api.shared import API_VERSION
+from embereye_operator.api.status import FleetStatus
+
+HEADER = f"""# Reference: the fields of a fleet
+
+<!-- Written by `python -m embereye_operator.api.reference`; change operator/embereye_operator/api instead. -->
+
+`apiVersion: {API_VERSION}`. `kubectl explain sensorfleet.spec` says the same. A duration is a number and a unit:
+`50ms`, `5s`, `1m`, `2h`, `7d`. What may not be is refused by the API server, and by `embereye up`, with a sentence that
+names the field.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [HEADER]
+    for fleet in FLEET_TYPES.values():
+        parts.append(f"## {fleet.resource} (`{fleet.short}`)\n\n{(fleet.spec.__doc__ or '').strip()}\n")
+        parts.append(_table("spec", openapi(fleet.spec)))
+    parts.append("## Status, of both kinds\n")
+    parts.append(_table("status", openapi(FleetStatus)))
+    return "\n".join(parts)
+
+
+def _table(root: str, schema: Mapping[str, Any]) -> str:
+    rows = [f"| `{path}` | {what} | {text} |" for path, what, text in _fields(root, schema)]
+    return "\n".join(["| field | value | meaning |", "| --- | --- | --- |", *rows, ""])
+
+
+def _fields(path: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    required = set(schema.get("required", ()))
+    for name, field in schema.get("properties", {}).items():
+        where = f"{path}.{name}"
+        inner = field.get("items", field)
+        where += "[]" if "items" in field else ""
+        yield where, _value(field, required=name in required), _text(field)
+        if "properties" in inner:
+            yield from _fields(where, inner)
+
+
+def _value(field: Mapping[str, Any], *, required: bool) -> str:
+    inner = field.get("items", field)
+    if "enum" in inner:
+        kind = ", ".join(f"`{value}`" for value in inner["enum"] if value != "")
+    elif "additionalProperties" in inner:
+        kind = "map"
+    else:
+        kind = str(inner.get("type", "quantity"))
+    low, high = inner.get("minimum"), inner.get("maximum")
+    bounds = (
+        f" {low if low is not None else ''}…{high if high is not None else ''}" if (low, high) != (None, None) else ""
+    )
+    default = field.get("default")
+    if required:
+        rest = "; required"
+    elif default in (None, "", [], {}) or isinstance(default, dict):
+        rest = ""
+    else:
+        rest = f"; default `{default if isinstance(default, str) else json.dumps(default)}`"
+    return f"{kind}{bounds}{rest}"
+
+
+def _text(field: Mapping[str, Any]) -> str:
+    rules = [
+        f"{rule.get('fieldPath', '').lstrip('.') or 'It'} {rule['message']}."
+        for rule in field.get("x-kubernetes-validations", ())
+    ]
+    return " ".join([str(field.get("description", "")), *rules]).replace("|", "\\|").replace("\n", " ")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the page, or with --check tell whether it is up to date (exit code 1 where it is not)."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only compare")
+    parser.add_argument("file", type=Path)
+    arguments = parser.parse_args(argv)
+    page: Path = arguments.file
+    if not arguments.check:
+        page.write_text(render())
+        return 0
+    if page.exists() and page.read_text() == render():
+        return 0
+    print(f"{page} is stale: run python -m embereye_operator.api.reference {page}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,215 @@
+"""What a SensorFleet declares."""
+# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
+
+from dataclasses import dataclass
+from typing import Literal
+
+from embereye.units import MILLISECOND, SECOND
+from embereye.wire.device.commands import CALIBRATION, REQUEST, START
+from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
+from embereye_operator.api.shared import (
+    GRPC_PORT,
+    IMMUTABLE,
+    METRICS_PORT,
+    NOT_METRICS,
+    Alerts,
+    Autoscaling,
+    DevicesFrom,
+    Heat,
+    Template,
+    deadline,
+    device_id,
+    device_list,
+    more_devices,
+    ordered,
+    shard_count,
+    zone_name,
+)
+
+DigitalFlameOutput = Literal["activeHigh", "activeLow"]
+
+
+@dataclass(frozen=True, slots=True)
+class SensorCalibration(Resource):
+    """How a sensor's raw values are to be read; what is not given is as in the fleet."""
+
+    emissivity: float | None = described("Of what it looks at.", default=None, minimum=0.1, maximum=1)
+    converter_bits: int | None = described(
+        "Resolution of its analog-to-digital converter.", default=None, minimum=8, maximum=16
+    )
+    load_kilohm: float | None = described("kΩ; load resistor of its MQ-135.", default=None, minimum=0.1, maximum=1000)
+    clean_air_kilohm: float | None = described(
+        "kΩ; R0 of its MQ-135. embereye calibrate gas measures it.", default=None, minimum=0.1, maximum=10_000
+    )
+    supply_ratio: float | None = described(
+        "Supply of its MQ-135 over the converter's reference.", default=None, minimum=0.1, maximum=10
+    )
+    digital_flame: DigitalFlameOutput | None = described(
+        "What its digital flame output is while there is a flame.", default=None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor(Resource):
+    """A thermal, gas, smoke or flame sensor."""
+
+    id: str = device_id("sensor")
+    zone: str = zone_name()
+    location: str = described("Where it is, for people.", default="", max_length=200)
+    calibration: SensorCalibration | None = described("What is its own.", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class SensorListen(Resource):
+    """The ports that devices connect to."""
+
+    RULES = (
+        Rule("self.tcp != self.grpc", "must not be grpc's", lambda value, _: value["tcp"] != value["grpc"], ".tcp"),
+        Rule(
+            f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}])",
+            f"must not be {GRPC_PORT} or {METRICS_PORT}: a shard uses them itself",
+            lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT},
+            ".tcp",
+        ),
+    )
+    tcp: int = described("Text lines over TCP.", default=9001, minimum=1024, maximum=65535, rules=(IMMUTABLE,))
+    grpc: int = described(
+        "gRPC, Ingest.Stream.", default=GRPC_PORT, minimum=1024, maximum=65535, rules=(IMMUTABLE, NOT_METRICS)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Batching(Resource):
+    """When what arrived is analysed together."""
+
+    window: Duration = described(
+        "Time between ticks.", default=Duration(50 * MILLISECOND), minimum=MILLISECOND, maximum=SECOND
+    )
+    max_items: int = described("Packets that make a tick early.", default=2000, minimum=1, maximum=100_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue(Resource):
+    """What happens to a backlog."""
+
+    capacity: int = described("Packets kept per device.", default=10_000, minimum=10, maximum=1_000_000)
+    overflow: Literal["compact", "dropOldest"] = described(
+        "compact keeps minimum, maximum, last, slope and count of what does not fit, so that a spike still counts.",
+        default="compact",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Thermal(Heat):
+    """Heat, from thermal frames. Informed by EN 54-5; no compliance is claimed."""
+
+    emissivity: float = described("Of what is looked at.", default=0.95, minimum=0.1, maximum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class GasCurve(Resource):
+    """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
+
+    # The CO2 line of the MQ-135's datasheet, as fitted by G. Krocker.
+    scale: float = described("ppm where Rs is R0.", default=116.6020682, minimum=0.001, maximum=1_000_000)
+    exponent: float = described("Slope of the line.", default=-2.769034857, minimum=-10, maximum=-0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Gas(Resource):
+    """Gas, from an MQ-135 on ADC3."""
+
+    RULES = (ordered("preAlarmPpm", "alarmPpm"),)
+    # 5,000 ppm CO2 is the usual occupational limit. The common boards load the sensor with 10 kΩ; 76.63 kΩ is where the
+    # curve meets the 400 ppm of outdoor air for the specimen that it was fitted to.
+    pre_alarm_ppm: float = described("ppm CO2-equivalent.", default=2000.0, minimum=1, maximum=1_000_000)
+    alarm_ppm: float = described("ppm CO2-equivalent.", default=5000.0, minimum=1, maximum=1_000_000)
+    load_kilohm: float = described("kΩ; the load resistor.", default=10.0, minimum=0.1, maximum=1000)
+    clean_air_kilohm: float = described(
+        "kΩ; R0 of the curve. embereye calibrate gas measures it in clean air.",
+        default=76.63,
+        minimum=0.1,
+        maximum=10_000,
+    )
+    supply_ratio: float = described(
+        "Supply of the sensor over the converter's reference: 1.52 for 5 V at a converter of 3.3 V.",
+        default=1.0,
+        minimum=0.1,
+        maximum=10,
+    )
+    curve: GasCurve = described("From resistance to ppm; by default CO2's.", default=GasCurve)
+
+
+@dataclass(frozen=True, slots=True)
+class SmokePercent(Resource):
+    """Smoke, from the analog channel ADC1."""
+
+    RULES = (ordered("preAlarmPercent", "alarmPercent"),)
+    # The devices known so far rest at 7 % smoke and 32 % flame.
+    pre_alarm_percent: float = described("% of the converter's range.", default=15.0, minimum=0, maximum=100)
+    alarm_percent: float = described("% of the converter's range.", default=25.0, minimum=0, maximum=100)
+
+
+@dataclass(frozen=True, slots=True)
+class FlamePercent(Resource):
+    """Flame, from the analog channel ADC2."""
+
+    RULES = (ordered("preAlarmPercent", "alarmPercent"),)
+    pre_alarm_percent: float = described("% of the converter's range.", default=55.0, minimum=0, maximum=100)
+    alarm_percent: float = described("% of the converter's range.", default=75.0, minimum=0, maximum=100)
+    digital: DigitalFlameOutput = described("What the digital output is while there is a flame.", default="activeHigh")
+
+
+@dataclass(frozen=True, slots=True)
+class Converter(Resource):
+    """The devices' analog-to-digital converters."""
+
+    bits: int = described("Resolution; 10 bits give 0 to 1023.", default=12, minimum=8, maximum=16)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCommands(Resource):
+    """The bare words sent to text devices."""
+
+    start: str = described("Stream continuously.", default=START, pattern="^[!-~]*$", max_length=32)
+    calibration: str = described("Send the calibration.", default=CALIBRATION, pattern="^[!-~]*$", max_length=32)
+    request: str = described("Send one frame now.", default=REQUEST, pattern="^[!-~]*$", max_length=32)
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry(Resource):
+    """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
+
+    archive: bool = described("Keep them; the image needs the extra embereye[parquet].", default=False)
+    size: Quantity = described("Of the files of one shard; the oldest go beyond it.", default=Quantity("10Gi"))
+    claim: str = described(
+        "Name of a PersistentVolumeClaim, ReadWriteMany, that they are kept in; empty: gone with the shard's pod.",
+        default="",
+        pattern="^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+        hint="is not the name of a PersistentVolumeClaim",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SensorFleetSpec(Resource):
+    """Sensors that are watched together."""
+
+    sensors: tuple[Sensor, ...] = device_list("sensors")
+    sensors_from: tuple[DevicesFrom, ...] = more_devices("sensors")
+    deadline: Duration = deadline(5)
+    listen: SensorListen = described("The ports that devices connect to.", default=SensorListen)
+    batching: Batching = described("When what arrived is analysed together.", default=Batching)
+    queue: Queue = described("What happens to a backlog.", default=Queue)
+    thermal: Thermal = described("Thresholds for heat.", default=Thermal)
+    gas: Gas = described("Thresholds for gas.", default=Gas)
+    smoke: SmokePercent = described("Thresholds for smoke.", default=SmokePercent)
+    flame: FlamePercent = described("Thresholds for flame.", default=FlamePercent)
+    converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
+    commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
+    telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
+    shards: int = shard_count()
+    autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
+    template: Template = described("What goes into every shard's pod.", default=Template)
+    alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
+    paused: bool = described("Leave everything as it is.", default=False)

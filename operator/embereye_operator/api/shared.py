@@ -1,0 +1,244 @@
+"""What fleets of both kinds declare: devices' names and zones, ports, scaling, pods, alerts."""
+# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from embereye.units import HOUR, MILLISECOND, MINUTE, SECOND
+from embereye_operator.api.schema import Constraint as Limit
+from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
+
+GROUP = "embereye.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+GRPC_PORT = 50051  # of every shard's container
+METRICS_PORT = 9100  # of every shard's container
+MAX_DEVICES = 5000  # declared in a fleet; etcd refuses objects of more than 1.5 MB
+MAX_SHARDS = 64
+ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
+ZONE = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
+OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+
+
+def device_id(what: str) -> Any:
+    """The field `id` of a device."""
+    return described(
+        f"What the {what} calls itself, unique in the fleet.",
+        pattern=ID,
+        hint="is not an id: letters, digits, '.', '_', ':' and '-', beginning with a letter or digit",
+        max_length=63,
+    )
+
+
+def zone_name() -> Any:
+    """The field `zone` of a device."""
+    return described(
+        "The zone whose alarm it belongs to; sensors and cameras of one namespace share zones by name.",
+        pattern=ZONE,
+        hint="is not a zone name: letters, digits, '.', '_' and '-'",
+        max_length=63,
+    )
+
+
+def ordered(low: str, high: str) -> Rule:
+    """The rule that field `low` is not more than field `high`."""
+    return Rule(
+        f"self.{low} <= self.{high}",
+        f"must not be more than {high}",
+        lambda value, _: value[low] <= value[high],
+        f".{low}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PullSecret(Resource):
+    """A Secret in the fleet's namespace that images are pulled with."""
+
+    name: str = described(
+        "Name of a Secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.",
+        pattern=OBJECT_NAME,
+        hint="is not the name of a Secret",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMapKey(Resource):
+    """A ConfigMap in the fleet's namespace."""
+
+    name: str = described(
+        "Name of the ConfigMap.", pattern=OBJECT_NAME, hint="is not the name of a ConfigMap", max_length=253
+    )
+    key: str = described(
+        "The key that holds the list as YAML or JSON; all keys where it is not given.", default="", max_length=253
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesFrom(Resource):
+    """Where more devices are declared."""
+
+    config_map_ref: ConfigMapKey = described("A ConfigMap whose values are lists of devices.")
+
+
+IMMUTABLE = Rule(
+    "self == oldSelf",
+    "cannot be changed: devices and firewalls know it; create another fleet instead",
+    lambda new, old: bool(new == old),
+    transition=True,
+)
+
+
+NOT_METRICS = Rule(
+    f"self != {METRICS_PORT}",
+    f"must not be {METRICS_PORT}: shards serve their metrics there",
+    lambda value, _: bool(value != METRICS_PORT),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heat(Resource):
+    """Temperatures that are signs of fire. Informed by EN 54-5; no compliance is claimed."""
+
+    RULES = (ordered("preAlarmCelsius", "alarmCelsius"), ordered("alarmCelsius", "criticalCelsius"))
+    pre_alarm_celsius: float = described("°C; counts with another kind.", default=47.0, minimum=-40, maximum=300)
+    alarm_celsius: float = described("°C.", default=57.0, minimum=-40, maximum=300)
+    critical_celsius: float = described("°C; alarms at once.", default=90.0, minimum=-40, maximum=300)
+    rise_celsius_per_minute: float = described(
+        "°C per minute above which riseAllowanceCelsius is taken off pre-alarm and alarm.",
+        default=4.0,
+        minimum=0.5,
+        maximum=100,
+    )
+    rise_allowance_celsius: float = described("°C.", default=10.0, minimum=0, maximum=50)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDown(Resource):
+    """How shards are taken away."""
+
+    stabilization: Duration = described(
+        "The highest recommendation of this window holds.",
+        default=Duration(300 * SECOND),
+        minimum=SECOND,
+        maximum=HOUR,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscaling(Resource):
+    """Who decides how many shards there are."""
+
+    RULES = (ordered("minShards", "maxShards"),)
+    mode: Literal["embedded", "hpa", "keda", "none"] = described(
+        "embedded: the operator; hpa, keda: they write spec.shards by embereye_fleet_required_shards; none: you do.",
+        default="embedded",
+    )
+    observe: bool = described("Only decide and tell: with mode embedded nothing is scaled.", default=False)
+    min_shards: int = described("Never fewer.", default=1, minimum=1, maximum=MAX_SHARDS)
+    max_shards: int = described("Never more.", default=8, minimum=1, maximum=MAX_SHARDS)
+    target_utilization: float = described("Of one core per shard.", default=0.7, minimum=0.1, maximum=0.95)
+    queue_depth: int = described(
+        "Items waiting per shard above which a shard is added.", default=5000, minimum=1, maximum=10_000_000
+    )
+    catch_up: Duration = described(
+        "Time in which a backlog is to be worked off.", default=Duration(MINUTE), minimum=SECOND, maximum=HOUR
+    )
+    scale_down: ScaleDown = described("How shards are taken away.", default=ScaleDown)
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration(Resource):
+    """A toleration, as Kubernetes has it."""
+
+    key: str = described("Taint key; empty: all.", default="", max_length=316)
+    operator: Literal["Exists", "Equal"] = described("How the value is compared.", default="Equal")
+    value: str = described("Taint value.", default="", max_length=63)
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = described("Empty: all effects.", default="")
+    toleration_seconds: int | None = described("How long a NoExecute taint is borne.", default=None, minimum=0)
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySpread(Resource):
+    """How the fleet's shards are spread; the label selector is ours."""
+
+    topology_key: str = described("Node label.", max_length=316, min_length=1)
+    max_skew: int = described("Largest difference.", default=1, minimum=1, maximum=100)
+    when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = described(
+        "What if it cannot be had.", default="ScheduleAnyway"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Resources(Resource):
+    """Resource requests and limits of a shard."""
+
+    requests: Mapping[str, Quantity] = described("For example cpu: 500m, memory: 256Mi.", default=dict, max_items=8)
+    limits: Mapping[str, Quantity] = described("For example memory: 1Gi.", default=dict, max_items=8)
+
+
+@dataclass(frozen=True, slots=True)
+class Template(Resource):
+    """What goes into every shard's pod."""
+
+    resources: Resources = described("Resource requests and limits.", default=Resources)
+    node_selector: Mapping[str, str] = described("Node labels.", default=dict, max_items=32, item=Limit(max_length=63))
+    tolerations: tuple[Toleration, ...] = described("Taints that are borne.", default=(), max_items=32)
+    topology_spread: tuple[TopologySpread, ...] = described(
+        "Where not given: over nodes, as far as it can be had.", default=(), max_items=8
+    )
+    priority_class_name: str = described("Priority class of the pods.", default="", max_length=253)
+    image_pull_secrets: tuple[PullSecret, ...] = described(
+        "Secrets with which the kubelet pulls the shards' image from its registry.", default=(), max_items=8
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts(Resource):
+    """Alerts about this fleet. The rules are the release's: see its values under monitoring.rules."""
+
+    enabled: bool = described("Whether this fleet's alert rules fire.", default=True)
+    labels: Mapping[str, str] = described(
+        "Not used: alerts carry namespace, kind and fleet to route by; monitoring.rules.labels adds others.",
+        default=dict,
+        max_items=32,
+        item=Limit(max_length=200),
+    )
+    runbook_url: str = described(
+        "Not used: the release's value monitoring.rules.runbookUrl says where runbooks are.",
+        default="",
+        pattern="^(https?://[!-~]+)?$",
+        hint="is not a URL",
+        max_length=1024,
+    )
+
+
+def shard_count() -> Any:
+    """The field `shards`."""
+    return described(
+        "How many shards share the devices. kubectl scale, HPA and KEDA write it.",
+        default=1,
+        minimum=1,
+        maximum=MAX_SHARDS,
+    )
+
+
+def deadline(seconds: int) -> Any:
+    """The field `deadline`, by default `seconds`."""
+    return described(
+        "Time without analysed data after which a device is dark.",
+        default=Duration(seconds * SECOND),
+        minimum=100 * MILLISECOND,
+        maximum=HOUR,
+    )
+
+
+def device_list(what: str) -> Any:
+    """The field with the fleet's own devices."""
+    return described(f"The fleet's {what}.", default=(), list_key="id", max_items=MAX_DEVICES)
+
+
+def more_devices(what: str) -> Any:
+    """The field with ConfigMaps of devices."""
+    return described(f"More {what}, from ConfigMaps in the fleet's namespace.", default=(), max_items=32)

@@ -1,0 +1,270 @@
+"""What each shard is told: its devices, its peers, its settings; and when the epoch grows."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from google.protobuf import json_format
+
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.shard_pb2 import (
+    Assignment,
+    CameraSettings,
+    Commands,
+    GasThresholds,
+    HeatThresholds,
+    Model,
+    ModelClass,
+    Peer,
+    PercentThresholds,
+    SensorSettings,
+)
+from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Mask, Radiometry
+from embereye.v1.types_pb2 import SensorCalibration as Calibration
+from embereye_operator.api.cameras import Camera, CameraFleetSpec, DetectionModel
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.sensors import FlamePercent, Sensor, SensorCalibration, SensorFleetSpec, SmokePercent
+from embereye_operator.api.shared import Heat
+
+OVERFLOW = {
+    "compact": SensorSettings.OVERFLOW_COMPACT,
+    "dropOldest": SensorSettings.OVERFLOW_DROP_OLDEST,
+}
+RUNTIME = {"opencv": Model.RUNTIME_OPENCV, "onnxruntime": Model.RUNTIME_ONNXRUNTIME}
+DECODER = {
+    "yolov5": Model.DECODER_YOLOV5,
+    "yolov8": Model.DECODER_YOLOV8,
+    "classification": Model.DECODER_CLASSIFICATION,
+}
+ACTIVATION = {
+    "none": Model.ACTIVATION_UNSPECIFIED,
+    "sigmoid": Model.ACTIVATION_SIGMOID,
+    "softmax": Model.ACTIVATION_SOFTMAX,
+}
+KIND = {"flame": Kind.KIND_FLAME, "smoke": Kind.KIND_SMOKE}
+DIGITAL_FLAME = {
+    None: DigitalFlame.DIGITAL_FLAME_UNSPECIFIED,
+    "activeHigh": DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH,
+    "activeLow": DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW,
+}
+
+
+def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
+    """The wire form of a declared device, the fleet's values where it has none of its own."""
+    out = Device(id=device.id, zone=device.zone, location=device.location)
+    if isinstance(device, Camera) and isinstance(fleet.spec, CameraFleetSpec):
+        rate, own = fleet.spec.fps, device.fps
+        out.source = device.source
+        out.fps_target = (own and own.target) or max(rate.target, (own and own.min) or 0)
+        out.fps_min = (own and own.min) or min(rate.min, out.fps_target)
+        out.detectors.extend(device.detectors)
+        out.masks.extend(
+            Mask(x=[point.left for point in mask.points], y=[point.top for point in mask.points])
+            for mask in device.masks
+        )
+        out.view = device.view
+        if device.radiometry:
+            out.radiometry.CopyFrom(Radiometry(scale=device.radiometry.scale, offset=device.radiometry.offset))
+        out.credentials = device.credentials_ref.name if device.credentials_ref else ""
+    if isinstance(device, Sensor) and device.calibration is not None:
+        out.calibration.CopyFrom(_calibration(device.calibration))
+    return out
+
+
+def _calibration(own: SensorCalibration) -> Calibration:
+    return Calibration(
+        emissivity=own.emissivity or 0,
+        converter_bits=own.converter_bits or 0,
+        load_kohm=own.load_kilohm or 0,
+        r0_kohm=own.clean_air_kilohm or 0,
+        supply_ratio=own.supply_ratio or 0,
+        digital_flame=DIGITAL_FLAME[own.digital_flame],
+    )
+
+
+def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | CameraSettings:
+    """The fleet's settings, as its shards need them: complete, which a shard insists on."""
+    return build_camera_settings(spec) if isinstance(spec, CameraFleetSpec) else build_sensor_settings(spec)
+
+
+def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
+    """A camera fleet's settings; those of a fleet that declares nothing with `CameraFleetSpec()`."""
+    settings = CameraSettings(
+        deadline_ns=spec.deadline,
+        flame_threshold=spec.detection.flame.threshold,
+        smoke_threshold=spec.detection.smoke.threshold,
+        detectors=spec.detection.detectors,
+        evidence_before_ns=spec.evidence.before,
+        evidence_after_ns=spec.evidence.after,
+        evidence_retention_ns=spec.evidence.retention,
+        heat=_heat(spec.detection.heat),
+    )
+    if spec.detection.model is not None:
+        settings.model.CopyFrom(_model(spec.detection.model))
+    return settings
+
+
+def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
+    """A sensor fleet's settings; those of a fleet that declares nothing with `SensorFleetSpec()`."""
+    return SensorSettings(
+        deadline_ns=spec.deadline,
+        window_ns=spec.batching.window,
+        max_items=spec.batching.max_items,
+        queue_capacity=spec.queue.capacity,
+        overflow=OVERFLOW[spec.queue.overflow],
+        heat=_heat(spec.thermal),
+        gas=GasThresholds(
+            pre_alarm_ppm=spec.gas.pre_alarm_ppm,
+            alarm_ppm=spec.gas.alarm_ppm,
+            load_kohm=spec.gas.load_kilohm,
+            r0_kohm=spec.gas.clean_air_kilohm,
+            supply_ratio=spec.gas.supply_ratio,
+            curve_scale=spec.gas.curve.scale,
+            curve_exponent=spec.gas.curve.exponent,
+        ),
+        smoke=_percent(spec.smoke),
+        flame=_percent(spec.flame),
+        emissivity=spec.thermal.emissivity,
+        converter_bits=spec.converter.bits,
+        digital_flame=DIGITAL_FLAME[spec.flame.digital],
+        commands=Commands(
+            start=spec.commands.start, calibration=spec.commands.calibration, request=spec.commands.request
+        ),
+    )
+
+
+def _model(declared: DetectionModel) -> Model:
+    place = declared.config_map_ref.key if declared.config_map_ref else ""
+    if declared.volume_ref:
+        place = declared.volume_ref.path
+    return Model(
+        path=declared.path or "",
+        mounted=place,
+        runtime=RUNTIME[declared.runtime],
+        width=declared.input.width,
+        height=declared.input.height,
+        stretch=declared.input.fit == "stretch",
+        bgr=declared.input.color == "BGR",
+        scale=declared.input.scale,
+        mean=declared.input.mean,
+        std=declared.input.std,
+        decoder=DECODER[declared.decoder],
+        activation=ACTIVATION[declared.activation],
+        classes=[
+            ModelClass(index=entry.index, kind=KIND[entry.kind], threshold=entry.threshold)
+            for entry in declared.classes
+        ],
+        overlap=declared.overlap,
+        every_ns=declared.every,
+        idle_ns=declared.idle,
+        budget_ns=declared.budget,
+        alarm_ns=declared.alarm_after,
+    )
+
+
+def _heat(limits: Heat) -> HeatThresholds:
+    return HeatThresholds(
+        pre_alarm_c=limits.pre_alarm_celsius,
+        alarm_c=limits.alarm_celsius,
+        critical_c=limits.critical_celsius,
+        rise_c_per_min=limits.rise_celsius_per_minute,
+        rise_allowance_c=limits.rise_allowance_celsius,
+    )
+
+
+def _percent(thresholds: SmokePercent | FlamePercent) -> PercentThresholds:
+    return PercentThresholds(pre_alarm=thresholds.pre_alarm_percent, alarm=thresholds.alarm_percent)
+
+
+def build_assignments(
+    fleet: Fleet,
+    devices: Sequence[Device],
+    placement: Mapping[str, str],
+    *,
+    members: Mapping[str, Peer],
+    others: Sequence[str],
+    epoch: int,
+    holders: Mapping[str, str] | None = None,
+) -> dict[str, Assignment]:
+    """The assignment of every shard, by name.
+
+    `members` are the shards that may own devices, with their addresses; `others` exist but own nothing: they are on
+    their way in or out, and only learn where each device is. `holders` names, for devices that are being handed over,
+    the shard that goes on watching until the new owner does: it has the device among its own *and* elsewhere.
+    Where others' devices are is the same for all, and much: `located` adds it for the one who is told.
+    """
+    holders = holders or {}
+    settings = build_settings(fleet.spec)
+    held: dict[str | None, list[Device]] = defaultdict(list)
+    for device in devices:
+        for holder in {placement.get(device.id), holders.get(device.id)}:
+            held[holder].append(device)
+    out = {}
+    for shard in sorted({*members, *others}):
+        assignment = Assignment(
+            fleet=fleet.key,
+            shard=shard,
+            epoch=epoch,
+            devices=held[shard],
+            peers=[peer for name, peer in sorted(members.items()) if name != shard],
+        )
+        if isinstance(settings, SensorSettings):
+            assignment.sensor.CopyFrom(settings)
+        else:
+            assignment.camera.CopyFrom(settings)
+        out[shard] = assignment
+    return out
+
+
+def located(assignment: Assignment, placement: Mapping[str, str]) -> Assignment:
+    """`assignment` with the owners of all devices that are not the shard's own."""
+    out = Assignment(elsewhere={device: owner for device, owner in placement.items() if owner != assignment.shard})
+    out.MergeFrom(assignment)
+    return out
+
+
+def build_roster(fleet: Fleet, devices: Sequence[Device], epoch: int) -> FleetRoster:
+    """What the hub is told: which devices ought to be watched."""
+    return FleetRoster(
+        fleet=fleet.key,
+        epoch=epoch,
+        deadline_ns=fleet.spec.deadline,
+        devices=[Device(id=device.id, zone=device.zone, location=device.location) for device in devices],
+    )
+
+
+def encode(assignment: Assignment) -> str:
+    """Protobuf JSON, the same text for the same content."""
+    return json.dumps(json_format.MessageToDict(assignment), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def decode(text: str) -> Assignment | None:
+    """The inverse; None where `text` is no assignment (somebody edited it)."""
+    try:
+        assignment = json_format.Parse(text, Assignment(), ignore_unknown_fields=True)
+    except json_format.ParseError:
+        return None
+    assignment.ClearField("elsewhere")  # v0.1.0 wrote it here
+    return assignment
+
+
+def next_epoch(
+    wanted: Mapping[str, Assignment], stored: Mapping[str, Assignment | None], floor: int, *, moved: bool = False
+) -> int:
+    """The epoch of `wanted`: the stored one where nothing changed, one more than any known where something did.
+
+    `floor` is the highest epoch known from elsewhere (status, shards): the store may have been lost or edited.
+    `moved`: a device has another owner, which an assignment does not say of two shards that both have it.
+    A shard that is no longer wanted, or is new and owns nothing, is no change to the others: their epoch stays.
+    """
+    epochs = {kept.epoch for shard in wanted if (kept := stored.get(shard))}
+    latest = max(epochs, default=0)
+    same = len(epochs) == 1 and latest >= floor and not moved
+    for shard, assignment in wanted.items():
+        kept = stored.get(shard)
+        if kept is None:
+            same = same and shard not in stored and not assignment.devices
+        else:
+            assignment.epoch = kept.epoch
+            same = same and kept == assignment
+    return latest if same else max(latest, floor) + 1

@@ -1,0 +1,98 @@
+"""Autoscalers of others, where the cluster knows their kind: HorizontalPodAutoscaler and KEDA's ScaledObject."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from embereye.units import SECOND
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.api.shared import API_VERSION
+
+REQUIRED = "embereye_fleet_required_shards"
+# What a server offers that stores spec.behavior.*.tolerance: Kubernetes 1.33 and 1.34 where the feature gate
+# HPAConfigurableTolerance is on, which it is by default from 1.35.
+TOLERANCE = "HorizontalPodAutoscaler.tolerance"
+
+
+def build_autoscaler(fleet: Fleet, metadata: Manifest, *, tolerance: bool) -> Manifest:
+    """The HorizontalPodAutoscaler of mode hpa: an adapter must serve the operator's number as an external metric.
+
+    `tolerance`: the server knows one of its own for each, so that a single step of many shards is followed.
+    """
+    limits = fleet.spec.autoscaling
+    behavior = _behavior(fleet)
+    if tolerance:
+        behavior = {direction: {**rules, "tolerance": "0"} for direction, rules in behavior.items()}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "spec": {
+            "scaleTargetRef": _target(fleet),
+            "minReplicas": limits.min_shards,
+            "maxReplicas": limits.max_shards,
+            "metrics": [
+                {
+                    "type": "External",
+                    "external": {
+                        "metric": {"name": REQUIRED, "selector": {"matchLabels": dict(_labels(fleet))}},
+                        "target": {"type": "AverageValue", "averageValue": "1"},
+                    },
+                }
+            ],
+            "behavior": behavior,
+        },
+    }
+
+
+def build_scaled_object(fleet: Fleet, metadata: Manifest, prometheus: str) -> Manifest:
+    """KEDA's ScaledObject of mode keda. A metric that is lost must hold the shards, where KEDA's defaults make it 0."""
+    limits = fleet.spec.autoscaling
+    query = f"max({REQUIRED}{{{','.join(f'{name}={value!r}' for name, value in _labels(fleet).items())}}})"
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": metadata,
+        "spec": {
+            "scaleTargetRef": _target(fleet),
+            "pollingInterval": 5,
+            "minReplicaCount": limits.min_shards,
+            "maxReplicaCount": limits.max_shards,
+            # Should KEDA not honour `behavior`, which its documentation has from 2.17 on, it goes to `replicas`: too
+            # many shards rather than too few.
+            "fallback": {"failureThreshold": 3, "replicas": limits.max_shards, "behavior": "currentReplicas"},
+            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(fleet)}},
+            "triggers": [
+                {
+                    "type": "prometheus",
+                    "metricType": "AverageValue",
+                    "metadata": {
+                        "serverAddress": prometheus,
+                        "query": query.replace("'", '"'),
+                        "threshold": "1",
+                        "ignoreNullValues": "false",
+                    },
+                }
+            ],
+        },
+    }
+
+
+def _target(fleet: Fleet) -> Manifest:
+    return {"apiVersion": API_VERSION, "kind": fleet.type.resource, "name": fleet.name}
+
+
+def _labels(fleet: Fleet) -> Mapping[str, str]:
+    return {"namespace": fleet.namespace, "kind": fleet.kind, "fleet": fleet.name}
+
+
+def _behavior(fleet: Fleet) -> Manifest:
+    window = min(3600, fleet.spec.autoscaling.scale_down.stabilization // SECOND)
+    step: Any = [
+        {"type": "Percent", "value": 100, "periodSeconds": 15},
+        {"type": "Pods", "value": 4, "periodSeconds": 15},
+    ]
+    return {
+        "scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": step},
+        "scaleDown": {"stabilizationWindowSeconds": window, "selectPolicy": "Max", "policies": step},
+    }

@@ -1,0 +1,78 @@
+"""All children of a fleet."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from embereye.v1.shard_pb2 import Assignment
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.api.shared import Autoscaling
+from embereye_operator.decide.manifests.autoscalers import TOLERANCE, build_autoscaler, build_scaled_object
+from embereye_operator.decide.manifests.config_map import build_placement
+from embereye_operator.decide.manifests.deployment import build_deployment
+from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
+from embereye_operator.decide.manifests.names import build_metadata, fleet_name, selector
+from embereye_operator.decide.manifests.network_policy import build_network_policy
+from embereye_operator.decide.manifests.services import (
+    build_fleet_service,
+    build_push_service,
+    build_service,
+    push_ports,
+)
+from embereye_operator.decide.manifests.settings import Settings
+
+
+def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by name
+    fleet: Fleet,
+    settings: Settings,
+    *,
+    assignments: Mapping[str, Assignment],
+    record: Manifest,
+    shards: Sequence[str],
+    offers: Callable[[str], bool] = lambda _: False,
+    replaces: Mapping[str, str] | None = None,
+    hosts: Mapping[str, str] | None = None,
+    evictable: bool = False,
+    budget_owner: Manifest | None = None,
+    plain: Collection[str] = (),
+) -> list[Manifest]:
+    """All children, the placement ConfigMap first: assignments exist before the shards that read them.
+
+    `assignments` may name more than `shards`: those that are about to go still need to know where devices are.
+    `record` is what a new leader has to know. `offers` tells which kinds can exist beyond the basic ones.
+    `replaces` has the uid of the pod that a shard's present one was made to replace; `hosts` the address that it
+    listens on, which is no reason to replace it. `evictable`: nobody sees to it that nodes can be emptied, so that
+    evictions must not be refused. `budget_owner`: see `build_disruption_budget`. `plain`: see there, too.
+    """
+    secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
+    pushing = push_ports(assignments)
+    return [
+        build_placement(fleet, assignments=assignments, record=record),
+        *(build_service(fleet, shard, scraped=settings.scrape_annotations) for shard in shards),
+        build_fleet_service(fleet),
+        *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
+        build_disruption_budget(fleet, evictable=evictable, owner=budget_owner),
+        *(
+            build_deployment(
+                fleet, shard, settings.listening((hosts or {}).get(shard, "")), secrets, replaced, plain=shard in plain
+            )
+            for shard in shards
+            for replaced in [(replaces or {}).get(shard, "")]
+        ),
+        *build_additions(fleet, settings, offers, sorted(set(pushing.values()))),
+    ]
+
+
+def build_additions(
+    fleet: Fleet, settings: Settings, offers: Callable[[str], bool], udp: Sequence[int] = ()
+) -> list[Manifest]:
+    """Children of kinds that not every cluster knows, or that not every fleet wants; `udp` ports are let in."""
+    built = []
+    metadata = build_metadata(fleet, fleet_name(fleet))
+    if offers("NetworkPolicy"):
+        built.append(build_network_policy(fleet, metadata, selector(fleet), udp))
+    match fleet.spec.autoscaling:
+        case Autoscaling(mode="hpa", observe=False) if offers("HorizontalPodAutoscaler"):
+            built.append(build_autoscaler(fleet, metadata, tolerance=offers(TOLERANCE)))
+        case Autoscaling(mode="keda", observe=False) if offers("ScaledObject"):
+            built.append(build_scaled_object(fleet, metadata, settings.prometheus))
+    return built

@@ -1,0 +1,53 @@
+"""The placement ConfigMap, which shards follow as files."""
+
+import base64
+import contextlib
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from embereye.v1.shard_pb2 import Assignment
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.assignments import encode
+from embereye_operator.decide.manifests.names import build_metadata, placement_name
+
+PLACEMENT_KEY = "placement.json"
+PLAIN_PLACEMENT = 250_000  # characters; more is packed, for a ConfigMap holds a million bytes
+
+
+def build_placement(fleet: Fleet, *, assignments: Mapping[str, Assignment], record: Manifest) -> Manifest:
+    """The ConfigMap that shards follow as files and that a new leader reads before it decides anything.
+
+    People can read it, but for a large one, whose files are packed with gzip.
+    """
+    files = {f"{shard}.json": encode(assignment) for shard, assignment in assignments.items()}
+    files[PLACEMENT_KEY] = json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    manifest: Manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": build_metadata(fleet, placement_name(fleet)),
+    }
+    if sum(map(len, files.values())) > PLAIN_PLACEMENT:
+        packed = {f"{name}.gz": gzip.compress(text.encode(), mtime=0) for name, text in sorted(files.items())}
+        manifest["binaryData"] = {name: base64.b64encode(content).decode() for name, content in packed.items()}
+    else:
+        manifest["data"] = dict(sorted(files.items()))
+    return manifest
+
+
+def placement_files(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """The files that `build_placement` put in, by name; those that somebody made unreadable are left out."""
+    files = dict(manifest.get("data") or {})
+    for name, content in (manifest.get("binaryData") or {}).items():
+        with contextlib.suppress(ValueError, OSError, EOFError, zlib.error):
+            files[name.removesuffix(".gz")] = gzip.decompress(base64.b64decode(content)).decode()
+    return files
+
+
+def placement_size(manifest: Mapping[str, Any]) -> int:
+    """Bytes, as the API server counts them."""
+    packed = sum(len(content) * 3 // 4 for content in (manifest.get("binaryData") or {}).values())
+    return packed + sum(len(text.encode()) for text in (manifest.get("data") or {}).values())

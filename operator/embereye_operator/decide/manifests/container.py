@@ -1,0 +1,97 @@
+"""The container of a shard: what it is told, how it is probed, what it mounts."""
+
+from collections.abc import Sequence
+
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest, to_manifest
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.api.shared import GRPC_PORT, METRICS_PORT
+from embereye_operator.decide.manifests.compare import quantity
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.manifests.volumes import credential_volumes, model_volume, telemetry_claim
+from embereye_operator.decide.scaling.law import CAPACITY
+
+PLACEMENT_FOLDER = "/etc/embereye/placement"
+CREDENTIALS_FOLDER = "/etc/embereye/credentials"
+MODEL_FOLDER = "/etc/embereye/model"
+DATA_FOLDER = "/var/lib/embereye"
+TELEMETRY_FOLDER = f"{DATA_FOLDER}/telemetry"
+PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
+USER = 65532
+EVERY_ADDRESS = "[::]"  # of both families, where the host has both
+
+
+def shard_capacity(fleet: Fleet) -> float:
+    """Cores that one shard can use: what its container may have, and of a sensor shard not more than its one loop."""
+    resources = fleet.spec.template.resources
+    stated = quantity(resources.limits.get("cpu") or resources.requests.get("cpu") or CAPACITY)
+    cores = float(stated) if stated else CAPACITY
+    return min(cores, CAPACITY) if isinstance(fleet.spec, SensorFleetSpec) else cores
+
+
+def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:
+    """The container of `shard`: its environment, ports, probes and mounts."""
+    environment = {
+        "EMBEREYE_SHARD": shard,
+        "EMBEREYE_FLEET": fleet.key,
+        "EMBEREYE_ASSIGNMENT": f"{PLACEMENT_FOLDER}/{shard}.json",
+        "EMBEREYE_HUB": settings.hub,
+        "EMBEREYE_DATA": DATA_FOLDER,
+        "EMBEREYE_HOST": settings.host or EVERY_ADDRESS,
+        "EMBEREYE_GRPC_PORT": str(GRPC_PORT),
+        "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
+        "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
+    }
+    if settings.log_format == "json":
+        environment["EMBEREYE_LOG_FORMAT"] = "json"
+    if model := model_volume(fleet):
+        environment["EMBEREYE_MODEL"] = MODEL_FOLDER
+    ports = [("grpc", GRPC_PORT), ("metrics", METRICS_PORT)]
+    if isinstance(fleet.spec, SensorFleetSpec):
+        environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
+        ports.insert(1, ("tcp", fleet.spec.listen.tcp))
+        del environment["EMBEREYE_CREDENTIALS"]
+        if fleet.spec.telemetry.archive:
+            environment["EMBEREYE_TELEMETRY"] = TELEMETRY_FOLDER
+            environment["EMBEREYE_TELEMETRY_BYTES"] = str(int(quantity(fleet.spec.telemetry.size) or 0))
+    probe = {"grpc": {"port": GRPC_PORT, "service": ""}, "timeoutSeconds": 2}
+    mounts: list[Manifest] = [
+        {"name": "placement", "mountPath": PLACEMENT_FOLDER, "readOnly": True},
+        {"name": "data", "mountPath": DATA_FOLDER},
+        {"name": "tmp", "mountPath": "/tmp"},
+    ]
+    if telemetry_claim(fleet):
+        mounts.append({"name": "telemetry", "mountPath": TELEMETRY_FOLDER})
+    mounts.extend(
+        {"name": volume, "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True}
+        for name, volume in credential_volumes(secrets).items()
+    )
+    mounts.extend({"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model)
+    container: Manifest = {
+        "name": "shard",
+        "image": settings.image,
+        "command": [],
+        "args": ["shard", fleet.type.component],
+        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
+        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": 60},
+        "readinessProbe": {**probe, "periodSeconds": 2, "failureThreshold": 2},
+        "livenessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 3},
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "securityContext": {
+            "privileged": False,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+    }
+    if settings.image_pull_policy:
+        container["imagePullPolicy"] = settings.image_pull_policy
+    resources = {key: value for key, value in to_manifest(fleet.spec.template.resources).items() if value}
+    if resources:
+        container["resources"] = resources
+    return container

@@ -1,0 +1,141 @@
+"""The Deployment of a shard, and its pod."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest, to_manifest
+from embereye_operator.api.shared import TopologySpread
+from embereye_operator.decide.manifests.container import PRE_STOP_SECONDS, USER, build_container
+from embereye_operator.decide.manifests.names import LABEL_SHARD, build_labels, build_metadata, placement_name, selector
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.manifests.volumes import (
+    credential_volumes,
+    model_volume,
+    secret_volume,
+    telemetry_claim,
+)
+
+ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it was made to replace
+GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what gRPC and the spool need after it
+READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
+# How long a pod stays bound to a node that does not tell how it is: Kubernetes' own 300 s begin after the 50 s that it
+# takes to notice. Kubelet's own word "not ready" is less: its pods may well go on meanwhile.
+ABSENCES: tuple[Manifest, ...] = (
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},
+    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+)
+SPREAD = (TopologySpread("kubernetes.io/hostname"), TopologySpread("topology.kubernetes.io/zone"))
+
+
+def build_deployment(
+    fleet: Fleet,
+    shard: str,
+    settings: Settings,
+    secrets: Sequence[str] = (),
+    replaces: str = "",
+    *,
+    plain: bool = False,
+) -> Manifest:
+    """One shard; `secrets` are those of all the fleet's cameras; another `replaces` makes it roll.
+
+    In a roll the new pod has the same assignment: it watches, for READY_SECONDS, before the old one is told to go.
+    Nothing in it depends on the placement: a device that moves must not restart a pod. A `plain` one is as an earlier
+    version made it: without what only matters when a node is lost.
+    """
+    labels = {**selector(fleet), LABEL_SHARD: shard}
+    pod: Manifest = {"labels": build_labels(fleet, shard)}
+    spec = _build_pod(fleet, shard, settings, secrets, plain=plain)
+    if replaces:
+        pod["annotations"] = {ANNOTATION_REPLACES: replaces}
+        if not plain:
+            spec["affinity"] = _apart(shard)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": build_metadata(fleet, shard, shard),
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 2,
+            "progressDeadlineSeconds": 120,
+            "selector": {"matchLabels": labels},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "minReadySeconds": READY_SECONDS,
+            "template": {"metadata": pod, "spec": spec},
+        },
+    }
+
+
+def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str], *, plain: bool) -> Manifest:
+    template = fleet.spec.template
+    volumes: list[Manifest] = [
+        {"name": "placement", "configMap": {"name": placement_name(fleet)}},
+        {"name": "data", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    if claim := telemetry_claim(fleet):
+        volumes.append({"name": "telemetry", "persistentVolumeClaim": {"claimName": claim}})
+    # What is said here although it is the default: server-side apply leaves what we do not say as somebody else set it.
+    pod: Manifest = {
+        "hostNetwork": False,
+        "hostPID": False,
+        "hostIPC": False,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [
+            {
+                "topologyKey": spread.topology_key,
+                "maxSkew": spread.max_skew,
+                "whenUnsatisfiable": spread.when_unsatisfiable,
+                "labelSelector": {"matchLabels": selector(fleet)},
+            }
+            for spread in template.topology_spread or SPREAD
+        ],
+        "containers": [build_container(fleet, shard, settings, secrets)],
+        "volumes": [
+            *volumes,
+            *({"name": volume, "secret": secret_volume(name)} for name, volume in credential_volumes(secrets).items()),
+            *model_volume(fleet),
+        ],
+    }
+    if template.node_selector:
+        pod["nodeSelector"] = dict(template.node_selector)
+    own = [
+        {key: value for key, value in to_manifest(toleration).items() if value != ""}
+        for toleration in template.tolerations
+    ]
+    if own or not plain:
+        pod["tolerations"] = own if plain else [*own, *(each for each in ABSENCES if not _bears(own, each))]
+    if template.priority_class_name:
+        pod["priorityClassName"] = template.priority_class_name
+    if template.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": secret.name} for secret in template.image_pull_secrets]
+    return pod
+
+
+def _apart(shard: str) -> Manifest:
+    """Not where its predecessor is: of a node that was just lost nobody but us may know yet."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {LABEL_SHARD: shard}}}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+def _bears(tolerations: Sequence[Mapping[str, Any]], absence: Mapping[str, Any]) -> bool:
+    """Whether a user has said how long a node's absence is borne."""
+    return any(each.get("key", "") in ("", absence["key"]) for each in tolerations)
+
+
+def is_plain(deployment: Mapping[str, Any], image: str) -> bool:
+    """Whether a Deployment that runs `image` was made by an earlier version: that alone is no reason to roll it."""
+    pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
+    return not any(each in ABSENCES for each in pod.get("tolerations") or ()) and any(
+        each.get("image") == image for each in pod.get("containers") or ()
+    )

@@ -1,0 +1,99 @@
+"""Services: the addresses of shards, of a fleet, and of cameras that push RTP."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+from embereye.v1.shard_pb2 import Assignment, Peer
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.api.shared import METRICS_PORT
+from embereye_operator.decide.manifests.names import LABEL_SHARD, build_metadata, fleet_name, selector
+
+ANNOTATION_DEVICE = "embereye.dev/device"  # of a Service: the camera that pushes to it
+PUSHED = r"rtp://(?:0\.0\.0\.0|\[::\])?:(\d{1,5})(?:[/?#]|$)"  # sources that wait for the camera; others join a group
+
+
+def peer_address(fleet: Fleet, shard: str) -> Peer:
+    """In-cluster addresses of a shard, by its Service."""
+    host = f"{shard}.{fleet.namespace}.svc"
+    tcp = f"{host}:{fleet.spec.listen.tcp}" if isinstance(fleet.spec, SensorFleetSpec) else ""
+    return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", tcp=tcp)
+
+
+def _ports(fleet: Fleet) -> list[Manifest]:
+    ports = [{"name": "grpc", "port": fleet.spec.listen.grpc, "targetPort": "grpc", "protocol": "TCP"}]
+    if isinstance(fleet.spec, SensorFleetSpec):
+        ports.append({"name": "tcp", "port": fleet.spec.listen.tcp, "targetPort": "tcp", "protocol": "TCP"})
+    for port in ports:
+        if port["name"] == "grpc":
+            port["appProtocol"] = "kubernetes.io/h2c"
+    return ports
+
+
+def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifest:
+    """A shard's own Service: where its peers send devices, and where the operator and Prometheus find it.
+
+    It is the Service that is annotated for Prometheus, not the pod, which would have to be made anew.
+    """
+    metadata = build_metadata(fleet, shard, shard)
+    if scraped:
+        metadata["annotations"] = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/path": "/metrics",
+            "prometheus.io/port": str(METRICS_PORT),
+        }
+    metrics = {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {**selector(fleet), LABEL_SHARD: shard},
+            "ports": [*_ports(fleet), metrics],
+        },
+    }
+
+
+def build_fleet_service(fleet: Fleet) -> Manifest:
+    """The fleet's Service: the one address that devices need to know."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": build_metadata(fleet, fleet_name(fleet)),
+        "spec": {"type": "ClusterIP", "selector": selector(fleet), "ports": _ports(fleet)},
+    }
+
+
+def push_ports(assignments: Mapping[str, Assignment]) -> dict[str, int]:
+    """The UDP port of each camera that sends RTP to whoever owns it (`rtp://:5004`), by id."""
+    found = {}
+    for assignment in assignments.values():
+        for device in assignment.devices:
+            if match := re.match(PUSHED, device.source):
+                found[device.id] = int(match[1])
+    return dict(sorted(found.items()))
+
+
+def push_name(fleet: Fleet, device: str) -> str:
+    """Name of the Service of a camera that pushes: its id, as far as a DNS label can say it, made unique."""
+    unique = hashlib.blake2b(device.encode(), digest_size=4).hexdigest()
+    name = re.sub("[^a-z0-9]+", "-", device.lower()).strip("-")
+    return f"{fleet_name(fleet)}-{name[: 62 - len(fleet_name(fleet)) - len(unique) - 1].rstrip('-')}-{unique}"
+
+
+def build_push_service(fleet: Fleet, device: str, port: int, owner: str) -> Manifest:
+    """The address that a camera pushes RTP to, whichever shard owns it: it stays when the owner changes."""
+    metadata = build_metadata(fleet, push_name(fleet, device))
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {**metadata, "annotations": {ANNOTATION_DEVICE: device}},
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {**selector(fleet), LABEL_SHARD: owner},
+            "ports": [{"name": "rtp", "port": port, "targetPort": port, "protocol": "UDP"}],
+        },
+    }

@@ -1,0 +1,112 @@
+"""What scaling decided on, a line of JSON for every change of it, so that it can be decided again and explained."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import from_manifest, openapi, to_manifest, with_defaults
+from embereye_operator.api.shared import Autoscaling
+from embereye_operator.decide.scaling.law import Measured, Observed
+
+LIMIT = 8_000_000  # bytes of a trace; then it starts anew and the one before is kept
+SAME = 10_000_000_000  # nanoseconds for which an unchanged observation is not written again
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One evaluation: the law's limits, the fleet's deadline, what was observed."""
+
+    limits: Autoscaling
+    deadline: float  # seconds
+    observed: Observed
+
+
+def encode(entry: Entry) -> str:
+    """One line."""
+    observed = entry.observed
+    document: dict[str, Any] = {
+        "time": observed.time,
+        "shards": observed.shards,
+        "missing": list(observed.missing),
+        "lead": round(observed.lead, 1),
+        "capacity": observed.capacity,
+        "deadline": entry.deadline,
+        "autoscaling": to_manifest(entry.limits),
+    }
+    if measured := observed.measured:
+        document["measured"] = {
+            "arrivalRate": round(measured.arrival_rate, 3),
+            "cost": float(f"{measured.cost:.4g}"),
+            "backlog": measured.backlog,
+            "oldestAge": round(measured.oldest_age, 3),
+            "utilization": round(measured.utilization, 4),
+        }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def decode(line: str) -> Entry:
+    """The inverse; ValueError says what is wrong."""
+    try:
+        document = json.loads(line)
+        raw = document.get("measured")
+        measured = (
+            Measured(raw["arrivalRate"], raw["cost"], raw["backlog"], raw["oldestAge"], raw["utilization"])
+            if raw is not None
+            else None
+        )
+        observed = Observed(
+            time=int(document["time"]),
+            shards=int(document["shards"]),
+            measured=measured,
+            missing=tuple(document.get("missing", ())),
+            lead=float(document["lead"]),
+            capacity=float(document["capacity"]),
+        )
+        limits = from_manifest(Autoscaling, with_defaults(openapi(Autoscaling), document.get("autoscaling") or {}))
+        return Entry(limits, float(document["deadline"]), observed)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"lacks {error}") from error
+
+
+def read(path: Path) -> Iterator[Entry]:
+    """The entries of a trace, in order; UserError where it is none."""
+    try:
+        with path.open() as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    yield decode(line)
+                except ValueError as error:
+                    raise UserError(f"{path}, line {number} is no entry of a scaling trace: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+
+
+@dataclass
+class Trace:
+    """Writes a file per fleet into a folder."""
+
+    folder: Path
+    _latest: dict[str, Observed] = field(default_factory=dict)
+
+    def write(self, fleet: Fleet, observed: Observed) -> None:
+        """Append what is news; bounded in size."""
+        latest = self._latest.get(fleet.key)
+        if latest and _same(latest, observed):
+            return
+        self._latest[fleet.key] = observed
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{fleet.key.replace('/', '.')}.jsonl"
+        if path.exists() and path.stat().st_size > LIMIT:
+            path.replace(path.with_suffix(".jsonl.1"))
+        with path.open("a") as out:
+            out.write(encode(Entry(fleet.spec.autoscaling, fleet.spec.deadline / SECOND, observed)) + "\n")
+
+
+def _same(a: Observed, b: Observed) -> bool:
+    same = (a.shards, a.measured, a.missing, a.lead) == (b.shards, b.measured, b.missing, b.lead)
+    return (same and 0 <= b.time - a.time < SAME) or 0 <= b.time - a.time < SECOND

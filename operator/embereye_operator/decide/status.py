@@ -1,0 +1,355 @@
+"""Facts in, status out: one condition for each question that a user asks."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from embereye.units import SECOND
+from embereye.v1.evidence_pb2 import DeviceStatus
+from embereye.v1.roster_pb2 import FleetLedger
+from embereye.v1.shard_pb2 import ShardStatus
+from embereye.v1.types_pb2 import Device
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest, from_manifest
+from embereye_operator.api.status import (
+    MAX_DARK,
+    Condition,
+    ConditionStatus,
+    DarkDevice,
+    DeviceSummary,
+    FleetStatus,
+    HoldingOperator,
+    LastScale,
+    LedgerSummary,
+    LoadSummary,
+)
+from embereye_operator.decide.placement_record import Move
+from embereye_operator.decide.scaling.followers import Judgement
+from embereye_operator.decide.scaling.law import Decision, measure
+
+LOAD_BAND = 0.25  # a load that changed by less than this share is not written again
+# A ledger is written anew once what was lost grew by more than this share, or what was offered doubled: devices that
+# send are no news, and a status that is written anyway has a recent one.
+LOSS_BAND = 0.25
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a reconcile saw and did."""
+
+    fleet: Fleet
+    now_ns: int
+    devices: Sequence[Device]
+    epoch: int  # of the placement in force
+    placement: Mapping[str, str]  # device id → shard
+    moving: Mapping[str, Move]  # device id → the shard that still watches it, too
+    redeclared: Mapping[str, int]  # device id → the epoch that first declares it as it is
+    members: Sequence[str]  # shards that may own devices
+    wanted: Sequence[str]  # shards that there should be
+    existing: Sequence[str]  # shards that there are
+    statuses: Mapping[str, ShardStatus | None]  # None: could not be had
+    decision: Decision
+    scaled: LastScale | None  # by this pass
+    lead: float  # seconds until a new shard is ready
+    ledger: FleetLedger | None  # None: the hub has not told it
+    selector: str
+    operator: HoldingOperator | None = None
+    scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
+    problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
+
+
+def timestamp(nanoseconds: int) -> str:
+    """RFC 3339, to the second."""
+    return datetime.fromtimestamp(nanoseconds // SECOND, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_status(stored: Manifest | None) -> FleetStatus:
+    """The status as it was stored; an empty one where another version or a hand wrote it, or nobody did."""
+    try:
+        status: FleetStatus = from_manifest(FleetStatus, stored or {})
+    except (TypeError, ValueError, AttributeError):
+        return FleetStatus()
+    return status
+
+
+def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
+    """The status to write; equal to `previous` where nothing worth a write has changed."""
+    ready = [shard for shard in facts.wanted if not why_not_ready(facts, shard)]
+    devices = _devices(facts, previous.devices)
+    conditions = (
+        _ready(facts, ready),
+        _progressing(facts),
+        _degraded(facts, previous),
+        _covered(facts, devices),
+        _scaling_active(facts, previous),
+        _metrics_available(facts),
+    )
+    status = FleetStatus(
+        operator=facts.operator,
+        observed_generation=facts.fleet.generation,
+        shards=len(facts.existing),
+        ready_shards=len(ready),
+        selector=facts.selector,
+        devices=devices,
+        load=_load(facts, previous.load),
+        ledger=previous.ledger,
+        required_shards=facts.decision.required,
+        last_scale=_last_scale(facts, previous),
+        placement_epoch=facts.epoch,
+        conditions=tuple(_settled(condition, previous, facts) for condition in conditions),
+    )
+    ledger = _ledger(facts.ledger) if facts.ledger else None
+    if ledger and (status != previous or _tells_more(ledger, previous.ledger)):
+        return replace(status, ledger=ledger)
+    return status
+
+
+def why_not_ready(facts: Facts, shard: str) -> str:
+    """Why `shard` does not do its part of the placement in force; '' where it does."""
+    status = facts.statuses.get(shard)
+    if status is None:
+        return f"{shard} cannot be reached" if shard in facts.existing else f"{shard} is being created"
+    if status.draining:
+        return f"{shard} is draining"
+    if status.epoch != facts.epoch:
+        return f"{shard} works under epoch {status.epoch}, not yet under {facts.epoch}"
+    if not status.ready:
+        return f"{shard} is starting"
+    if shard not in facts.members:
+        return f"{shard} is about to take over devices"
+    return ""
+
+
+def _settled(condition: Condition, previous: FleetStatus, facts: Facts) -> Condition:
+    before = previous.condition(condition.type)
+    kept = before is not None and before.status == condition.status and before.last_transition_time
+    return replace(
+        condition,
+        last_transition_time=kept or timestamp(facts.now_ns),
+        observed_generation=facts.fleet.generation,
+    )
+
+
+def _condition(type_: str, status: bool, reason: str, message: str) -> Condition:
+    answer: ConditionStatus = "True" if status else "False"
+    return Condition(type_, answer, reason, message)
+
+
+def _ready(facts: Facts, ready: Sequence[str]) -> Condition:
+    if len(ready) == len(facts.wanted):
+        return _condition("Ready", True, "AllShardsReady", f"{len(ready)} of {len(facts.wanted)} shards are ready")
+    reasons = [why for shard in facts.wanted if (why := why_not_ready(facts, shard))]
+    unreachable = any(facts.statuses.get(shard) is None and shard in facts.existing for shard in facts.wanted)
+    return _condition("Ready", False, "ShardUnreachable" if unreachable else "ShardsNotReady", _listed(reasons, 5))
+
+
+def _progressing(facts: Facts) -> Condition:
+    if facts.fleet.spec.paused:
+        return _condition("Progressing", False, "Paused", "spec.paused is true: nothing is changed")
+    if leaving := [shard for shard in facts.existing if shard not in facts.wanted]:
+        return _condition("Progressing", True, "ShardsLeaving", f"{_listed(leaving, 5)} go once others have taken over")
+    if facts.moving:
+        owners = sorted({facts.placement[device] for device in facts.moving if device in facts.placement})
+        message = f"{_listed(owners, 5)} take over {len(facts.moving)} devices"
+        return _condition("Progressing", True, "HandingOver", message)
+    if waiting := [why for shard in facts.wanted if (why := why_not_ready(facts, shard))]:
+        return _condition("Progressing", True, "ShardsComing", _listed(waiting, 5))
+    return _condition("Progressing", False, "Settled", f"placement {facts.epoch} is in force everywhere")
+
+
+def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
+    problems = dict(facts.problems)
+    if less := _less_detected(facts):
+        problems["DetectionDegraded"] = less
+    if less := _less_done(facts):
+        problems["ShardDegraded"] = less
+    if not problems:
+        return _condition("Degraded", False, "AsExpected", "")
+    condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values())[:4000])
+    return _alike_or_new(condition, previous)
+
+
+def _alike_or_new(condition: Condition, previous: FleetStatus) -> Condition:
+    """`condition`, or what was said before where only numbers in its message differ."""
+    before = previous.condition(condition.type)
+    same = before and (before.status, before.reason) == (condition.status, condition.reason)
+    return before if before and same and shape(before.message) == shape(condition.message) else condition
+
+
+def _less_detected(facts: Facts) -> str:
+    """Which devices detect less than was asked for, and why: devices of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for shard, status in sorted(facts.statuses.items()):
+        for device in status.devices if status and status.epoch == facts.epoch else ():
+            if device.degraded and facts.placement.get(device.id) == shard:
+                by_reason.setdefault(shape(device.degraded), [device.degraded]).append(device.id)
+    return "; ".join(f"{_listed(ids, 5)}: {why}" for why, *ids in by_reason.values())
+
+
+def _less_done(facts: Facts) -> str:
+    """Which shards do less than was asked for, and why: shards of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for shard, status in sorted(facts.statuses.items()):
+        if status and status.degraded:
+            by_reason.setdefault(shape(status.degraded), [status.degraded]).append(shard)
+    return "; ".join(f"{_listed(shards, 5)}: {why}" for why, *shards in by_reason.values())
+
+
+def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
+    if not devices.declared:
+        message = f"no {facts.fleet.kind} are declared: list them in spec.{facts.fleet.kind}"
+        return _condition("Covered", False, "NothingDeclared", message)
+    if devices.covered == devices.declared:
+        return _condition("Covered", True, "AllCovered", f"all {devices.declared} devices are watched")
+    owners = {facts.placement.get(device.id, "") for device in facts.devices}
+    lost = sorted(owner for owner in owners if owner and facts.statuses.get(owner) is None)
+    dark = [f"{entry.id} ({entry.reason})" for entry in devices.dark]
+    count = devices.declared - devices.covered
+    message = f"{count} of {devices.declared} devices are dark: {_listed(dark, 5, count)}"
+    if lost:
+        return _condition("Covered", False, "ShardUnreachable", f"no word from {_listed(lost, 5)}; {message}")
+    return _condition("Covered", False, "DevicesDark", message)
+
+
+def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:  # noqa: PLR0911 -- one answer per state
+    mode = facts.fleet.spec.autoscaling.mode
+    if facts.fleet.spec.paused:
+        return _condition("ScalingActive", False, "Paused", "spec.paused is true")
+    if mode == "none":
+        return _condition("ScalingActive", False, "Disabled", "spec.autoscaling.mode is none: spec.shards is yours")
+    if mode in {"hpa", "keda"}:
+        if "ScalerMissing" in facts.problems:
+            return _condition("ScalingActive", False, "NotInstalled", facts.problems["ScalerMissing"])
+        if facts.scaler:
+            return _alike_or_new(Condition("ScalingActive", *facts.scaler), previous)
+    elif "TwoScalers" in facts.problems:
+        return _condition("ScalingActive", False, "TwoScalers", facts.problems["TwoScalers"])
+    decision, shards = facts.decision, facts.fleet.spec.shards
+    if not decision.known:
+        return _condition("ScalingActive", False, "Holding", decision.reason)
+    if facts.fleet.spec.autoscaling.observe:
+        message = f"observe is true: nothing is scaled; {decision.shards} shards instead of {shards} would be right"
+        return _condition("ScalingActive", False, "Observing", message)
+    if decision.required > decision.shards:
+        return _condition("ScalingActive", True, "AboutToGrow", f"{decision.required} shards are required")
+    if decision.required < decision.shards:
+        message = f"{decision.required} shards are required; the others stay for the stabilization window"
+        return _condition("ScalingActive", True, "Stabilizing", message)
+    return _condition("ScalingActive", True, "AsRequired", f"{decision.required} shards are required")
+
+
+def _metrics_available(facts: Facts) -> Condition:
+    missing = [shard for shard in facts.wanted if facts.statuses.get(shard) is None]
+    if missing:
+        return _condition("MetricsAvailable", False, "ShardUnreachable", f"no measurements from {_listed(missing, 5)}")
+    return _condition("MetricsAvailable", True, "AllMeasured", "every shard has told its load")
+
+
+def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
+    before = {entry.id: entry for entry in previous.dark}
+    # Under an older epoch, too: a shard that has not heard of the latest one watches what it owned before all the same.
+    # Not, though, where that was another camera, or in another zone: what is declared is watched by nobody yet.
+    reported = {
+        (shard, device.id): device
+        for shard, status in facts.statuses.items()
+        if status
+        for device in status.devices
+        if status.epoch >= facts.redeclared.get(device.id, 0)
+    }
+    dark = []
+    for device in facts.devices:
+        if reason := _why_dark(facts, device, reported):
+            kept = before.get(device.id)
+            # Only numbers that grew are no news, and not worth a write every two seconds.
+            if kept and shape(kept.reason) == shape(reason):
+                reason = kept.reason
+            dark.append(DarkDevice(device.id, device.zone, reason))
+    declared, covered = len(facts.devices), len(facts.devices) - len(dark)
+    return DeviceSummary(declared, covered, f"{covered}/{declared}", tuple(dark[:MAX_DARK]))
+
+
+def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], DeviceStatus]) -> str:
+    owner = facts.placement.get(device.id)
+    if owner is None:
+        return "no shard owns it yet"
+    holder = facts.moving.get(device.id)
+    if holder and (held := reported.get((holder.holder, device.id))) and held.covered:
+        return ""
+    if (status := reported.get((owner, device.id))) is None:
+        return why_not_ready(facts, owner) or f"{owner} does not report it"
+    if status.covered:
+        return ""
+    if status.heard_ns and facts.now_ns - status.heard_ns > facts.fleet.spec.deadline:
+        return f"silent since {timestamp(status.heard_ns)}"
+    return status.reason or "its shard does not say why"
+
+
+def shape(reason: str) -> str:
+    """`reason` without its numbers: one in which only those changed is no news."""
+    return reason if reason.startswith("silent since") else re.sub(r"\d+(\.\d+)?", "#", reason)
+
+
+def _listed(entries: Sequence[str], limit: int, total: int | None = None) -> str:
+    more = (total if total is not None else len(entries)) - min(limit, len(entries))
+    return ", ".join(entries[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def _load(facts: Facts, previous: LoadSummary | None) -> LoadSummary | None:
+    measured = measure([status.load for shard in facts.wanted if (status := facts.statuses.get(shard))])
+    if measured is None:
+        return None
+    now = LoadSummary(
+        arrival_rate=_rounded(measured.arrival_rate),
+        utilization=_rounded(measured.utilization),
+        queue_depth=int(_rounded(measured.backlog)),
+        oldest_age=_rounded(measured.oldest_age),
+        cost=float(f"{measured.cost:.2g}"),
+        lead=_rounded(facts.lead),
+    )
+    return previous if previous and _alike(now, previous) else now
+
+
+def _ledger(told: FleetLedger) -> LedgerSummary:
+    return LedgerSummary(
+        time=timestamp(told.time_ns),
+        offered=told.offered,
+        analysed=told.analysed,
+        shed=told.shed,
+        duplicate=told.duplicate,
+        rejected=told.rejected,
+    )
+
+
+def _tells_more(now: LedgerSummary, before: LedgerSummary | None) -> bool:
+    if before is None or not before.offered <= now.offered < 2 * before.offered:  # less: the hub has lost its store
+        return before is None or now.offered != before.offered
+    pairs = ((now.shed, before.shed), (now.rejected, before.rejected))
+    return any(lost > known * (1 + LOSS_BAND) for lost, known in pairs)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.2g}") if value >= 0.01 else 0.0
+
+
+def _alike(a: LoadSummary, b: LoadSummary) -> bool:
+    # Differences below the floor of each quantity are noise: 1 item/s, 5 % of a core, 100 items, a second.
+    pairs = (
+        (a.arrival_rate, b.arrival_rate, 1.0),
+        (a.utilization, b.utilization, 0.05),
+        (a.queue_depth, b.queue_depth, 100.0),
+        (a.oldest_age, b.oldest_age, 1.0),
+    )
+    return all(abs(x - y) <= max(floor, LOAD_BAND * max(x, y)) for x, y, floor in pairs)
+
+
+def _last_scale(facts: Facts, previous: FleetStatus) -> LastScale | None:
+    if facts.scaled:
+        return facts.scaled
+    before, after, last = previous.shards, len(facts.existing), previous.last_scale
+    if not before or before == after or (last and last.to == facts.fleet.spec.shards):
+        return last
+    measured = measure([status.load for status in facts.statuses.values() if status])
+    inputs = measured.inputs(facts.lead) if measured else {}
+    reason = f"spec.shards was set to {facts.fleet.spec.shards}"
+    return LastScale(timestamp(facts.now_ns), before, facts.fleet.spec.shards, reason, inputs)

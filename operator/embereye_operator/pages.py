@@ -1,0 +1,77 @@
+"""The operator's pages: /healthz for the kubelet, /metrics for Prometheus."""
+
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from embereye.process.http_server import metrics_app
+from embereye.process.runtime_metrics import RuntimeMetrics
+from embereye.process.tasks import beside
+from embereye_operator.api.fleets import FLEET_TYPES
+from embereye_operator.controller import Controller
+from embereye_operator.decide.scaling.followers import followed_shards
+from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView
+from embereye_operator.runtime.kubernetes.lease import Election
+
+
+def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
+    """What the controller knows of each fleet."""
+    now, known = time.monotonic(), controller.known()
+    for (resource, namespace, name), record in known.items():
+        current = record.is_current(now, len(known))
+        # A condition that cannot be believed is not true; whoever relies on it has to hear of it.
+        conditions = {
+            entry.type: entry.status == "True" if current or entry.type == "Degraded" else False
+            for entry in record.status.conditions
+        }
+        view = None
+        if current and record.fleet:
+            status, mode = record.status, record.fleet.spec.autoscaling.mode
+            required = followed_shards(mode, status.required_shards, status.shards, tolerance=controller.tolerance)
+            view = FleetView(record.fleet, status, required)
+        yield FleetReport(
+            namespace, FLEET_TYPES[resource].kind, name, view, conditions,
+            record.passes, record.failures, record.seconds, record.latest,
+        )  # fmt: skip
+
+
+class WriteMetrics(Collector):
+    """What the controller wrote, read at scrape time."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: prometheus_client would otherwise collect at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """One family."""
+        writes = CounterMetricFamily(
+            "embereye_operator_writes", "Patches of objects, and whether they changed any.", labels=["kind", "changed"]
+        )
+        for (kind, changed), count in self._controller.writes.items():
+            writes.add_metric([kind, str(changed).lower()], count)
+        yield writes
+
+
+def health_app(controller: Controller, election: Election | None) -> web.Application:
+    """Both pages: /healthz answers 503 with the reason why the operator should be restarted."""
+    registry = CollectorRegistry()
+    registry.register(FleetMetrics(lambda: fleet_reports(controller)))
+    registry.register(WriteMetrics(controller))
+    runtime = RuntimeMetrics(registry)
+    leading = Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry)
+    leading.set_function(lambda: float(election.leads() if election else True))
+
+    async def measure(_: web.Application) -> AsyncIterator[None]:
+        async with beside(runtime.run(), name="event-loop-lag"):
+            yield
+
+    app = metrics_app(registry, lambda: controller.unhealthy() or (election.unhealthy() if election else ""))
+    app.cleanup_ctx.append(measure)
+    return app

@@ -1,0 +1,119 @@
+"""The operator as a process: what it is told, and what it is made of."""
+
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ConfigError
+
+from embereye.process import logs
+from embereye.process.http_server import serve_http
+from embereye.process.lifecycle import UserError
+from embereye_operator.controller import Controller
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.ownership.holding import TAKE_OVER
+from embereye_operator.decide.ownership.selection import Scope
+from embereye_operator.decide.scaling.trace import Trace
+from embereye_operator.handlers import run_operator
+from embereye_operator.manager import Manager
+from embereye_operator.pages import health_app
+from embereye_operator.runtime.kubernetes.holds import Holds
+from embereye_operator.runtime.kubernetes.lease import DURATION, Election
+from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES, KubernetesRuntime
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorOptions:
+    """What an operator is started with."""
+
+    image: str  # of the shards
+    hub: str  # host:port, as shards reach it
+    namespaces: tuple[str, ...] = ()  # that are watched; none: all
+    fleet_selector: str = ""  # labels of the fleets that it looks after; empty: all
+    take_over_after: float = TAKE_OVER  # seconds that another operator's Lease must not have changed
+    image_pull_policy: str = ""  # empty: Kubernetes' default
+    shard_host: str = ""  # that shards listen on; empty: every address
+    lease: str = ""  # [namespace/]name; empty: it is the only operator
+    role: str = ""  # its own ClusterRole or Role, which disruption budgets go with
+    prometheus: str = Settings.prometheus  # that KEDA asks
+    scrape_annotations: bool = False
+    scaling_trace: Path | None = None  # folder
+    health_port: int = 8080
+
+
+async def serve(
+    options: OperatorOptions, stop: asyncio.Event, runtime_type: type[KubernetesRuntime] = KubernetesRuntime
+) -> int:
+    """Run the operator until `stop` is set."""
+    if not options.image:
+        raise UserError("--image is empty: name the image that shards run, or set EMBEREYE_IMAGE")
+    scope = _scope(options)
+    if options.take_over_after < DURATION:
+        raise UserError(f"--take-over-after {options.take_over_after:g} is less than the {DURATION:g} s of a Lease")
+    try:
+        client = AsyncClient()
+    except ConfigError as error:
+        raise UserError(f"no Kubernetes cluster is configured ({error}): set KUBECONFIG, or run in a pod") from error
+    settings = Settings(
+        image=options.image,
+        hub=options.hub,
+        image_pull_policy=options.image_pull_policy,
+        host=options.shard_host,
+        prometheus=options.prometheus,
+        log_format=os.environ.get(logs.FORMAT_VARIABLE, ""),
+        scrape_annotations=options.scrape_annotations,
+        operator=_operator(client, options.lease),
+        trace=Trace(options.scaling_trace).write if options.scaling_trace else None,
+    )
+    election = _election(client, options.lease, scope)
+    leads = election.leads if election else lambda: True
+    async with AsyncExitStack() as closing:
+        runtime = runtime_type(
+            client,
+            hub=options.hub,
+            namespace=scope.namespaces or ALL_NAMESPACES,
+            selects=scope.selects,
+            operator=settings.operator,
+            leads=leads,
+            role=options.role,
+        )
+        closing.push_async_callback(runtime.close)
+        holds = Holds(client, runtime, name=settings.operator, image=settings.image, patience=options.take_over_after)
+        controller = Controller(runtime, settings, leads, holds)
+        # One port for both pages, which answer from the first moment: kopf's own endpoint has one page, and only after
+        # its startup, which waits for CustomResourceDefinitions.
+        runner = await serve_http(health_app(controller, election), "[::]", options.health_port)
+        closing.push_async_callback(runner.cleanup)
+        manager = Manager(controller, election, stop, closing)
+        logger.info("operator of %s, image %s", ", ".join(scope.namespaces) or "all namespaces", options.image)
+        try:
+            await run_operator(manager, namespaces=scope.namespaces)
+        except Exception:
+            logger.exception("the operator failed")
+            return 1
+    return int(manager.failed)
+
+
+def _scope(options: OperatorOptions) -> Scope:
+    try:
+        return Scope(options.namespaces, options.fleet_selector)
+    except ValueError as error:
+        raise UserError(f"--fleet-selector {error}") from error
+
+
+def _operator(client: AsyncClient, lease: str) -> str:
+    """What a fleet's status calls this operator: its Lease with the namespace; empty without one."""
+    return lease if "/" in lease or not lease else f"{client.namespace}/{lease}"
+
+
+def _election(client: AsyncClient, lease: str, scope: Scope) -> Election | None:
+    if not lease:
+        return None
+    namespace, _, name = _operator(client, lease).rpartition("/")
+    return Election(client, name, namespace, scope=scope.to_text())

@@ -1,0 +1,1 @@
+"""A Kubernetes API server as the runtime: caches and watches, writes, Leases, Events, nodes and pods."""

@@ -1,0 +1,154 @@
+"""What an API server told last, packed: objects are large and many, and most are never looked at again."""
+
+import json
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from embereye_operator.api.fleets import FLEET_TYPES, Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY, fleet_label
+
+ObjectKey = tuple[str, str, str]  # kind, namespace, name
+PACKING = 6  # zlib's level
+WINDOW = 16 * 1024  # bytes of an example: zlib looks back over 32 kB, and the object comes after it
+LONGER = 1.5  # times as long as the example so far: a fleet with its status, after one without
+
+
+def key_of(manifest: Mapping[str, Any]) -> ObjectKey:
+    """What an object is stored under."""
+    metadata = manifest["metadata"]
+    return sys.intern(manifest["kind"]), sys.intern(metadata.get("namespace", "")), metadata["name"]
+
+
+def version_of(manifest: Mapping[str, Any]) -> int:
+    """The object's resource version; those of one server grow."""
+    text = str(manifest["metadata"].get("resourceVersion") or "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def label_of(manifest: Mapping[str, Any]) -> str:
+    """The fleet that a child of ours belongs to, as its label says; empty for what is not ours."""
+    labels = manifest["metadata"].get("labels") or {}
+    return str(labels.get(LABEL_FLEET, "")) if labels.get(LABEL_MANAGED_BY) == MANAGED_BY else ""
+
+
+def holder_of(manifest: Mapping[str, Any]) -> str:
+    """The operator that looks after a fleet, as its status says; empty: nobody does, or it is no fleet."""
+    operator = (manifest.get("status") or {}).get("operator") if manifest["kind"] in FLEET_TYPES else None
+    return str(operator.get("name", "")) if isinstance(operator, Mapping) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object, without its managedFields, which are most of it and of no use to us."""
+
+    version: int
+    label: str  # see label_of
+    owners: tuple[str, ...]  # their uids
+    holder: str  # of a fleet: the operator that its status names
+    deleting: bool  # it waits for finalizers, or for what it owns
+    _packed: bytes
+    _example: bytes  # that it was packed with
+
+    @classmethod
+    def pack(cls, manifest: Mapping[str, Any], examples: "Examples") -> "Stored":
+        """Keep `manifest`."""
+        metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
+        text = json.dumps({**manifest, "metadata": metadata}, ensure_ascii=False, separators=(",", ":")).encode()
+        owners = tuple(sys.intern(owner["uid"]) for owner in metadata.get("ownerReferences") or ())
+        deleting = bool(metadata.get("deletionTimestamp"))
+        example = examples.of(manifest["kind"], text)
+        packer = zlib.compressobj(PACKING, zdict=example)
+        packed = packer.compress(text) + packer.flush()
+        label, holder = sys.intern(label_of(manifest)), sys.intern(holder_of(manifest))
+        return cls(version_of(manifest), label, owners, holder, deleting, packed, example)
+
+    def manifest(self) -> Manifest:
+        """The object as it was told."""
+        unpacked: Manifest = json.loads(zlib.decompressobj(zdict=self._example).decompress(self._packed))
+        return unpacked
+
+
+class Examples:
+    """An object of each kind, as the dictionary that others of that kind are packed with: they say much the same."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, bytes] = {}
+
+    def of(self, kind: str, text: bytes) -> bytes:
+        """The example for an object that reads `text`: itself, where it says much more than the one so far."""
+        known = self._of.get(kind, b"")
+        if len(known) < WINDOW and len(text) > LONGER * len(known):
+            known = self._of[kind] = text[:WINDOW]
+        return known
+
+
+@dataclass
+class Cache:
+    """What watches and our own writes told last, and never anything older."""
+
+    objects: dict[ObjectKey, Stored] = field(default_factory=dict)
+    deleted: dict[ObjectKey, int] = field(default_factory=dict)  # resource version at deletion
+    by_fleet: dict[tuple[str, str], set[ObjectKey]] = field(default_factory=dict)  # namespace, label → children
+    _examples: Examples = field(default_factory=Examples)
+
+    def put(self, manifest: Mapping[str, Any]) -> bool:
+        """Take `manifest` unless a newer one is known; True if it is news."""
+        key, version = key_of(manifest), version_of(manifest)
+        known = self.objects.get(key)
+        if (known is not None and known.version >= version) or self.deleted.get(key, 0) >= version:
+            return False
+        self._forget(key)
+        self.deleted.pop(key, None)
+        self.objects[key] = stored = Stored.pack(manifest, self._examples)
+        if stored.label:
+            self.by_fleet.setdefault((key[1], stored.label), set()).add(key)
+        return True
+
+    def drop(self, key: ObjectKey, version: int) -> bool:
+        """Take note that the object was deleted at `version`; True if it is news."""
+        known = self.objects.get(key)
+        self.deleted[key] = max(version, self.deleted.get(key, 0))
+        if known is None or known.version > version:
+            return False
+        self._forget(key)
+        return True
+
+    def replace(
+        self, kind: str, listed: Iterable[ObjectKey], version: int, *, others: Iterable[ObjectKey] = ()
+    ) -> list[ObjectKey]:
+        """Forget what a complete list of one kind as of `version` did not have; returns it.
+
+        The list's objects have been `put` one by one: all of them at once would take more room than all that is kept.
+        `others` are objects of that kind that the list's selector leaves out.
+        """
+        seen = {*listed, *others}
+        missing = [key for key in self.objects if key[0] == kind and key not in seen]
+        gone = [key for key in missing if self.objects[key].version <= version and self.drop(key, version)]
+        self.deleted = {key: at for key, at in self.deleted.items() if key[0] != kind or at > version}
+        return gone
+
+    def forget(self, key: ObjectKey) -> None:
+        """Keep the object no longer, wherever it is."""
+        self._forget(key)
+
+    def of_fleet(self, fleet: Fleet) -> Iterator[tuple[ObjectKey, Stored]]:
+        """The fleet's children, and nobody's; those with another owner are a deleted namesake's, and gone soon.
+
+        Disruption budgets may be owned by what goes with the operator, see `runtime.guard`.
+        """
+        for key in sorted(self.by_fleet.get((fleet.namespace, fleet_label(fleet)), ())):
+            stored = self.objects[key]
+            if not stored.owners or fleet.uid in stored.owners or key[0] == "PodDisruptionBudget":
+                yield key, stored
+
+    def _forget(self, key: ObjectKey) -> None:
+        before = self.objects.pop(key, None)
+        if before is not None and before.label:
+            siblings = self.by_fleet[key[1], before.label]
+            siblings.discard(key)
+            if not siblings:
+                del self.by_fleet[key[1], before.label]

@@ -1,0 +1,145 @@
+"""Events on fleets, written beside the passes: a server that is away neither fails a pass nor loses one."""
+
+import asyncio
+import hashlib
+import logging
+import time
+from typing import Any, Literal
+
+import httpx2 as httpx  # what lightkube speaks with
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
+from lightkube.types import PatchType
+
+from embereye.process.backoff import Backoff
+from embereye_operator.api.fleets import Fleet, FleetReference
+from embereye_operator.api.shared import API_VERSION
+from embereye_operator.decide.event_correlator import Entry, EventCorrelator
+from embereye_operator.decide.manifests.names import MANAGED_BY
+from embereye_operator.decide.status import timestamp
+from embereye_operator.runtime.kubernetes.resources import EVENTS
+
+logger = logging.getLogger(__name__)
+POLL = 1.0  # seconds between looks at what has come to be due
+MAX_MESSAGE = 1000  # characters; the API server takes 1,024
+NEVER = frozenset({400, 401, 403, 404, 405, 422})  # answers that asking again would not change
+
+
+class EventWriter:
+    """`tell` takes note at once and never fails; `run` writes."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._correlator = EventCorrelator()
+        self._noted = asyncio.Event()
+        self._backoff = Backoff(floor=0.5, cap=30.0)
+        self._failing = ""
+
+    def tell(self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
+        """Note that something happened to `fleet`."""
+        subject = FleetReference(fleet.type, fleet.namespace, fleet.name, fleet.uid)
+        self._correlator.record(subject, type_, reason, text[:MAX_MESSAGE], time.time_ns())
+        self._noted.set()
+
+    async def run(self) -> None:
+        """Write what is due, until cancelled."""
+        while True:
+            try:
+                await self._write_due()
+            except (ApiError, httpx.HTTPError, OSError, TimeoutError) as error:
+                self._tell_once(str(error) or type(error).__name__)
+                await asyncio.sleep(self._backoff.next())
+                continue
+            if lost := self._correlator.lost:
+                logger.warning("%d events are lost: more wait than are kept, or they were refused", lost)
+                self._correlator.lost = 0
+            self._backoff.reset()
+            self._failing = ""
+            self._noted.clear()
+            try:
+                await asyncio.wait_for(self._noted.wait(), POLL)
+            except TimeoutError:
+                continue
+
+    async def flush(self, seconds: float) -> None:
+        """Write what is still due, for at most so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._write_due()
+        except (ApiError, httpx.HTTPError, OSError, TimeoutError) as error:
+            logger.info("events are left untold: %s", str(error) or type(error).__name__)
+
+    async def _write_due(self) -> None:
+        for entry in self._correlator.due(time.monotonic()):
+            count = entry.count
+            try:
+                await self._write(entry)
+            except ApiError as error:
+                if error.status.code not in NEVER:
+                    raise
+                self._tell_once(f"{entry.reason}: {error.status.message}")
+                self._correlator.gave_up(entry)
+            else:
+                self._correlator.wrote(entry, count, time.monotonic())
+
+    async def _write(self, entry: Entry) -> None:
+        if not entry.name:
+            entry.name = _name(entry)
+        elif await self._count(entry):
+            return
+        try:
+            await self._client.create(EVENTS.from_dict(_manifest(entry)))
+        except ApiError as error:
+            if error.status.code != 409 or not await self._count(entry):  # 409: our last attempt did arrive
+                raise
+
+    async def _count(self, entry: Entry) -> bool:
+        """Raise the count of an Event that is there; False where it is not any more: they are kept for an hour."""
+        change: Any = {"count": entry.count, "lastTimestamp": timestamp(entry.last)}
+        namespace = _about(entry).namespace
+        try:
+            await self._client.patch(EVENTS, entry.name, change, namespace=namespace, patch_type=PatchType.MERGE)
+        except ApiError as error:
+            if error.status.code != 404:
+                raise
+            return False
+        return True
+
+    def _tell_once(self, reason: str) -> None:
+        if reason != self._failing:
+            logger.warning("an event is not written: %s", reason)
+        self._failing = reason
+
+
+def _about(entry: Entry) -> FleetReference:
+    assert isinstance(entry.subject, FleetReference)
+    return entry.subject
+
+
+def _name(entry: Entry) -> str:
+    """The same for each attempt at it, so that one that did arrive is found again."""
+    fleet = _about(entry)
+    told = f"{fleet.uid}/{entry.type_}/{entry.reason}/{entry.message}/{entry.first}"
+    return f"{fleet.name}-{fleet.kind}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
+def _manifest(entry: Entry) -> dict[str, Any]:
+    fleet = _about(entry)
+    return {
+        "metadata": {"name": entry.name, "namespace": fleet.namespace},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": fleet.type.resource,
+            "name": fleet.name,
+            "namespace": fleet.namespace,
+            "uid": fleet.uid,
+        },
+        "type": entry.type_,
+        "reason": entry.reason,
+        "message": entry.message,
+        "firstTimestamp": timestamp(entry.first),
+        "lastTimestamp": timestamp(entry.last),
+        "count": entry.count,
+        "source": {"component": MANAGED_BY},
+        "reportingComponent": MANAGED_BY,
+    }

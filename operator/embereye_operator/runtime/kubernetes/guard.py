@@ -1,0 +1,158 @@
+"""Who holds the disruption budgets: with the release they go at once, without an operator after a while.
+
+A budget refuses every eviction, for the operator moves shards by itself. Where no operator does that, a budget would
+make drains hang for ever. Budgets are therefore owned by a Job of their namespace, which Kubernetes deletes by itself:
+it has nothing to run, is complete at once, and its ttlSecondsAfterFinished, which the operator puts off again and
+again, is the time that budgets outlive the operator. The Job in turn is owned by a role of the release, so that
+`helm uninstall` takes all of them away.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
+from lightkube.types import PatchType
+
+from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
+from embereye_operator.runtime.kubernetes.resources import CLUSTER_ROLES, JOBS, RBAC, ROLES
+
+logger = logging.getLogger(__name__)
+HOLD = 1800  # seconds that budgets outlive the operator
+RENEW = 600  # seconds after which they are held anew
+BELIEVED = 5.0  # seconds for which a Job that was seen counts as there
+
+
+def build_timer(namespace: str, owner: Manifest, seconds: int) -> Manifest:
+    """The Job that holds a namespace's budgets, to be deleted `seconds` after its completion. It runs nothing."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": timer_name(owner),
+            "namespace": namespace,
+            "labels": {LABEL_MANAGED_BY: MANAGED_BY},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "parallelism": 0,
+            "completions": 0,
+            "ttlSecondsAfterFinished": seconds,
+            # A template cannot be changed later: nothing in it may depend on the operator's version.
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": False,
+                    "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+                    "containers": [
+                        {
+                            "name": "nothing",
+                            "image": "embereye",
+                            "securityContext": {
+                                "allowPrivilegeEscalation": False,
+                                "capabilities": {"drop": ["ALL"]},
+                            },
+                        }
+                    ],
+                }
+            },
+        },
+    }
+
+
+def timer_name(owner: Manifest) -> str:
+    """Name of the Job of the release whose role `owner` refers to."""
+    return f"{owner['name']}-budgets"
+
+
+def seconds_to_hold(job: Mapping[str, Any] | None, now: float) -> int:
+    """The ttlSecondsAfterFinished that ends HOLD seconds from `now`, in seconds since the Unix epoch."""
+    completed = ((job or {}).get("status") or {}).get("completionTime")
+    if not completed:
+        return HOLD
+    since = datetime.fromisoformat(completed).timestamp()
+    return max(HOLD, int(now - since) + HOLD)
+
+
+class Guard:
+    """Makes and holds the Jobs."""
+
+    def __init__(self, client: AsyncClient, role: str, *, cluster_wide: bool) -> None:
+        """`role` is a ClusterRole, or a Role of each namespace; "": budgets stay with their fleets."""
+        self._client = client
+        self._role = role
+        self._cluster_wide = cluster_wide
+        self._known: dict[str, tuple[Manifest, float]] = {}  # namespace → reference to its Job, monotonic seconds
+        self._held: dict[str, float] = {}  # namespace → monotonic seconds
+        self._lock = asyncio.Lock()
+        self._refused = ""
+
+    async def reference(self, namespace: str) -> Manifest | None:
+        """What owns the budgets of `namespace`; None: their fleets do."""
+        if not self._role:
+            return None
+        async with self._lock:
+            reference, seen = self._known.get(namespace, (None, 0.0))
+            if reference and time.monotonic() - seen < BELIEVED:
+                return reference
+            return await self._hold(namespace)
+
+    def holds(self, budget: Mapping[str, Any]) -> bool:
+        """Whether this release's Job owns `budget`: with no fleet to own it, nothing else takes it away."""
+        owners = budget["metadata"].get("ownerReferences") or ()
+        return any((owner["kind"], owner["name"]) == ("Job", f"{self._role}-budgets") for owner in owners)
+
+    async def renew(self, namespaces: Collection[str]) -> None:
+        """Hold the budgets that were asked for, of `namespaces`, for another while, where that is due."""
+        for namespace in [namespace for namespace in self._known if namespace in namespaces]:
+            async with self._lock:
+                if time.monotonic() - self._held.get(namespace, -RENEW) >= RENEW:
+                    await self._hold(namespace)
+
+    async def _hold(self, namespace: str) -> Manifest | None:
+        try:
+            owner = await self._owner(namespace)
+            job = await self._read(timer_name(owner), namespace)
+            now = time.monotonic()
+            due = now - self._held.get(namespace, -RENEW) >= RENEW
+            # One that is about to go does not come back.
+            if job is None or due:
+                manifest = build_timer(namespace, owner, seconds_to_hold(job, time.time()))
+                job = await self._client.patch(
+                    JOBS, manifest["metadata"]["name"], manifest, namespace=namespace, patch_type=PatchType.APPLY,
+                    force=True, field_manager=MANAGED_BY,
+                )  # fmt: skip
+                self._held[namespace] = now
+        except ApiError as error:
+            if error.status.code not in {403, 404, 422}:
+                raise
+            if str(error) != self._refused:
+                logger.warning("budgets in %s outlive the operator: %s", namespace, error.status.message)
+            self._refused = str(error)
+            self._known.pop(namespace, None)
+            return None
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": timer_name(owner), "uid": job["metadata"]["uid"]}
+        self._known[namespace] = reference, now
+        return reference
+
+    async def _read(self, name: str, namespace: str) -> Manifest | None:
+        try:
+            job: Manifest = await self._client.get(JOBS, name, namespace=namespace)
+        except ApiError as error:
+            if error.status.code != 404:
+                raise
+            return None
+        return job
+
+    async def _owner(self, namespace: str) -> Manifest:
+        if self._cluster_wide:
+            role = await self._client.get(CLUSTER_ROLES, self._role)
+        else:
+            role = await self._client.get(ROLES, self._role, namespace=namespace)
+        kind = "ClusterRole" if self._cluster_wide else "Role"
+        return {"apiVersion": f"{RBAC}/v1", "kind": kind, "name": self._role, "uid": role["metadata"]["uid"]}

@@ -1,0 +1,96 @@
+"""Holding fleets: the status says which operator does, and that operator's Lease whether it lives."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
+from lightkube.types import PatchType
+
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.decide.manifests.names import MANAGED_BY
+from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE, TAKE_OVER, Holder, why_left_alone
+from embereye_operator.decide.ownership.selection import Scope
+from embereye_operator.runtime.kubernetes.cache import Stored
+from embereye_operator.runtime.kubernetes.resources import FLEETS, LEASES
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+
+logger = logging.getLogger(__name__)
+LOOK_SECONDS = 2.0  # between looks at another operator's Lease
+
+
+class Holds:
+    """Holds fleets for the operator `name`, and leaves those alone that another one holds."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        runtime: KubernetesRuntime,
+        *,
+        name: str = "",
+        image: str = "",
+        patience: float = TAKE_OVER,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`name` is that of the operator's Lease, namespace/name; empty: it has none, and can hold nothing."""
+        self._client = client
+        self._runtime = runtime
+        self._name = name
+        self._image = image
+        self._patience = patience
+        self._clock = clock
+        self._holders: dict[str, Holder] = {}
+        self._looked: dict[str, float] = {}  # operator → monotonic seconds
+
+    async def why_not(self, fleet: Fleet, stored: Stored) -> str:
+        """Why `fleet` is left alone; empty where it is this operator's, which its status says from then on."""
+        holder = self._holders.setdefault(stored.holder, Holder())
+        if stored.holder not in {"", self._name}:
+            await self._look(stored.holder, holder)
+        now = self._clock()
+        if why := why_left_alone(self._name, stored.holder, fleet, holder, now=now, patience=self._patience):
+            return why
+        if not self._name or stored.holder == self._name:
+            return ""
+        return await self._claim(fleet, stored)
+
+    async def _look(self, name: str, holder: Holder) -> None:
+        now = self._clock()
+        if now - self._looked.get(name, -LOOK_SECONDS) < LOOK_SECONDS:
+            return
+        self._looked[name] = now
+        namespace, _, lease = name.rpartition("/")
+        try:
+            stored: Any = await self._client.get(LEASES, lease, namespace=namespace)
+        except ApiError as error:
+            if error.status.code == 404:
+                holder.observe((), Scope(), now)
+            else:
+                holder.unreadable = str(error.status.message)
+            return
+        spec = stored.get("spec") or {}
+        annotations = stored["metadata"].get("annotations") or {}
+        seen = (stored["metadata"].get("uid"), spec.get("holderIdentity"), spec.get("renewTime"))
+        holder.observe(seen, Scope.from_text(annotations.get(ANNOTATION_SCOPE, "{}")), now)
+
+    async def _claim(self, fleet: Fleet, stored: Stored) -> str:
+        """Hold `fleet`, if nobody has changed it since it was read: of two that try at once, one fails."""
+        body = {
+            "metadata": {"resourceVersion": str(stored.version), "uid": fleet.uid},
+            "status": {"operator": {"name": self._name, "image": self._image}},
+        }
+        try:
+            claimed = await self._client.patch(
+                FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace,
+                patch_type=PatchType.MERGE, field_manager=MANAGED_BY,
+            )  # fmt: skip
+        except ApiError as error:
+            if error.status.code != 409:
+                raise
+            return "somebody has changed it this moment"
+        self._runtime.cache.put({**claimed, "kind": fleet.type.resource})
+        before = f", which {stored.holder} held" if stored.holder else ""
+        logger.info("%s%s: this operator looks after it", fleet.key, before)
+        return ""

@@ -1,0 +1,34 @@
+"""What `kubectl embereye status` says about hubs: one line each where they are not well."""
+
+from typing import Any
+
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
+
+from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
+from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE
+from embereye_operator.runtime.kubernetes.resources import CHILDREN, CLAIMS, PODS
+
+HUBS: Any = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "hub"}
+
+
+async def hub_troubles(client: AsyncClient) -> list[str]:
+    """A sentence for each hub in the cluster that does not run; empty also where the user may not see them."""
+    try:
+        listed: Any = client.list(CHILDREN["Deployment"], namespace=EVERYWHERE, labels=HUBS)
+        hubs = [hub async for hub in listed]
+        troubles = []
+        for hub in hubs:
+            if (hub.get("status") or {}).get("availableReplicas"):
+                continue
+            name, namespace = hub["metadata"]["name"], hub["metadata"]["namespace"]
+            selector: Any = hub["spec"]["selector"]["matchLabels"]
+            pods: Any = client.list(PODS, namespace=namespace, labels=selector)
+            claims: Any = client.list(CLAIMS, namespace=namespace)
+            why = why_hub_is_away([pod async for pod in pods], [claim async for claim in claims])
+            troubles.append(f"hub {namespace}/{name} is not there: {why or 'its pod is not ready yet'}")
+    except ApiError as error:
+        if error.status.code != 403:
+            raise
+        return []
+    return troubles

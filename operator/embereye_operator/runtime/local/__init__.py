@@ -1,0 +1,1 @@
+"""The runtime that `embereye up` has: processes, folders and addresses instead of Kubernetes objects."""

@@ -1,0 +1,160 @@
+"""Local processes that are kept running: started, restarted with back-off when they die, stopped in order."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from embereye.process.backoff import Backoff
+from embereye.process.lifecycle import PARENT_VARIABLE
+from embereye.process.tasks import failure_of, start_task
+
+logger = logging.getLogger(__name__)
+HEALTHY_SECONDS = 10.0  # a process that lived this long starts its back-off anew
+STOP_SECONDS = 5.0  # after SIGTERM, before SIGKILL
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """What to run. Two specs that differ are two different processes."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a supervised process ended although nobody had asked it to."""
+
+    name: str
+    code: int  # negative: the signal that ended it
+    retry_in: float  # seconds
+    log: Path
+    failure: str = ""  # why it could not even be started; '': it was
+
+    def __str__(self) -> str:
+        if self.failure:
+            return f"{self.name} cannot be started: {self.failure}; trying again in {self.retry_in:.1f} s"
+        how = f"was killed by {signal.Signals(-self.code).name}" if self.code < 0 else f"ended with code {self.code}"
+        return f"{self.name} {how}; starting it again in {self.retry_in:.1f} s (log: {self.log})"
+
+
+class Supervised:
+    """One process: running, or waiting to be started again."""
+
+    def __init__(self, spec: ProcessSpec, log: Path, on_exit: Callable[[Exit], None]) -> None:
+        self.spec = spec
+        self.log = log
+        self.restarts = 0
+        self._on_exit = on_exit
+        self._process: Process | None = None
+        self._stopping = asyncio.Event()
+        self._task = start_task(self._keep(), name=f"keep-{spec.name}")
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None while it is not running."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    async def _keep(self) -> None:
+        backoff = Backoff(floor=0.2, cap=10.0)
+        loop = asyncio.get_running_loop()
+        while not self._stopping.is_set():
+            started, code, failure = loop.time(), 0, ""
+            try:
+                code = await self._run()
+            except OSError as error:  # no memory, no descriptor, no room for the log: there may be some later
+                failure = str(error)
+            if self._stopping.is_set():
+                return
+            if loop.time() - started > HEALTHY_SECONDS:
+                backoff.reset()
+            self.restarts += 1
+            pause = backoff.next()
+            self._on_exit(Exit(self.spec.name, code, pause, self.log, failure))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+
+    async def _run(self) -> int:
+        """Start it and wait for its end; its exit code."""
+        with self.log.open("ab") as log:
+            # Its own session: Ctrl-C reaches only us, and we stop things in the order that loses nothing.
+            self._process = await asyncio.create_subprocess_exec(
+                *self.spec.command,
+                stdin=DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={
+                    **os.environ,
+                    **self.spec.environment,
+                    PARENT_VARIABLE: str(os.getpid()),
+                    "PYTHONUNBUFFERED": "1",
+                },
+                start_new_session=True,
+            )
+        return await self._process.wait()
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL if it does not listen."""
+        self._stopping.set()
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                logger.warning("%s did not stop within %g s: killing it", self.spec.name, STOP_SECONDS)
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+        await asyncio.wait([self._task])
+        if (error := failure_of(self._task)) is not None:
+            logger.error("%s could not be run: %s", self.spec.name, error)
+
+
+class Supervisor:
+    """The processes of one `embereye up`, by name."""
+
+    def __init__(self, logs: Path, on_exit: Callable[[Exit], None]) -> None:
+        self._logs = logs
+        self._on_exit = on_exit
+        self._running: dict[str, Supervised] = {}
+        logs.mkdir(parents=True, exist_ok=True)
+
+    def __getitem__(self, name: str) -> Supervised:
+        return self._running[name]
+
+    def runs(self, name: str) -> bool:
+        """Whether the process `name` runs at this moment."""
+        return name in self._running and self._running[name].pid is not None
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all processes, in the order they were started."""
+        return list(self._running)
+
+    async def ensure(self, spec: ProcessSpec) -> None:
+        """Run `spec`; a process of the same name that runs something else is replaced."""
+        current = self._running.get(spec.name)
+        if current is not None:
+            if current.spec == spec:
+                return
+            await self.stop(spec.name)
+        self._running[spec.name] = Supervised(spec, self._logs / f"{spec.name}.log", self._on_exit)
+
+    async def stop(self, name: str) -> None:
+        """Stop the process `name` if there is one."""
+        process = self._running.pop(name, None)
+        if process is not None:
+            await process.stop()
+
+    async def stop_all(self, names: Sequence[str]) -> None:
+        """Stop these processes together."""
+        await asyncio.gather(*(self.stop(name) for name in names))

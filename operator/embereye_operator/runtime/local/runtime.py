@@ -1,0 +1,363 @@
+"""Applies decisions to this machine: a Deployment is a process, a ConfigMap a folder, a Service an address."""
+
+import base64
+import json
+import logging
+import socket
+import sys
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from embereye.process.addresses import free_ports
+from embereye.process.files import write_whole
+from embereye.process.lifecycle import UserError
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
+from embereye_operator.api.cameras import CameraFleetSpec
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.decide.cluster.nodes import Displaced
+from embereye_operator.runtime.links import Hub, Shards
+from embereye_operator.runtime.local.processes import ProcessSpec, Supervisor
+
+logger = logging.getLogger(__name__)
+HOST = "127.0.0.1"
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+def check_port(port: int, what: str, remedy: str) -> None:
+    """UserError where `port` cannot be listened on: asked before anything is started."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise UserError(f"port {port} for {what} is taken ({error.strerror}): {remedy}") from error
+
+
+@dataclass(frozen=True)
+class ShardPorts:
+    """Where one local shard listens, by the names of its container ports."""
+
+    grpc: int
+    tcp: int
+    metrics: int
+
+
+class Objects:
+    """The objects that exist here, by kind and name, each kept as a JSON file so that placement survives a restart."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.all: dict[tuple[str, str, str], Manifest] = {}
+        for path in sorted(folder.glob("*.json")):
+            try:
+                self._put(json.loads(path.read_text()))
+            except (ValueError, KeyError, TypeError):
+                logger.warning("%s is not an object of ours: ignored", path)
+
+    def _put(self, manifest: Manifest) -> tuple[str, str, str]:
+        key = _key(manifest)
+        self.all[key] = manifest
+        return key
+
+    def _path(self, key: tuple[str, str, str]) -> Path:
+        return self._folder / f"{'.'.join(key)}.json"
+
+    def put(self, manifest: Manifest) -> None:
+        """Keep `manifest`; what stood under its name is replaced whole, or not at all."""
+        path = self._path(self._put(manifest))
+        write_whole(path, json.dumps(manifest, indent=1).encode(), durable=False)
+
+    def remove(self, manifest: Manifest) -> None:
+        """Forget `manifest`."""
+        key = _key(manifest)
+        self.all.pop(key, None)
+        self._path(key).unlink(missing_ok=True)
+
+    def owned_by(self, uid: str) -> list[Manifest]:
+        """The objects whose owner has this uid."""
+        return [manifest for manifest in self.all.values() if _owned_by(manifest, uid)]
+
+
+def identified(fleet: Fleet, generation: int) -> Fleet:
+    """`fleet` with the identity that an API server would have given it; the same name is the same fleet."""
+    return replace(fleet, uid=str(uuid.uuid5(uuid.NAMESPACE_URL, fleet.key)), generation=generation)
+
+
+def embereye_command(*arguments: str) -> tuple[str, ...]:
+    """How to run `embereye ARGUMENTS` with this very installation."""
+    return (sys.executable, "-m", "embereye_cli", *arguments)
+
+
+def listen_ports(fleet: Fleet) -> dict[str, int]:
+    """The ports that the fleet's Service has, by name."""
+    ports = {"grpc": fleet.spec.listen.grpc}
+    if isinstance(fleet.spec, SensorFleetSpec):
+        ports["tcp"] = fleet.spec.listen.tcp
+    return ports
+
+
+def simulated_cameras(fleet: Fleet) -> dict[int, list[str]]:
+    """The cameras with a source on this machine, as "id=zone", by the port that is to serve them."""
+    served: dict[int, list[str]] = defaultdict(list)
+    if isinstance(fleet.spec, CameraFleetSpec):
+        for camera in fleet.spec.cameras:
+            url = urlsplit(camera.source)
+            if url.scheme == "http" and url.hostname in LOOPBACK and url.port:
+                served[url.port].append(f"{camera.id}={camera.zone}")
+    return dict(served)
+
+
+class LocalRuntime:
+    """A `Runtime` of local processes.
+
+    Every shard listens on ports of its own; the fleet's ports are shared between its shards by the kernel
+    (SO_REUSEPORT), which spreads connections over them as a Service does.
+    """
+
+    def __init__(self, data: Path, hub: str, supervisor: Supervisor) -> None:
+        self._data = data
+        self._hub = Hub(hub)
+        self._shards = Shards()
+        self._supervisor = supervisor
+        self._objects = Objects(data / "objects")
+        self._processes: dict[tuple[str, str, str], Manifest] = {}  # Deployments: they exist as long as we do
+        self._ports: dict[str, ShardPorts] = {}
+        self.statuses: dict[str, Manifest] = {}  # by fleet key
+        self.scales: dict[str, int] = {}  # spec.shards by fleet key, where it was scaled
+
+    async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
+        """Names alone: what is in memory need not be asked for its version."""
+        return {(child["kind"], child["metadata"]["name"]): "" for child in await self.children(fleet)}
+
+    async def children(self, fleet: Fleet) -> Sequence[Manifest]:
+        """The fleet's objects; a Deployment is available while its process runs."""
+        deployments = [
+            {**manifest, "status": {"availableReplicas": int(self._supervisor.runs(manifest["metadata"]["name"]))}}
+            for manifest in self._processes.values()
+            if _owned_by(manifest, fleet.uid)
+        ]
+        return [*self._objects.owned_by(fleet.uid), *deployments]
+
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
+        """Make it so; nobody else makes objects here."""
+        match manifest["kind"]:
+            case "Deployment":
+                self._processes[_key(manifest)] = manifest
+                await self._supervisor.ensure(self._process(manifest))
+            case "ConfigMap":
+                self._objects.put(manifest)
+                self._write_files(manifest)
+            case _:
+                self._objects.put(manifest)
+
+    async def delete(self, manifest: Manifest) -> None:
+        """Stop or forget it; a shard drains on SIGTERM."""
+        if manifest["kind"] == "Deployment":
+            name = manifest["metadata"]["name"]
+            self._processes.pop(_key(manifest), None)
+            await self._supervisor.stop(name)
+            self._ports.pop(name, None)
+        else:
+            self._objects.remove(manifest)
+
+    async def delete_fleet(self, fleet: Fleet) -> None:
+        """Delete everything the fleet owns, as the garbage collector of a cluster does."""
+        for child in await self.children(fleet):
+            await self.delete(child)
+        self.statuses.pop(fleet.key, None)
+        self.scales.pop(fleet.key, None)
+        (self._data / "fleets" / f"{fleet.key.replace('/', '.')}.json").unlink(missing_ok=True)
+
+    async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
+        """None: without a cluster there are no ConfigMaps of the user's."""
+        return {}
+
+    def address(self, fleet: Fleet, shard: str) -> Peer:
+        """The shard's own ports on loopback."""
+        ports = self._shard_ports(shard)
+        tcp = f"{HOST}:{ports.tcp}" if isinstance(fleet.spec, SensorFleetSpec) else ""
+        return Peer(shard=shard, grpc=f"{HOST}:{ports.grpc}", tcp=tcp)
+
+    async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
+        """Ask the shard."""
+        return await self._shards.status(self.address(fleet, shard).grpc)
+
+    async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
+        """Tell the shard."""
+        return await self._shards.assign(self.address(fleet, shard).grpc, assignment)
+
+    async def scale(self, fleet: Fleet, shards: int) -> None:
+        """Override the manifest's spec.shards as long as we run."""
+        self.scales[fleet.key] = shards
+
+    def rivals(self, fleet: Fleet) -> Sequence[str]:
+        """None: there is nobody else here."""
+        return ()
+
+    def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
+        """None: this machine is the only node."""
+        return {}
+
+    async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
+        """Never asked for where nothing is displaced."""
+
+    async def budget_owner(self, fleet: Fleet) -> Manifest | None:
+        """None: nobody evicts processes."""
+        return None
+
+    @property
+    def sees_nodes(self) -> bool:
+        """There is nothing to see."""
+        return True
+
+    def offers(self, kind: str) -> bool:
+        """Only what becomes a process, an address or a folder."""
+        return kind in {"Deployment", "Service", "ConfigMap", "PodDisruptionBudget"}
+
+    async def write_status(self, fleet: Fleet, status: Manifest) -> None:
+        """Keep the status for the display, and as a file for `embereye explain`."""
+        self.statuses[fleet.key] = status
+        path = self._data / "fleets" / f"{fleet.key.replace('/', '.')}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps({**fleet.manifest, "status": status}).encode(), durable=False)
+
+    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
+        """Tell the hub."""
+        return await self._hub.set(roster)
+
+    async def retain(self, fleets: Sequence[str]) -> None:
+        """Tell the hub."""
+        await self._hub.retain(fleets)
+
+    async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Log it: `embereye up` shows the conditions themselves."""
+        logger.info("%s %s %s: %s", fleet.key, type_, reason, message)
+
+    def endpoints(self, fleet: Fleet) -> dict[str, Any]:
+        """Where the fleet and each of its shards listen."""
+        shards = {}
+        for manifest in self._processes.values():
+            if _owned_by(manifest, fleet.uid):
+                name = manifest["metadata"]["name"]
+                ports = self._shard_ports(name)
+                shards[name] = {"grpc": f"{HOST}:{ports.grpc}", "metrics": f"http://{HOST}:{ports.metrics}/metrics"}
+                if isinstance(fleet.spec, SensorFleetSpec):
+                    shards[name]["tcp"] = f"{HOST}:{ports.tcp}"
+        service = {name: f"{HOST}:{port}" for name, port in listen_ports(fleet).items()}
+        return {"service": service, "shards": shards}
+
+    def simulators(self, fleet: Fleet, fire: str) -> list[ProcessSpec]:
+        """The processes that play the fleet's devices; `fire` is a script such as "at=15,for=60,zone=hall"."""
+        script = ("--fire", fire) if fire else ()
+        name = fleet.key.replace("/", "-")
+        if isinstance(fleet.spec, SensorFleetSpec):
+            devices = ",".join(f"{sensor.id}={sensor.zone}" for sensor in fleet.spec.sensors)
+            target = f"{HOST}:{fleet.spec.listen.tcp}"
+            command = embereye_command("simulate", "sensors", "--target", target, "--devices", devices, *script)
+            return [ProcessSpec(f"simulate-{name}", command)] if devices else []
+        return [
+            ProcessSpec(
+                f"simulate-{name}-{port}",
+                embereye_command(
+                    "simulate", "cameras", "--listen", f"{HOST}:{port}", "--cameras", ",".join(cameras), *script
+                ),
+            )
+            for port, cameras in simulated_cameras(fleet).items()
+        ]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._shards.close()
+        await self._hub.close()
+
+    def _shard_ports(self, shard: str) -> ShardPorts:
+        if shard not in self._ports:
+            given = {port for ports in self._ports.values() for port in astuple(ports)}
+            self._ports[shard] = ShardPorts(*free_ports(3, taken=given))
+        return self._ports[shard]
+
+    def _folder(self, kind: str, namespace: str, name: str) -> Path:
+        return (self._data / kind / f"{namespace}.{name}").resolve()
+
+    def _write_files(self, manifest: Manifest) -> None:
+        folder = self._folder("config", manifest["metadata"].get("namespace", "default"), manifest["metadata"]["name"])
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {key: value.encode() for key, value in (manifest.get("data") or {}).items()}
+        files |= {key: base64.b64decode(value) for key, value in (manifest.get("binaryData") or {}).items()}
+        for key, value in files.items():
+            write_whole(folder / key, value, durable=False)
+        for path in folder.iterdir():
+            if path.name not in files:
+                path.unlink()
+
+    def _process(self, manifest: Manifest) -> ProcessSpec:
+        """The process that a Deployment's only container is here: volumes are folders, ports are our own."""
+        metadata, pod = manifest["metadata"], manifest["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        folders = self._folders(metadata, pod, container)
+        environment = {variable["name"]: variable["value"] for variable in container["env"]}
+        for name, value in environment.items():
+            for mount, folder in folders.items():
+                if value == mount or value.startswith(f"{mount}/"):
+                    environment[name] = f"{folder}{value[len(mount) :]}"
+        ports = self._shard_ports(metadata["name"])
+        named = {port["name"]: port["containerPort"] for port in container["ports"]}
+        environment |= {
+            "EMBEREYE_HOST": HOST,
+            "EMBEREYE_HUB": self._hub.address,
+            "EMBEREYE_GRPC_PORT": str(ports.grpc),
+            "EMBEREYE_TCP_PORT": str(ports.tcp),
+            "EMBEREYE_METRICS_PORT": str(ports.metrics),
+        }
+        service = self._service_of(manifest)
+        environment["EMBEREYE_SHARED_GRPC_PORT"] = str(service["grpc"])
+        if "tcp" in named:
+            environment["EMBEREYE_SHARED_TCP_PORT"] = str(service["tcp"])
+        return ProcessSpec(metadata["name"], embereye_command(*container["args"]), environment)
+
+    def _service_of(self, deployment: Manifest) -> dict[str, int]:
+        """The ports of the Service whose selector takes in all shards of the Deployment's fleet."""
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        matching = [
+            manifest["spec"]
+            for manifest in self._objects.all.values()
+            if manifest["kind"] == "Service" and manifest["spec"]["selector"].items() <= labels.items()
+        ]
+        widest = min(matching, key=lambda spec: len(spec["selector"]))
+        return {port["name"]: port["port"] for port in widest["ports"]}
+
+    def _folders(self, metadata: Manifest, pod: Manifest, container: Manifest) -> dict[str, Path]:
+        namespace, folders = metadata.get("namespace", "default"), {}
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+        for mount in container["volumeMounts"]:
+            volume = volumes[mount["name"]]
+            if any(mount["mountPath"].startswith(f"{path}/") for path in paths):
+                continue  # a folder inside another one here, too
+            if "configMap" in volume:
+                folder = self._folder("config", namespace, volume["configMap"]["name"])
+            elif "persistentVolumeClaim" in volume:
+                folder = self._folder("volumes", namespace, volume["persistentVolumeClaim"]["claimName"])
+            else:
+                folder = self._folder("shards", namespace, metadata["name"])
+            if mount["mountPath"] != "/tmp":
+                folders[mount["mountPath"]] = folder
+        return folders
+
+
+def _key(manifest: Manifest) -> tuple[str, str, str]:
+    metadata = manifest["metadata"]
+    return (manifest["kind"], metadata.get("namespace", "default"), metadata["name"])
+
+
+def _owned_by(manifest: Manifest, uid: str) -> bool:
+    return any(owner["uid"] == uid for owner in manifest["metadata"].get("ownerReferences", ()))

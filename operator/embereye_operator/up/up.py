@@ -1,0 +1,441 @@
+"""Run fleets on this machine: the manifests and decisions of a cluster, with local processes instead of pods."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import watchfiles
+from prometheus_client import CollectorRegistry, Gauge
+
+from embereye.levels import Level, ZoneState
+from embereye.process.backoff import Backoff
+from embereye.process.files import write_whole
+from embereye.process.grpc_server import channel
+from embereye.process.lifecycle import UserError
+from embereye.process.pages import metrics_pages, serve_pages
+from embereye.process.runtime_metrics import RuntimeMetrics
+from embereye.process.tasks import Tasks, first_of
+from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.zone.sentences import sign
+from embereye_operator.api.fleets import Fleet, parse_fleet
+from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.scaling.trace import Trace
+from embereye_operator.errors import UnavailableError
+from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView
+from embereye_operator.reconcile.reconcile import reconcile
+from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
+from embereye_operator.runtime.local.runtime import (
+    HOST,
+    LocalRuntime,
+    check_port,
+    embereye_command,
+    identified,
+    listen_ports,
+    simulated_cameras,
+)
+from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow
+from embereye_operator.up.folder import load_fleets
+
+logger = logging.getLogger(__name__)
+SIMULATE = "embereye.dev/simulate"
+SIMULATE_FIRE = "embereye.dev/simulate-fire"
+RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
+UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
+READY_SECONDS = 30.0  # for the hub to answer
+
+
+def target(job: str, address: str, **labels: str) -> dict[str, Any]:
+    """One entry of a Prometheus target file."""
+    return {"targets": [address], "labels": {"job": job, **labels}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpOptions:
+    """What `embereye up` is asked for."""
+
+    manifests: Sequence[Path]
+    data: Path  # folder of history, spools and logs
+    seconds: float | None = None  # after which it stops by itself
+    json: bool = False  # say where everything listens as one JSON object
+    simulate: bool = True  # start simulators for fleets that ask for them
+    console_port: int = 8080
+    hub_port: int = 50052
+    metrics_port: int = 0  # 0: a free one
+
+
+@dataclass
+class FleetState:
+    """A fleet and how its last reconcile went."""
+
+    fleet: Fleet
+    failing: str = ""
+    memory: FleetMemory = field(default_factory=FleetMemory)
+    backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=5.0))
+    due: float = 0.0  # monotonic seconds
+    status: FleetStatus | None = None  # by the latest pass that succeeded
+    passes: int = 0
+    failures: int = 0
+    seconds: float = 0.0  # of all passes
+    latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
+
+    def report(self) -> FleetReport:
+        """The fleet for its metrics."""
+        fleet, status = self.fleet, self.status
+        view = FleetView(fleet, status, status.required_shards) if status else None
+        conditions = {entry.type: entry.status == "True" for entry in status.conditions} if status else {}
+        return FleetReport(
+            fleet.namespace, fleet.kind, fleet.name, view, conditions,
+            self.passes, self.failures, self.seconds, self.latest,
+        )  # fmt: skip
+
+
+class Up:
+    """One `embereye up`: hub, shards and simulators, kept as the manifests say."""
+
+    def __init__(self, options: UpOptions, fleets: dict[str, Fleet]) -> None:
+        self._options = options
+        self._fleets = {key: FleetState(fleet) for key, fleet in fleets.items()}
+        self._hub = f"{HOST}:{options.hub_port}"
+        self._settings = Settings(
+            image="embereye", hub=self._hub, host=HOST, trace=Trace(options.data / "scaling").write
+        )
+        self._console = f"http://{HOST}:{options.console_port}/"
+        self._supervisor: Supervisor
+        self._runtime: LocalRuntime
+        self._display: Display
+        self._zones: Sequence[Zone] = ()
+        self._dirty = asyncio.Event()
+        self._connected = False
+        self._metrics_port = options.metrics_port
+        self._targets = ""  # as they were written last
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Start everything, serve until `stop`, stop everything in the order that loses nothing."""
+        options = self._options
+        self._check_ports()
+        self._display = self._make_display()
+        self._supervisor = Supervisor(options.data / "logs", self._process_ended)
+        self._runtime = LocalRuntime(options.data, self._hub, self._supervisor)
+        registry = CollectorRegistry()
+        runtime_metrics = RuntimeMetrics(registry)
+        registry.register(FleetMetrics(lambda: [state.report() for state in self._fleets.values()]))
+        Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry).set(1)
+        pages = await serve_pages(metrics_pages(registry), HOST, options.metrics_port)
+        self._metrics_port = pages.sockets[0].getsockname()[1]
+        started = time.monotonic()
+        try:
+            async with Tasks() as tasks:
+                shards = sum(state.fleet.spec.shards for state in self._fleets.values())
+                self._display.say(f"starting the hub and {shards} shards for {', '.join(self._fleets)}")
+                await self._start_hub()
+                await self._simulate()
+                await self._reconcile_due(0.0)
+                tasks.start(self._keep_reconciling(), name="reconcile")
+                tasks.start(self._follow_alarms(), name="follow-alarms")
+                tasks.start(self._follow_files(stop), name="follow-files")
+                tasks.start(self._keep_showing(), name="show")
+                tasks.start(runtime_metrics.run(), name="event-loop-lag")
+                await self._until_ready(stop)
+                if not stop.is_set():
+                    self._announce(time.monotonic() - started)
+                await first_of(stop.wait(), tasks.failed.wait(), timeout=options.seconds)
+                return int(tasks.failed.is_set())
+        finally:
+            self._display.say("stopping")
+            pages.close()
+            await self._stop()
+            self._display.close()
+
+    async def _stop(self) -> None:
+        names = self._supervisor.names
+        simulators = [name for name in names if name.startswith("simulate-")]
+        await self._supervisor.stop_all(simulators)
+        await self._supervisor.stop_all([name for name in names if name not in (*simulators, "hub")])
+        await self._supervisor.stop("hub")
+        await self._runtime.close()
+
+    def _make_display(self) -> Display:
+        if self._options.json:
+            return Lines(sys.stderr)
+        if sys.stdout.isatty():
+            return LiveTable([f"EmberEye   console {self._console}   Ctrl-C stops"])
+        return Lines()
+
+    def _check_ports(self) -> None:
+        options = self._options
+        check_port(options.hub_port, "the hub", "choose another with --hub-port")
+        check_port(options.console_port, "the console", "choose another with --console-port")
+        taken = {options.hub_port: "the hub", options.console_port: "the console"}
+        if options.metrics_port:
+            check_port(options.metrics_port, "metrics", "choose another with --metrics-port")
+            taken[options.metrics_port] = "metrics"
+        for state in self._fleets.values():
+            wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(state.fleet).items()}
+            if self._is_simulated(state.fleet):
+                wanted |= dict.fromkeys(simulated_cameras(state.fleet), "simulated cameras")
+            for port, name in wanted.items():
+                what = f"{state.fleet.key} ({name})"
+                if port in taken:
+                    raise UserError(f"port {port} is wanted by {what} and by {taken[port]}: give one of them another")
+                taken[port] = what
+                check_port(port, what, "stop what listens there or change the manifest")
+
+    def _is_simulated(self, fleet: Fleet) -> bool:
+        return self._options.simulate and fleet.annotations.get(SIMULATE) == "true"
+
+    def _process_ended(self, ended: Exit) -> None:
+        self._display.say(str(ended), style="bold yellow")
+        self._dirty.set()
+
+    async def _start_hub(self) -> None:
+        options = self._options
+        command = embereye_command("hub", "--host", HOST, "--grpc-port", str(options.hub_port),
+                                   "--http-port", str(options.console_port),
+                                   "--data", str(options.data / "hub"))  # fmt: skip
+        await self._supervisor.ensure(ProcessSpec("hub", command))
+        deadline = time.monotonic() + READY_SECONDS
+        async with channel(self._hub) as link:
+            while True:
+                try:
+                    await AlarmsStub(link).Zones(ZonesRequest(), timeout=1.0)
+                except grpc.aio.AioRpcError as error:
+                    if time.monotonic() > deadline:
+                        log = self._supervisor["hub"].log
+                        raise UserError(f"the hub does not answer on {self._hub}: its log is {log}") from error
+                    await asyncio.sleep(0.1)
+                else:
+                    return
+
+    async def _reconcile(self, state: FleetState) -> None:
+        key = state.fleet.key
+        state.passes += 1
+        started = time.monotonic()
+        try:
+            fleet = self._current(state.fleet)
+            outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, state.memory)
+        except Exception as error:
+            state.failures += 1
+            pause = state.backoff.next()
+            state.due = time.monotonic() + pause
+            if state.failing != str(error):
+                state.failing = str(error)
+                logger.exception("%s could not be reconciled", key)
+                self._display.say(f"{key} could not be reconciled: {error}", style="bold red")
+        else:
+            if state.failing:
+                self._display.say(f"{key} is reconciled again")
+                state.failing = ""
+            state.backoff.reset()
+            state.status, state.latest = outcome.status, time.monotonic()
+            state.due = state.latest + (RECONCILE_SECONDS if outcome.settled else UNSETTLED_SECONDS)
+        finally:
+            state.seconds += time.monotonic() - started
+
+    def _current(self, fleet: Fleet) -> Fleet:
+        """The fleet as an API server would hold it: with its status, and scaled."""
+        status = self._runtime.statuses.get(fleet.key, {})
+        manifest = {**fleet.manifest, "status": status}
+        shards = self._runtime.scales.get(fleet.key)
+        if shards is None:
+            return replace(fleet, manifest=manifest)
+        manifest["spec"] = {**manifest["spec"], "shards": shards}
+        return replace(fleet, manifest=manifest, spec=replace(fleet.spec, shards=shards))
+
+    async def _reconcile_due(self, now: float) -> None:
+        await asyncio.gather(*(self._reconcile(state) for state in self._fleets.values() if state.due <= now))
+        with contextlib.suppress(UnavailableError):  # a hub that restarts is told at the next look
+            await self._runtime.retain(list(self._fleets))
+
+    async def _keep_reconciling(self) -> None:
+        while True:
+            await self._reconcile_due(time.monotonic())
+            self._write_targets()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._dirty.wait(), 0.25)
+            if self._dirty.is_set():
+                self._dirty.clear()
+                for state in self._fleets.values():
+                    state.due = 0.0
+
+    def _write_targets(self) -> None:
+        """Say where metrics are, in the form of Prometheus' file_sd_configs, with the labels of a cluster."""
+        data = self._options.data
+        found = [
+            target("embereye-operator", f"{HOST}:{self._metrics_port}"),
+            target("embereye-hub", f"{HOST}:{self._options.console_port}"),
+        ]
+        for state in self._fleets.values():
+            fleet = state.fleet
+            for shard, where in self._runtime.endpoints(fleet)["shards"].items():
+                labels = {"namespace": fleet.namespace, "kind": fleet.kind, "fleet": fleet.name, "shard": shard}
+                found.append(target("embereye-shard", where["metrics"].split("/")[2], **labels))
+        text = json.dumps(found, indent=1)
+        if text != self._targets:
+            try:
+                write_whole(data / "prometheus-targets.json", text.encode())
+            except OSError as error:
+                logger.warning("%s: where metrics are is not told: %s", data, error)
+            self._targets = text
+
+    async def _until_ready(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            if all(row.up for row in self._fleet_rows()):
+                return
+            await first_of(stop.wait(), timeout=0.1)
+
+    def _announce(self, seconds: float) -> None:
+        endpoints: dict[str, Any] = {
+            "console": self._console,
+            "hub": self._hub,
+            "metrics": f"http://{HOST}:{self._metrics_port}/metrics",
+            "data": str(self._options.data.resolve()),
+            "fleets": {key: self._runtime.endpoints(state.fleet) for key, state in self._fleets.items()},
+        }
+        if self._options.json:
+            print(json.dumps(endpoints), flush=True)
+            return
+        self._display.say(f"ready after {seconds:.1f} s: console {self._console}, hub gRPC {self._hub}", style="bold")
+        for key, listens in endpoints["fleets"].items():
+            where = ", ".join(f"{name} {address}" for name, address in listens["service"].items())
+            self._display.say(f"{key}: {where or 'its shards dial its cameras'}")
+
+    async def _simulate(self) -> None:
+        wanted: dict[str, ProcessSpec] = {}
+        for state in self._fleets.values():
+            if self._is_simulated(state.fleet):
+                fire = state.fleet.annotations.get(SIMULATE_FIRE, "")
+                wanted |= {spec.name: spec for spec in self._runtime.simulators(state.fleet, fire)}
+        for name in self._supervisor.names:
+            if name.startswith("simulate-") and name not in wanted:
+                await self._supervisor.stop(name)
+        for spec in wanted.values():
+            await self._supervisor.ensure(spec)
+
+    async def _follow_files(self, stop: asyncio.Event) -> None:
+        paths = {path.resolve() for path in self._options.manifests}
+        # Their folders are watched: an editor that saves puts another file in a manifest's place, which nobody watches.
+        folders = {path.parent for path in paths}
+
+        def is_ours(_: watchfiles.Change, path: str) -> bool:
+            return Path(path).resolve() in paths
+
+        async for _ in watchfiles.awatch(
+            *folders, stop_event=stop, debounce=200, watch_filter=is_ours, recursive=False
+        ):
+            try:
+                fleets = load_fleets(self._options.manifests)
+                self._check_change(fleets)
+            except UserError as error:
+                self._display.say(f"change not taken: {error}", style="bold yellow")
+                continue
+            await self._take(fleets)
+
+    def _check_change(self, fleets: dict[str, Fleet]) -> None:
+        for key, fleet in fleets.items():
+            if key in self._fleets:
+                parse_fleet(fleet.manifest, old=self._fleets[key].fleet.manifest)
+
+    async def _take(self, fleets: dict[str, Fleet]) -> None:
+        for key in [key for key in self._fleets if key not in fleets]:
+            await self._runtime.delete_fleet(self._fleets.pop(key).fleet)
+            self._display.say(f"{key} is gone from the manifests: stopped")
+        for key, fleet in fleets.items():
+            current = self._fleets.get(key)
+            if current is None:
+                self._fleets[key] = FleetState(fleet)
+                self._display.say(f"{key} is new")
+            elif current.fleet.manifest != fleet.manifest:
+                if fleet.spec.shards != current.fleet.spec.shards:
+                    self._runtime.scales.pop(key, None)  # a person's word counts, until the next measurement
+                current.fleet = identified(fleet, current.fleet.generation + 1)
+                self._display.say(f"{key} was changed")
+        self._dirty.set()
+        await self._simulate()
+
+    async def _follow_alarms(self) -> None:
+        backoff, first = Backoff(floor=0.2, cap=2.0), SubscribeRequest(live_only=True)
+        request = first
+        while True:
+            try:
+                async with channel(self._hub) as link:
+                    async for event in AlarmsStub(link).Subscribe(request):
+                        backoff.reset()
+                        request = SubscribeRequest(cursor=event.cursor)
+                        self._tell(event)
+            except grpc.aio.AioRpcError as error:
+                logger.info("alarm feed: %s", error.details())
+            await asyncio.sleep(backoff.next())
+
+    def _tell(self, event: AlarmEvent) -> None:
+        where = f"{event.namespace}/{event.zone}"
+        match event.type:
+            case AlarmEvent.TYPE_FAULT:
+                self._display.say(f"FAULT {where}: {event.why}", style="yellow")
+            case AlarmEvent.TYPE_FAULT_CLEARED:
+                self._display.say(f"fault cleared {where}: {event.why}", style="green")
+            case AlarmEvent.TYPE_STATE:
+                state = ZoneState(event.state).word
+                alarm = ZoneState(event.state) is ZoneState.ALARM
+                word, style = (state.upper(), "bold white on red") if alarm else (state, "bold")
+                self._display.say(f"{word} {where}: {event.why}", style=style)
+            case _:
+                self._display.say(f"{where}: {event.why}")
+
+    async def _keep_showing(self) -> None:
+        while True:
+            link = channel(self._hub)
+            try:
+                async with link:
+                    async for zones in self._poll_zones(link):
+                        self._zones, self._connected = zones, True
+                        self._display.show(self._fleet_rows(), self._zone_rows())
+            except grpc.aio.AioRpcError:
+                self._connected = False
+                self._display.show(self._fleet_rows(), self._zone_rows())
+            await asyncio.sleep(0.5)
+
+    async def _poll_zones(self, link: grpc.aio.Channel) -> AsyncIterator[Sequence[Zone]]:
+        while True:
+            response = await AlarmsStub(link).Zones(ZonesRequest(), timeout=2.0)
+            yield response.zones
+            await asyncio.sleep(0.5)
+
+    def _fleet_rows(self) -> list[FleetRow]:
+        return [self._fleet_row(state) for state in self._fleets.values()]
+
+    def _fleet_row(self, state: FleetState) -> FleetRow:
+        status = self._runtime.statuses.get(state.fleet.key, {})
+        conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+        covered = conditions.get("Covered", {})
+        devices = status.get("devices", {})
+        ready, wanted = status.get("readyShards", 0), self._current(state.fleet).spec.shards
+        return FleetRow(
+            name=state.fleet.key,
+            ready=f"{ready}/{wanted}",
+            covered=f"{devices.get('covered', 0)}/{devices.get('declared', len(state.fleet.devices))}",
+            up=ready == wanted and status.get("observedGeneration") == state.fleet.generation,
+            well=covered.get("status") == "True" and not state.failing,
+            why=state.failing or ("" if covered.get("status") == "True" else covered.get("message", "starting")),
+        )
+
+    def _zone_rows(self) -> list[ZoneRow]:
+        rows = []
+        for zone in self._zones:
+            # A hub that does not answer leaves the last picture stale: that is not "normal".
+            state = ZoneState(zone.state).word if self._connected else "unknown"
+            faults = [f"{fault.device}: {fault.reason}" for fault in zone.faults]
+            signs = [sign(item) for item in zone.contributions if item.level > Level.CLEAR]
+            why = "; ".join(signs + faults) if self._connected else "the hub does not answer"
+            rows.append(ZoneRow(f"{zone.namespace}/{zone.name}", state, f"{zone.covered}/{zone.declared}", why))
+        return rows

@@ -1,0 +1,152 @@
+"""The API server and the local validation say the same about the same manifest."""
+
+import copy
+from typing import Any
+
+import pytest
+from harness.apiserver import ApiError, ApiServer, path_of
+
+from embereye_operator.api.fleets import FleetError, parse_fleet
+
+from .test_schema import camera, manifest
+
+pytestmark = pytest.mark.apiserver
+
+
+def sensors(**fields: Any) -> dict[str, Any]:
+    return {"sensors": [{"id": "s-1", "zone": "hall", **fields}]}
+
+
+VALID = [
+    ("SensorFleet", {}),
+    ("SensorFleet", sensors()),
+    ("SensorFleet", sensors(location="x" * 200)),
+    ("SensorFleet", sensors(id="10.0.0.7:9001")),
+    ("SensorFleet", {"deadline": None}),
+    ("SensorFleet", {"deadline": "100ms", "batching": {"window": "1s"}}),
+    ("SensorFleet", {"sensorsFrom": [{"configMapRef": {"name": "devices"}}]}),
+    ("SensorFleet", {"thermal": {"alarmCelsius": 60.5}}),
+    ("SensorFleet", {"shards": 3, "autoscaling": {"mode": "hpa", "minShards": 3, "maxShards": 3}}),
+    ("SensorFleet", {"template": {"resources": {"requests": {"cpu": 1, "memory": "128Mi"}, "limits": {"cpu": "0.5"}}}}),
+    ("SensorFleet", {"template": {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"a": "b"}}}),
+    ("SensorFleet", {"alerts": {"labels": {"team": "safety"}, "runbookUrl": "https://example.com/r"}}),
+    ("CameraFleet", {"cameras": [camera()]}),
+    ("CameraFleet", {"cameras": [camera(source="push"), camera(id="c-2", source="file:///clips/a.mp4")]}),
+    ("CameraFleet", {"cameras": [camera(fps={"target": 10}), camera(id="c-2", fps={"min": 2, "target": 2})]}),
+    ("CameraFleet", {"cameras": [camera(credentialsRef={"name": "lobby"}, detectors=["smoke", "heat"])]}),
+    ("CameraFleet", {"evidence": {"retention": "30d", "before": "1s"}}),
+    ("CameraFleet", {"cameras": [camera(masks=[{"points": [{"left": 0, "top": 0}] * 3}])]}),
+]
+INVALID = [
+    ("SensorFleet", {"deadline": "5"}, "spec.deadline"),
+    ("SensorFleet", {"deadline": "5s\n"}, "spec.deadline"),
+    ("SensorFleet", {"deadline": "99ms"}, "spec.deadline"),
+    ("SensorFleet", {"deadline": "2h"}, "spec.deadline"),
+    ("SensorFleet", {"deadline": 5}, "spec.deadline"),
+    ("SensorFleet", {"batching": {"window": "2s"}}, "spec.batching.window"),
+    ("SensorFleet", {"batching": {"maxItems": 0}}, "spec.batching.maxItems"),
+    ("SensorFleet", {"shards": 0}, "spec.shards"),
+    ("SensorFleet", {"shards": 65}, "spec.shards"),
+    ("SensorFleet", {"shards": 1.5}, "spec.shards"),
+    ("SensorFleet", {"shards": True}, "spec.shards"),
+    ("SensorFleet", {"paused": "yes"}, "spec.paused"),
+    ("SensorFleet", {"queue": {"overflow": "dropNewest"}}, "spec.queue.overflow"),
+    ("SensorFleet", {"queue": {"capacity": 1}}, "spec.queue.capacity"),
+    ("SensorFleet", {"sensors": {}}, "spec.sensors"),
+    ("SensorFleet", {"sensors": [{"id": "s-1"}]}, "spec.sensors[0].zone"),
+    ("SensorFleet", {"sensors": [{"zone": "hall"}]}, "spec.sensors[0].id"),
+    ("SensorFleet", {"sensors": [sensors()["sensors"][0]] * 2}, "spec.sensors[1]"),
+    ("SensorFleet", sensors(id="s 1"), "spec.sensors[0].id"),
+    ("SensorFleet", sensors(id="s-1\n"), "spec.sensors[0].id"),
+    ("SensorFleet", sensors(id="x" * 64), "spec.sensors[0].id"),
+    ("SensorFleet", sensors(zone=""), "spec.sensors[0].zone"),
+    ("SensorFleet", sensors(location="x" * 201), "spec.sensors[0].location"),
+    ("SensorFleet", {"listen": {"tcp": 80}}, "spec.listen.tcp"),
+    ("SensorFleet", {"listen": {"tcp": 9100}}, "spec.listen.tcp"),
+    ("SensorFleet", {"listen": {"grpc": 9100}}, "spec.listen.grpc"),
+    ("SensorFleet", {"listen": {"tcp": 7000, "grpc": 7000}}, "spec.listen.tcp"),
+    ("SensorFleet", {"thermal": {"alarmCelsius": 46}}, "spec.thermal.preAlarmCelsius"),
+    ("SensorFleet", {"thermal": {"alarmCelsius": 95}}, "spec.thermal.alarmCelsius"),
+    ("SensorFleet", {"thermal": {"emissivity": 1.1}}, "spec.thermal.emissivity"),
+    ("SensorFleet", {"gas": {"preAlarmPpm": 6000}}, "spec.gas.preAlarmPpm"),
+    ("SensorFleet", {"smoke": {"alarmPercent": 10}}, "spec.smoke.preAlarmPercent"),
+    ("SensorFleet", {"flame": {"preAlarmPercent": 101}}, "spec.flame.preAlarmPercent"),
+    ("SensorFleet", {"autoscaling": {"minShards": 9}}, "spec.autoscaling.minShards"),
+    ("SensorFleet", {"autoscaling": {"mode": "magic"}}, "spec.autoscaling.mode"),
+    ("SensorFleet", {"autoscaling": {"scaleDown": {"stabilization": "1d"}}},
+     "spec.autoscaling.scaleDown.stabilization"),
+    ("SensorFleet", {"sensorsFrom": [{}]}, "spec.sensorsFrom[0].configMapRef"),
+    ("SensorFleet", {"template": {"resources": {"limits": {"cpu": "x"}}}}, "spec.template.resources.limits.cpu"),
+    ("SensorFleet", {"alerts": {"runbookUrl": "wiki"}}, "spec.alerts.runbookUrl"),
+    ("CameraFleet", {"cameras": [camera(source="rtps://10.0.0.1/")]}, "spec.cameras[0].source"),
+    ("CameraFleet", {"cameras": [camera(source="rtsp://a b")]}, "spec.cameras[0].source"),
+    ("CameraFleet", {"cameras": [camera(fps={"min": 9, "target": 8})]}, "spec.cameras[0].fps.min"),
+    ("CameraFleet", {"cameras": [camera(detectors=["smoke", "smoke"])]}, "spec.cameras[0].detectors[1]"),
+    ("CameraFleet", {"cameras": [camera(detectors=["smell"])]}, "spec.cameras[0].detectors[0]"),
+    ("CameraFleet", {"cameras": [camera(masks=[{"points": [{"left": 0, "top": 0}]}])]},
+     "spec.cameras[0].masks[0].points"),
+    ("CameraFleet", {"cameras": [camera(masks=[{"points": [{"left": 2, "top": 0}] * 3}])]},
+     "spec.cameras[0].masks[0].points[0].left"),
+    ("CameraFleet", {"detection": {"detectors": []}}, "spec.detection.detectors"),
+    ("CameraFleet", {"detection": {"flame": {"threshold": 1.2}}}, "spec.detection.flame.threshold"),
+    ("CameraFleet", {"fps": {"target": 3}}, "spec.fps.min"),
+    ("CameraFleet", {"evidence": {"retention": "10s"}}, "spec.evidence.retention"),
+    ("CameraFleet", {"evidence": {"before": "3m"}}, "spec.evidence.before"),
+]  # fmt: skip
+
+
+def dry_run(cluster: ApiServer, document: dict[str, Any]) -> Any:
+    return cluster.request("POST", f"{path_of(document, name=False)}?dryRun=All", document)
+
+
+@pytest.mark.parametrize(("kind", "spec"), VALID, ids=range(len(VALID)))
+def test_both_accept_a_good_manifest_with_the_same_defaults(cluster: ApiServer, kind: str, spec: Any) -> None:
+    document = manifest(kind, spec)
+    local = parse_fleet(copy.deepcopy(document))
+    assert dry_run(cluster, document)["spec"] == local.manifest["spec"]
+
+
+@pytest.mark.parametrize(("kind", "spec", "field"), INVALID, ids=[f"{i}-{row[2]}" for i, row in enumerate(INVALID)])
+def test_both_refuse_a_bad_manifest_and_name_the_field(cluster: ApiServer, kind: str, spec: Any, field: str) -> None:
+    document = manifest(kind, spec)
+    with pytest.raises(FleetError) as local:
+        parse_fleet(copy.deepcopy(document))
+    assert field in str(local.value)
+    with pytest.raises(ApiError) as remote:
+        dry_run(cluster, document)
+    assert remote.value.code == 422
+    assert field in remote.value.message
+
+
+@pytest.mark.parametrize("name", ["a" * 41, "hall.one", "1hall"])
+def test_both_refuse_a_name_that_children_could_not_carry(cluster: ApiServer, name: str) -> None:
+    document = manifest(name=name)
+    with pytest.raises(FleetError, match=r"metadata\.name must be at most 40"):
+        parse_fleet(document)
+    with pytest.raises(ApiError, match=r"metadata\.name must be at most 40"):
+        dry_run(cluster, document)
+
+
+def test_both_refuse_a_manifest_without_a_spec(cluster: ApiServer) -> None:
+    document = manifest()
+    del document["spec"]
+    with pytest.raises(FleetError, match="spec: is required"):
+        parse_fleet(document)
+    with pytest.raises(ApiError, match="spec: Required"):
+        dry_run(cluster, document)
+
+
+def test_both_refuse_a_changed_listen_port(cluster: ApiServer, namespace: str) -> None:
+    before = manifest(spec={"listen": {"tcp": 9002}}, namespace=namespace)
+    cluster.request("POST", path_of(before, name=False), before)
+    with pytest.raises(ApiError, match=r"spec\.listen\.tcp.*cannot be changed"):
+        cluster.merge(path_of(before), {"spec": {"listen": None}})
+    with pytest.raises(FleetError, match=r"spec\.listen\.tcp.*cannot be changed"):
+        parse_fleet(manifest(namespace=namespace), old=before)
+
+
+def test_an_unknown_field_is_refused_here_and_dropped_there(cluster: ApiServer) -> None:
+    document = manifest(spec={"sensor": []})
+    with pytest.raises(FleetError, match=r"spec\.sensor: there is no such field"):
+        parse_fleet(document)
+    assert "sensor" not in dry_run(cluster, document)["spec"]

@@ -1,0 +1,188 @@
+"""Local validation, defaults and the generated CRDs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from embereye_operator.api import crds, reference
+from embereye_operator.api.cameras import CameraFleetSpec
+from embereye_operator.api.fleets import FleetError, parse_devices, parse_fleet
+from embereye_operator.api.schema import format_duration, from_manifest, openapi, parse_duration, to_manifest
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.api.shared import API_VERSION
+from embereye_operator.api.status import FleetStatus
+
+ROOT = Path(__file__).parents[3]
+
+
+def camera(**fields: Any) -> dict[str, Any]:
+    return {"id": "c-1", "zone": "hall", "source": "rtsp://10.0.0.1/main", **fields}
+
+
+def manifest(kind: str = "SensorFleet", spec: Any = None, **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {"name": "hall", "namespace": "default", **metadata},
+        "spec": {} if spec is None else spec,
+    }
+
+
+def test_committed_crds_are_what_the_model_says() -> None:
+    assert crds.main(["--check", str(ROOT / "charts/embereye/files/crds")]) == 0
+
+
+def test_check_fails_where_a_crd_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert crds.main([str(tmp_path)]) == 0
+    (tmp_path / "sensorfleets.yaml").write_text("something else")
+    assert crds.main(["--check", str(tmp_path)]) == 1
+    assert "sensorfleets.yaml is stale" in capsys.readouterr().err
+
+
+def test_no_property_has_a_name_that_yaml_reads_as_a_boolean() -> None:
+    def names(schema: Any) -> list[str]:
+        if not isinstance(schema, dict):
+            return []
+        return [*schema.get("properties", {}), *(name for inner in schema.values() for name in names(inner))]
+
+    for spec in (SensorFleetSpec, CameraFleetSpec):
+        assert not {name.lower() for name in names(openapi(spec))} & {"y", "n", "yes", "no", "on", "off"}
+
+
+@pytest.mark.parametrize("name", ["sensorfleet", "camerafleet"])
+def test_examples_are_valid(name: str) -> None:
+    fleet = parse_fleet(yaml.safe_load((ROOT / f"charts/embereye/examples/{name}.yaml").read_text()))
+    assert fleet.name == "warehouse"
+    assert fleet.key == f"default/{fleet.kind}/warehouse"
+    assert len(fleet.devices) == {"sensors": 4, "cameras": 2}[fleet.kind]
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [("50ms", 50_000_000), ("5s", 5 * 10**9), ("2m", 120 * 10**9), ("1h", 3600 * 10**9), ("7d", 604_800 * 10**9)],
+)
+def test_durations_are_read_and_written(text: str, nanoseconds: int) -> None:
+    assert parse_duration(text) == nanoseconds
+    assert format_duration(nanoseconds) == text
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "05s", "1.5s", "5s\n", "5sec"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)
+
+
+def test_an_empty_spec_has_the_documented_defaults() -> None:
+    spec = parse_fleet(manifest()).spec
+    assert isinstance(spec, SensorFleetSpec)
+    assert spec.deadline == 5 * 10**9
+    assert (spec.thermal.pre_alarm_celsius, spec.thermal.alarm_celsius, spec.thermal.critical_celsius) == (47, 57, 90)
+    assert spec.queue.overflow == "compact"
+    assert spec.commands.start == "PERIOD_ON"
+    assert spec == SensorFleetSpec()
+    assert parse_fleet(manifest("CameraFleet")).spec == CameraFleetSpec()
+
+
+def test_a_null_counts_as_absent() -> None:
+    fleet = parse_fleet(manifest(spec={"deadline": None, "sensors": None}))
+    assert fleet.spec == SensorFleetSpec()
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "sentence"),
+    [
+        (
+            "CameraFleet",
+            {"cameras": [camera(), camera(id="c-2", source="rtps://x")]},
+            'spec.cameras[1].source: "rtps://x" is not a URL whose scheme is one of '
+            "rtsp, rtsps, rtp, http, https, onvif, push, file",
+        ),
+        ("CameraFleet", {"camera": []}, "spec.camera: there is no such field; known here: alerts, autoscaling"),
+        ("CameraFleet", {"cameras": [{"id": "c-1", "zone": "z"}]}, "spec.cameras[0].source: is required"),
+        ("CameraFleet", {"cameras": [camera(), camera()]}, 'spec.cameras[1].id: "c-1" is there twice'),
+        ("CameraFleet", {"fps": {"min": 20}}, "spec.fps.min: must not be more than target"),
+        ("CameraFleet", {"detection": {"detectors": ["fire"]}}, 'spec.detection.detectors[0]: "fire" is not one of'),
+        ("SensorFleet", {"deadline": "5 seconds"}, 'spec.deadline: "5 seconds" is not a duration such as 50ms, 5s'),
+        ("SensorFleet", {"deadline": "2h"}, 'spec.deadline: "2h" must be between 100ms and 1h'),
+        ("SensorFleet", {"shards": 0}, "spec.shards: 0 is less than 1"),
+        ("SensorFleet", {"shards": "two"}, 'spec.shards: "two" is not an integer'),
+        ("SensorFleet", {"listen": {"tcp": 9100}}, "spec.listen.tcp: must not be 50051 or 9100"),
+        ("SensorFleet", {"sensors": [{"id": "a b", "zone": "z"}]}, 'spec.sensors[0].id: "a b" is not an id'),
+        (
+            "SensorFleet",
+            {"autoscaling": {"minShards": 5, "maxShards": 2}},
+            "spec.autoscaling.minShards: must not be more than maxShards",
+        ),
+        (
+            "SensorFleet",
+            {"template": {"resources": {"requests": {"cpu": "lots"}}}},
+            'spec.template.resources.requests.cpu: "lots" is not a quantity such as 500m, 2 or 256Mi',
+        ),
+    ],
+)
+def test_a_bad_manifest_is_refused_with_a_sentence_that_names_the_field(kind: str, spec: Any, sentence: str) -> None:
+    with pytest.raises(FleetError) as caught:
+        parse_fleet(manifest(kind, spec))
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith(f"{kind} default/hall: ")
+
+
+def test_listen_ports_cannot_change() -> None:
+    before = manifest(spec={"listen": {"tcp": 9002}})
+    assert parse_fleet(before, old=before)
+    with pytest.raises(FleetError, match=r"spec\.listen\.tcp: 9001 cannot be changed"):
+        parse_fleet(manifest(), old=before)
+
+
+def test_a_name_that_is_too_long_for_its_children_is_refused() -> None:
+    assert parse_fleet(manifest(name="a" * 40))
+    for name in ("a" * 41, "1hall", "hall.one", "Hall"):
+        with pytest.raises(FleetError, match=r"metadata\.name must be at most 40"):
+            parse_fleet(manifest(name=name))
+
+
+def test_a_newer_servers_field_does_not_stop_the_operator() -> None:
+    assert parse_fleet(manifest(spec={"future": 1}), strict=False).spec == SensorFleetSpec()
+
+
+@pytest.mark.parametrize(
+    "document", [{}, {"kind": "Pod", "apiVersion": "v1"}, manifest(spec=[]), {"kind": "SensorFleet"}]
+)
+def test_what_is_no_fleet_is_refused(document: dict[str, Any]) -> None:
+    with pytest.raises(FleetError):
+        parse_fleet(document)
+
+
+def test_a_list_of_devices_is_read_from_yaml() -> None:
+    devices = parse_devices("sensors", "- {id: s-1, zone: hall}\n- {id: s-2, zone: hall}", "ConfigMap x, key y")
+    assert [device.id for device in devices] == ["s-1", "s-2"]
+    assert parse_devices("cameras", "", "ConfigMap x") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("- {id: s-1}", "sensors[0].zone: is required"),
+        ("{", "is neither YAML nor JSON"),
+        ("5", "sensors: 5 is not an array"),
+        ("[{id: a, zone: z}, {id: a, zone: z}]", "sensors[1].id"),
+    ],
+)
+def test_a_bad_list_of_devices_is_refused_with_its_place(text: str, sentence: str) -> None:
+    with pytest.raises(FleetError, match="ConfigMap x, key y") as caught:
+        parse_devices("sensors", text, "ConfigMap x, key y")
+    assert sentence in str(caught.value)
+
+
+def test_specs_and_statuses_survive_a_round_trip() -> None:
+    corners = [{"left": 0, "top": 0}, {"left": 1, "top": 0}, {"left": 1, "top": 0.5}]
+    declared = {"cameras": [camera(masks=[{"points": corners}])], "evidence": {"retention": "30d"}}
+    spec = parse_fleet(manifest("CameraFleet", declared)).spec
+    assert from_manifest(CameraFleetSpec, to_manifest(spec)) == spec
+    assert from_manifest(FleetStatus, to_manifest(FleetStatus(shards=3))) == FleetStatus(shards=3)
+
+
+def test_the_reference_is_what_the_model_says() -> None:
+    assert reference.main(["--check", str(ROOT / "docs/reference.md")]) == 0

@@ -1,0 +1,43 @@
+"""A fleet that declares nothing has settings that its shards take, and a device's calibration reaches its shard."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from embereye.detect.sensing.calibration import settings_of
+from embereye.shard.settings import unset_field
+from embereye.v1.shard_pb2 import Assignment, SensorSettings
+from embereye.v1.types_pb2 import DigitalFlame
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.decide.assignments import build_device, build_settings, decode, encode
+
+
+@pytest.mark.parametrize("kind", ["sensors", "cameras"])
+def test_the_model_leaves_no_setting_for_a_shard_to_guess(kind: str) -> None:
+    fleet = parse_fleet(
+        {
+            "apiVersion": "embereye.dev/v1alpha1",
+            "kind": {"sensors": "SensorFleet", "cameras": "CameraFleet"}[kind],
+            "metadata": {"name": "hall"},
+            "spec": {kind: []},
+        }
+    )
+    settings = build_settings(fleet.spec)
+    assignment = Assignment(sensor=settings) if isinstance(settings, SensorSettings) else Assignment(camera=settings)
+    assert unset_field(assignment) == ""
+    assert unset_field(decode(encode(assignment)) or Assignment()) == "", "nor does what is stored of it"
+
+
+def test_the_documented_calibration_reaches_its_shard() -> None:
+    text = (Path(__file__).parents[3] / "docs/sensors.md").read_text()
+    fleet = parse_fleet(yaml.safe_load(text.split("```yaml\n")[1].split("```")[0]))
+    settings = build_settings(fleet.spec)
+    assert isinstance(settings, SensorSettings)
+    assert settings.digital_flame == DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW
+    assert settings.gas.supply_ratio == pytest.approx(1.52)
+    plain, own = (settings_of(build_device(device, fleet), settings) for device in fleet.devices)
+    assert plain == settings
+    assert (own.emissivity, own.converter_bits) == (pytest.approx(0.8), 10)
+    assert (own.gas.r0_kohm, own.gas.load_kohm) == (pytest.approx(41.2), 10)
+    assert own.digital_flame == DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH

@@ -1,0 +1,194 @@
+"""What `kubectl embereye` shows."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.apiserver import wait_for
+from harness.need import KUBECTL, program
+
+from embereye.process.lifecycle import UserError
+from embereye_cli import plugin
+from embereye_cli.kubectl_options import target_of
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.api.schema import to_manifest
+from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN
+from embereye_operator.decide.placement_record import read_record
+from embereye_operator.runtime.kubernetes.client import Target, connected
+
+from ..fakes import World
+from ..site import Site
+from ..test_reconcile import PLACEMENT, fleet_of
+
+
+async def world_of(**options: Any) -> World:
+    world = World(fleet_of(count=4, shards=2), **options)
+    await world.settle()
+    return world
+
+
+def parsed(world: World, status: Any) -> Any:
+    return parse_fleet({**world.manifest, "status": to_manifest(status)})
+
+
+async def test_status_says_whether_each_fleet_is_well_and_why_not() -> None:
+    world = await world_of()
+    well = parsed(world, (await world.step()).status)
+    world.runtime.shards["hall-sensors-0"].dark = {"s-00": "never heard", "s-01": "never heard"}
+    world.runtime.shards["hall-sensors-1"].dark = {"s-00": "never heard", "s-01": "never heard"}
+    ill = parsed(world, (await world.step()).status)
+    lines = plugin.status_table([well, ill]).splitlines()
+    assert lines[0].split()[:3] == ["NAMESPACE", "FLEET", "WELL"]
+    assert lines[1].split()[:6] == ["default", "sf/hall", "yes", "2/2", "1", "4/4"]
+    assert " NO " in lines[2]
+    assert "2 of 4 devices are dark: s-00 (never heard)" in lines[2]
+    assert plugin.status_of(ill)["why"] == ["2 of 4 devices are dark: s-00 (never heard), s-01 (never heard)"]
+    new = plugin.status_of(parse_fleet(world.manifest))
+    assert not new["well"], "a fleet that nobody looks after is not well"
+
+
+async def test_devices_show_owner_and_darkness_dark_ones_first() -> None:
+    world = await world_of()
+    for shard in world.runtime.shards.values():
+        shard.dark = {"s-03": "never heard"}
+    fleet = parsed(world, (await world.step()).status)
+    record = read_record(fleet, world.runtime.objects[PLACEMENT])
+    devices = plugin.devices_of(fleet, record)
+    assert {entry["device"]: entry["shard"] for entry in devices} == dict(record.devices)
+    lines = plugin.devices_table(devices).splitlines()
+    assert lines[1].split()[0] == "s-03"
+    assert lines[1].endswith("DARK: never heard")
+    assert "hall" in lines[2].split()
+    assert json.dumps(devices)
+
+
+async def test_a_drained_shard_is_replaced_by_another() -> None:
+    world = await world_of()
+    world.manifest["metadata"]["annotations"] = {ANNOTATION_DRAIN: "hall-sensors-0, something-else"}
+    await world.settle()
+    assert set(world.runtime.shards) == {"hall-sensors-1", "hall-sensors-2"}
+    assert all(len(owners) == 1 for owners in world.owners().values())
+    world.manifest["metadata"]["annotations"] = {}
+    await world.settle()
+    assert set(world.runtime.shards) == {"hall-sensors-1", "hall-sensors-2"}
+
+
+def test_a_shard_is_named_by_name_or_number() -> None:
+    fleet = parse_fleet(fleet_of())
+    assert plugin.shard_of(fleet, "1") == plugin.shard_of(fleet, "hall-sensors-1") == "hall-sensors-1"
+    with pytest.raises(UserError, match="not a shard of hall"):
+        plugin.shard_of(fleet, "yard-sensors-1")
+
+
+def test_without_a_cluster_the_remedy_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    assert plugin.main(["status"]) == 2
+    assert "set KUBECONFIG" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "status --context there --kubeconfig file -n site",
+        "--context there --kubeconfig file -n site status",
+        "--context=there status --kubeconfig=file --namespace=site",
+        "-nsite --kubeconfig file devices hall --context there",
+        "explain hall --namespace site --kubeconfig=file --context=there",
+        "-n elsewhere pause hall -n site --context there --kubeconfig file",
+    ],
+)
+def test_kubectls_flags_count_wherever_they_stand(line: str) -> None:
+    assert target_of(plugin.build_parser().parse_args(line.split())) == Target("site", "there", "file")
+
+
+def test_all_namespaces_go_before_one() -> None:
+    assert target_of(plugin.build_parser().parse_args(["-n", "site", "status", "-A"])).namespace == "*"
+    assert target_of(plugin.build_parser().parse_args(["status"])) == Target()
+
+
+def kubeconfig(path: Path, current: str, **servers: str) -> Path:
+    """A kubeconfig with a context for each server, called as the server is."""
+    document = {
+        "clusters": [{"name": name, "cluster": {"server": server}} for name, server in servers.items()],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [
+            {"name": name, "context": {"cluster": name, "user": "u", "namespace": f"of-{name}"}} for name in servers
+        ],
+        "current-context": current,
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+async def test_context_and_kubeconfig_decide_which_cluster_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = kubeconfig(tmp_path / "first", "a", a="https://a.example", b="https://b.example")
+    second = kubeconfig(tmp_path / "second", "c", c="https://c.example")
+    monkeypatch.setenv("KUBECONFIG", f"{first}{os.pathsep}{tmp_path / 'absent'}{os.pathsep}{second}")
+
+    async def asked(target: Target) -> tuple[str, str]:
+        async with connected(target) as client:
+            return str(client.config.cluster.server), client.namespace
+
+    assert await asked(Target()) == ("https://a.example", "of-a")
+    assert await asked(Target(context="b")) == ("https://b.example", "of-b")
+    assert await asked(Target(context="c", namespace="site")) == ("https://c.example", "site")
+    assert await asked(Target(kubeconfig=str(second))) == ("https://c.example", "of-c")
+    with pytest.raises(UserError, match="'d' not found"):
+        await asked(Target(context="d"))
+
+
+def test_the_plugin_imports_neither_pictures_nor_the_operators_framework(tmp_path: Path) -> None:
+    program = (
+        "import sys; from embereye_cli.plugin import main; code = main(['status', '--kubeconfig', 'absent']);"
+        "print(code, sorted({'cv2', 'numpy', 'av', 'kopf'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2 []"
+    assert "absent not found" in done.stderr
+
+
+@pytest.mark.apiserver
+@pytest.mark.needs(KUBECTL)
+def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, tmp_path: Path) -> None:
+    plugin_path = tmp_path / "kubectl-embereye"
+    plugin_path.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_cli.plugin "$@"\n')
+    plugin_path.chmod(0o755)
+    kubectl = str(program("kubectl"))
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig(tmp_path / "elsewhere", "a", a="https://127.0.0.1:9")),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }
+
+    where = ["--kubeconfig", str(site.cluster.kubeconfig), "--context=t"]
+
+    def run(*arguments: str) -> str:
+        command = [kubectl, "embereye", *where, *arguments, "-n", site.namespace]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    def devices() -> dict[str, str]:
+        return {entry["device"]: entry["shard"] for entry in json.loads(run("devices", "hall", "-o", "json"))}
+
+    (fleet,) = json.loads(run("status", "-o", "json"))
+    assert (fleet["fleet"], fleet["well"], fleet["covered"]) == ("sf/hall", True, 4)
+    assert run("status").splitlines()[1].split()[1:6] == ["sf/hall", "yes", "2/2", "1", "4/4"]
+    assert set(devices().values()) == {"hall-sensors-0", "hall-sensors-1"}
+    assert "formula" in run("explain", "hall")
+    assert json.loads(run("explain", "hall", "-o", "json"))["formula"]["law"] == 1
+    assert "hall-sensors-0" in run("drain", "hall", "0")
+    wait_for(lambda: set(devices().values()) == {"hall-sensors-1", "hall-sensors-2"}, "another shard in its place")
+    assert "none" in run("drain", "hall", "0", "--undo")
+    assert "is paused" in run("pause", "sf/hall")
+    site.scale(4)
+    wait_for(lambda: json.loads(run("status", "-o", "json"))[0]["shards"] == 4, "the new number")
+    assert json.loads(run("status", "-o", "json"))[0]["paused"]
+    assert "goes on" in run("resume", "hall")
+    site.heals(4)

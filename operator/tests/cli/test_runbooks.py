@@ -1,0 +1,134 @@
+"""Runbooks: one for each alert, and every command in them works."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.apiserver import ApiServer, install_crds, path_of, wait_for
+from harness.chart import render
+from harness.need import HELM, KUBECTL, ROOT, program
+
+from embereye_operator.monitoring.alerts import ALERTS
+
+from ..site import Site
+
+FOLDER = ROOT / "docs/runbooks"
+PAGES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.md"))}
+every_page = pytest.mark.parametrize("name", PAGES)
+SECTIONS = ["## Why it matters", "## How to look", "## How to mend"]
+
+
+def blocks(language: str) -> dict[str, list[str]]:
+    """Every block of a language, with the pages it stands in."""
+    found: dict[str, list[str]] = {}
+    for name, text in PAGES.items():
+        for block in re.findall(rf"```{language}\n(.*?)\n```", text, re.DOTALL):
+            found.setdefault(block, []).append(name)
+    return found
+
+
+def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
+    assert set(PAGES) == {alert.name for alert in ALERTS}
+
+
+@every_page
+def test_a_page_says_what_it_means_why_it_matters_how_to_look_and_how_to_mend(name: str) -> None:
+    text = PAGES[name]
+    assert text.startswith(f"# {name}\n")
+    assert re.findall("^## .*", text, re.MULTILINE) == SECTIONS
+    for _, section in zip(SECTIONS, re.split("^## .*\n", text, flags=re.MULTILINE)[1:], strict=True):
+        assert len(section.strip()) > 20
+    assert "```" in text.partition("## How to look")[2], "nothing to look with"
+
+
+@every_page
+def test_links_of_a_page_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGES[name]):
+        assert (FOLDER / target).resolve().exists(), target
+
+
+def monitoring_crds() -> list[Any]:
+    """Kinds of the Prometheus Operator, as far as an API server needs to know them."""
+    found = []
+    for kind in ("PodMonitor", "PrometheusRule"):
+        plural = f"{kind.lower()}s"
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        found.append(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {
+                    "name": f"{plural}.monitoring.coreos.com",
+                    "annotations": {"api-approved.kubernetes.io": "unapproved, a test's"},
+                },
+                "spec": {
+                    "group": "monitoring.coreos.com",
+                    "scope": "Namespaced",
+                    "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+                    "versions": [
+                        {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+                    ],
+                },
+            }
+        )
+    return found
+
+
+def remove_crds(cluster: ApiServer) -> None:
+    """Other tests of this API server bring kinds of these names of their own."""
+    for crd in monitoring_crds():
+        cluster.request("DELETE", path_of(crd))
+        wait_for(lambda crd=crd: cluster.get(path_of(crd)) is None, "the CRD's end")
+
+
+def install_release(cluster: ApiServer, namespace: str) -> None:
+    """What a release has in its namespace, in a namespace of the test's own."""
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    install_crds(cluster, monitoring_crds())
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+             "metadata": {"name": "embereye-operator", "namespace": "embereye"}}  # fmt: skip
+    wanted = [m for m in render("--set", "monitoring.enabled=true") if m["kind"] in
+              {"Service", "ServiceAccount", "Deployment", "PodMonitor", "PrometheusRule"}]  # fmt: skip
+    for manifest in [lease, *wanted]:
+        manifest["metadata"]["namespace"] = namespace
+        path = f"{path_of(manifest)}?fieldManager=helm&force=true"
+        cluster.request("PATCH", path, manifest, "application/apply-patch+yaml")
+
+
+@pytest.mark.apiserver
+@pytest.mark.needs(KUBECTL)
+@pytest.mark.needs(HELM)
+def test_every_command_of_the_pages_works(site: Site, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    release = f"{site.namespace}-release"
+    request.addfinalizer(lambda: remove_crds(site.cluster))
+    install_release(site.cluster, release)
+    plugin = tmp_path / "kubectl-embereye"
+    plugin.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_cli.plugin "$@"\n')
+    plugin.chmod(0o755)
+    environment = {
+        **os.environ, "KUBECONFIG": str(site.cluster.kubeconfig), "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }  # fmt: skip
+    told = {block: pages[0] for block, pages in blocks("sh").items()}
+    told |= {
+        command: name for name, text in PAGES.items() for command in re.findall(r"`(kubectl [^`]+)`", text)
+    }  # fmt: skip
+    assert len(told) > 15
+    failed = {}
+    for command, name in told.items():
+        # The site that is there has one fleet, hall, and no kubelet: its pods have no logs.
+        text = command.replace("-n site", f"-n {site.namespace}").replace("-n embereye", f"-n {release}")
+        words = shlex.split(text.replace("yard-cameras", "hall-sensors").replace("yard", "hall"))
+        assert words[0] == "kubectl", f"{name}: {command}"
+        words[0] = str(program("kubectl"))
+        if "logs" in words:
+            at = words.index("logs")
+            words[at : at + 3] = ["get", words[at + 1]]
+        result = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        if result.returncode:
+            failed[command] = f"{name}: {result.stderr}"
+    assert not failed

@@ -1,0 +1,90 @@
+"""What is said about a hub that does not answer."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from harness.apiserver import ApiServer
+
+from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
+from embereye_operator.runtime.kubernetes.hub_pods import service_of
+
+
+def pod(phase: str = "Running", node: str = "node-1", **status: Any) -> Any:
+    return {
+        "metadata": {"name": "hub-1", "namespace": "embereye", "uid": "1"},
+        "spec": {"nodeName": node, "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "hub"}}]},
+        "status": {"phase": phase, **status},
+    }
+
+
+def claim(phase: str, storage_class: str | None) -> Any:
+    return {"metadata": {"name": "hub"}, "spec": {"storageClassName": storage_class}, "status": {"phase": phase}}
+
+
+def waiting(reason: str) -> Any:
+    return pod("Pending", containerStatuses=[{"image": "embereye:9", "state": {"waiting": {"reason": reason}}}])
+
+
+NO_CLASS = ["Claim hub", "no default storage class", "hub.persistence.storageClass", "hub.persistence.enabled=false"]
+IMAGE = ["embereye:9", "ImagePullBackOff", "image.repository"]
+UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]
+
+
+@pytest.mark.parametrize(
+    ("pods", "claims", "said"),
+    [
+        ([], [], ["no pod"]),
+        ([pod()], [claim("Bound", "fast")], []),
+        ([pod("Pending", "")], [claim("Pending", None)], NO_CLASS),
+        ([pod("Pending", "")], [claim("Pending", "fast")], ["storage class fast", "describe pvc hub"]),
+        ([pod("Pending", "")], [], ["does not exist"]),
+        ([pod("Pending", "", conditions=UNPLACED)], [claim("Bound", "fast")], ["cannot be placed: 0/3 nodes"]),
+        ([waiting("ImagePullBackOff")], [claim("Bound", "fast")], IMAGE),
+        ([waiting("CrashLoopBackOff")], [claim("Bound", "fast")], ["ends again and again"]),
+    ],
+)  # fmt: skip
+def test_why_a_hub_is_away_is_said_with_the_remedy(pods: Any, claims: Any, said: list[str]) -> None:
+    sentence = why_hub_is_away(pods, claims)
+    assert bool(sentence) == bool(said)
+    for words in said:
+        assert words in sentence
+
+
+@pytest.mark.parametrize(
+    ("address", "service"),
+    [
+        ("embereye-hub.embereye.svc:50052", ("embereye-hub", "embereye")),
+        ("embereye-hub.embereye.svc.cluster.local:50052", ("embereye-hub", "embereye")),
+        ("embereye-hub:50052", ("embereye-hub", "")),
+        ("127.0.0.1:9", None),
+        ("localhost:50052", None),
+        ("hub.example.com:50052", None),
+    ],
+)
+def test_a_hub_is_looked_for_by_its_service(address: str, service: Any) -> None:
+    assert service_of(address) == service
+
+
+@pytest.mark.apiserver
+def test_status_names_a_hub_that_waits_for_its_volume(cluster: ApiServer, namespace: str) -> None:
+    labels = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "hub"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "hub", "image": "embereye:9"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    deployment = {"metadata": {"name": "hub", "labels": labels}, "spec": spec}
+    cluster.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment)
+    waiting = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    core = f"/api/v1/namespaces/{namespace}"
+    cluster.request("POST", f"{core}/persistentvolumeclaims", {"metadata": {"name": "hub"}, "spec": waiting})
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "hub"}}]
+    made = {"metadata": {"name": "hub-1", "labels": labels}, "spec": {**template["spec"], "volumes": volumes}}  # type: ignore[dict-item]
+    cluster.request("POST", f"{core}/pods", made)
+    command = [sys.executable, "-m", "embereye_cli.plugin", "status"]
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stderr
+    (line,) = [line for line in said.splitlines() if line.startswith(f"hub {namespace}/hub is not there: ")]
+    assert "no default storage class" in line
+    assert "hub.persistence.storageClass" in line
+    cluster.request("DELETE", f"/apis/apps/v1/namespaces/{namespace}/deployments/hub")

@@ -1,0 +1,50 @@
+"""A watch that is dead, a watch that is only slow."""
+
+from embereye_operator.decide.cluster.watch_lag import LIMIT, WatchLag
+
+HALL = ("SensorFleet", "n", "hall")
+YARD = ("CameraFleet", "n", "yard")
+
+
+def test_an_object_that_no_watch_tells_makes_it_dead_and_is_named() -> None:
+    lag = WatchLag()
+    lag.expect(HALL, 7, now=100)
+    assert not lag.dead(100 + LIMIT), "it may have been listed just before its event came"
+    assert "SensorFleet n/hall at version 7" in lag.dead(101 + LIMIT)
+
+
+def test_an_object_that_changes_at_every_list_is_expected_since_the_first() -> None:
+    lag = WatchLag()
+    for number in range(4):
+        lag.expect(HALL, 7 + number, now=100 + 30 * number)
+    assert lag.dead(101 + LIMIT)
+
+
+def test_a_watch_that_comes_late_but_comes_is_well() -> None:
+    lag = WatchLag()
+    lag.expect(HALL, 7, now=100)
+    lag.told(HALL, 6)
+    assert lag.dead(200)
+    lag.told(HALL, 9)
+    assert not lag.dead(200)
+
+
+def test_a_burst_in_which_every_list_has_other_news_is_no_evidence() -> None:
+    lag = WatchLag()
+    for second in range(0, 600, 30):
+        for number in range(1000):
+            lag.expect(("Deployment", "n", f"d-{number}"), second + 1, now=second)
+        assert not lag.dead(second + 29)
+        for number in range(1000):
+            lag.told(("Deployment", "n", f"d-{number}"), second + 1)
+
+
+def test_what_is_gone_is_not_expected() -> None:
+    lag = WatchLag()
+    lag.expect(HALL, 7, now=100)
+    lag.expect(YARD, 8, now=100)
+    lag.retain("CameraFleet", [])
+    lag.retain("SensorFleet", [HALL])
+    assert "hall" in lag.dead(200)
+    lag.retain("SensorFleet", [])
+    assert not lag.dead(200)

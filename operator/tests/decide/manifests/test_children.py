@@ -1,0 +1,280 @@
+"""Children of a fleet, without a runtime."""
+
+import base64
+import copy
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embereye.shard.assignment import load
+from embereye.v1.shard_pb2 import Peer
+from embereye.v1.types_pb2 import Device
+from embereye_operator.api.fleets import Fleet, parse_fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.assignments import build_assignments, build_device, decode, encode, located, next_epoch
+from embereye_operator.decide.manifests import config_map
+from embereye_operator.decide.manifests.children import build_children
+from embereye_operator.decide.manifests.config_map import PLAIN_PLACEMENT, build_placement, placement_size
+from embereye_operator.decide.manifests.container import PLACEMENT_FOLDER
+from embereye_operator.decide.manifests.deployment import ABSENCES, build_deployment
+from embereye_operator.decide.manifests.names import shard_index, shard_name
+from embereye_operator.decide.manifests.services import build_service, peer_address
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.manifests.volumes import credential_volumes
+from embereye_operator.decide.placement import place
+from embereye_operator.decide.placement_record import PlacementRecord, read_record
+
+from ...api.test_schema import manifest
+from ...fakes import SETTINGS
+
+
+def fleet(**spec: Any) -> Fleet:
+    sensors = [{"id": f"s-{number}", "zone": "hall"} for number in range(5)]
+    return parse_fleet(manifest(spec={"sensors": sensors, **spec}, uid="u"))
+
+
+def assigned(owner: Fleet, count: int = 2, epoch: int = 1) -> Any:
+    devices = [build_device(device, owner) for device in owner.devices]
+    members = {name: peer_address(owner, name) for name in (shard_name(owner, index) for index in range(count))}
+    placement = place([device.id for device in devices], list(members), {})
+    return build_assignments(owner, devices, placement, members=members, others=[], epoch=epoch), placement
+
+
+def built(owner: Fleet, settings: Settings = SETTINGS, **options: Any) -> list[Manifest]:
+    assignments, placement = assigned(owner)
+    return build_children(
+        owner, settings, assignments=assignments,
+        record=PlacementRecord(1, placement, tuple(assignments)).to_manifest(),
+        shards=list(assignments), **options,
+    )  # fmt: skip
+
+
+def test_the_same_fleet_gives_the_same_manifests() -> None:
+    assert built(fleet()) == built(fleet())
+
+
+def test_services_of_shards_are_annotated_where_prometheus_looks_for_that() -> None:
+    annotated = build_service(fleet(), "hall-sensors-0", scraped=True)["metadata"]["annotations"]
+    assert annotated == {
+        "prometheus.io/scrape": "true", "prometheus.io/path": "/metrics", "prometheus.io/port": "9100",
+    }  # fmt: skip
+    assert "annotations" not in build_service(fleet(), "hall-sensors-0")["metadata"]
+
+
+def test_each_device_is_in_one_assignment_and_elsewhere_in_the_others() -> None:
+    bare, placement = assigned(fleet(), count=3)
+    assignments = {name: located(entry, placement) for name, entry in bare.items()}
+    for device in ("s-0", "s-1", "s-2", "s-3", "s-4"):
+        owners = [name for name, entry in assignments.items() if device in {owned.id for owned in entry.devices}]
+        assert len(owners) == 1
+        for name, entry in assignments.items():
+            assert (device in entry.elsewhere) is (name not in owners)
+    assert {peer.tcp for peer in assignments["hall-sensors-0"].peers} == {
+        "hall-sensors-1.default.svc:9001",
+        "hall-sensors-2.default.svc:9001",
+    }
+
+
+def test_an_assignment_survives_its_text() -> None:
+    assignments, _ = assigned(fleet())
+    for assignment in assignments.values():
+        assert decode(encode(assignment)) == assignment
+    assert decode("nonsense") is None
+
+
+def written(files: Manifest, folder: Path) -> Path:
+    """The placement ConfigMap as it is mounted."""
+    for name, text in (files.get("data") or {}).items():
+        (folder / name).write_text(text)
+    for name, content in (files.get("binaryData") or {}).items():
+        (folder / name).write_bytes(base64.b64decode(content))
+    return folder
+
+
+@pytest.mark.parametrize("limit", [0, PLAIN_PLACEMENT])
+def test_shards_and_the_next_leader_read_from_the_files_what_was_decided(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_map, "PLAIN_PLACEMENT", limit)
+    owner = fleet()
+    assignments, placement = assigned(owner, count=3, epoch=7)
+    record = PlacementRecord(7, placement, tuple(assignments), tuple(assignments), assignments=assignments)
+    files = build_placement(owner, assignments=assignments, record=record.to_manifest())
+    assert ("data" in files) is (limit > 0)
+    assert read_record(owner, files) == record
+    for name, assignment in assignments.items():
+        assert load(written(files, tmp_path) / f"{name}.json") == located(assignment, placement)
+
+
+def test_ten_thousand_devices_on_twenty_shards_fit_into_a_config_map(tmp_path: Path) -> None:
+    owner = fleet()
+    ids = [f"building-{n % 40:02}.floor-{n % 17:02}.sensor-{n:05}" for n in range(10_000)]
+    devices = [
+        Device(id=name, zone=name[:20], location=f"room {n % 300}, left of door {n}") for n, name in enumerate(ids)
+    ]
+    members = {shard_name(owner, index): Peer(shard=shard_name(owner, index)) for index in range(20)}
+    placement = place(ids, list(members), {})
+    assignments = build_assignments(owner, devices, placement, members=members, others=[], epoch=3)
+    record = PlacementRecord(3, placement, tuple(members), tuple(members)).to_manifest()
+    files = build_placement(owner, assignments=assignments, record=record)
+    assert placement_size(files) < 500_000
+    read = load(written(files, tmp_path) / "hall-sensors-7.json")
+    assert read is not None
+    assert (len(read.devices), len(read.elsewhere)) == (500, 9_500)
+    assert read_record(owner, files).devices == placement
+
+
+def test_a_packed_file_that_somebody_broke_is_left_out() -> None:
+    broken = {"binaryData": {"placement.json.gz": "bm8gZ3ppcA==", "hall-sensors-0.json.gz": "Zm9v"}}
+    assert read_record(fleet(), broken) == PlacementRecord()
+
+
+class TestEpoch:
+    def test_stays_while_nothing_changes(self) -> None:
+        stored, _ = assigned(fleet(), epoch=7)
+        wanted, _ = assigned(fleet(), epoch=0)
+        assert next_epoch(wanted, stored, 7) == 7
+
+    def test_starts_at_one(self) -> None:
+        wanted, _ = assigned(fleet(), epoch=0)
+        assert next_epoch(wanted, {}, 0) == 1
+
+    def test_grows_with_a_setting(self) -> None:
+        stored, _ = assigned(fleet(), epoch=7)
+        wanted, _ = assigned(fleet(deadline="6s"), epoch=0)
+        assert next_epoch(wanted, stored, 7) == 8
+
+    def test_grows_where_two_shards_that_both_have_a_device_change_roles(self) -> None:
+        stored, _ = assigned(fleet(), epoch=7)
+        assert next_epoch(assigned(fleet())[0], stored, 7, moved=True) == 8
+
+    def test_is_above_whatever_anybody_has_seen(self) -> None:
+        stored, _ = assigned(fleet(), epoch=7)
+        assert next_epoch(assigned(fleet())[0], stored, 12) == 13
+
+    def test_grows_where_a_record_is_broken(self) -> None:
+        stored, _ = assigned(fleet(), epoch=7)
+        assert next_epoch(assigned(fleet())[0], {**stored, "hall-sensors-1": None}, 7) == 8
+
+
+def test_pods_are_restricted() -> None:
+    pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not pod["automountServiceAccountToken"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+
+
+def test_a_shard_has_time_to_drain() -> None:
+    pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+    sleep = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod["terminationGracePeriodSeconds"] >= sleep + 2 + 5
+
+
+def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:
+    config_map, deployment = built(fleet())[0], build_deployment(fleet(), "hall-sensors-0", SETTINGS)
+    pod = deployment["spec"]["template"]["spec"]
+    environment = {entry["name"]: entry["value"] for entry in pod["containers"][0]["env"]}
+    assert environment["EMBEREYE_ASSIGNMENT"] == f"{PLACEMENT_FOLDER}/hall-sensors-0.json"
+    assert "hall-sensors-0.json" in config_map["data"]
+    assert pod["volumes"][0]["configMap"]["name"] == config_map["metadata"]["name"]
+    assert environment["EMBEREYE_FLEET"] == "default/sensors/hall"
+
+
+def test_the_template_reaches_the_pod() -> None:
+    template = {
+        "resources": {"requests": {"cpu": "500m"}, "limits": {"memory": "1Gi"}},
+        "nodeSelector": {"site": "a"},
+        "tolerations": [{"key": "edge", "operator": "Exists"}],
+        "topologySpread": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "priorityClassName": "high",
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    pod = build_deployment(fleet(template=template), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"] == template["resources"]
+    assert pod["nodeSelector"] == {"site": "a"}
+    assert pod["tolerations"] == [{"key": "edge", "operator": "Exists"}, *ABSENCES]
+    assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
+    assert pod["priorityClassName"] == "high"
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_shards_listen_on_every_address_unless_told_otherwise_and_do_not_roll_for_it() -> None:
+    def listens(host: str, before: dict[str, str]) -> set[str]:
+        deployments = [
+            m for m in built(fleet(), replace(SETTINGS, host=host), hosts=before) if m["kind"] == "Deployment"
+        ]
+        containers = [m["spec"]["template"]["spec"]["containers"][0] for m in deployments]
+        return {entry["value"] for c in containers for entry in c["env"] if entry["name"] == "EMBEREYE_HOST"}
+
+    as_before = {shard_name(fleet(), index): "0.0.0.0" for index in range(8)}
+    assert listens("", {}) == {"[::]"}
+    assert listens("", as_before) == {"0.0.0.0"}
+    assert listens("10.0.0.1", as_before) == {"10.0.0.1"}
+
+
+def test_a_changed_assignment_does_not_roll_pods() -> None:
+    before, after = built(fleet()), built(fleet(deadline="9s"))
+    assert before[0] != after[0]
+    assert copy.deepcopy(before[1:]) == after[1:]
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        ["cam.1", "cam-1"],
+        [f"{'a' * 60}-1", f"{'a' * 60}-2", "a" * 51],
+        [*(".".join(letters) for letters in ("ab", "a-b", "ab-")), "a-b", "a-b-", "a.b"],
+        ["cam-1", "cam.1", credential_volumes(["cam-1", "cam.1"])["cam.1"].removeprefix("credentials-")],
+    ],
+)
+def test_no_two_secrets_share_a_volume_name_and_each_is_a_dns_label(secrets: list[str]) -> None:
+    names = credential_volumes(secrets)
+    assert set(names) == set(secrets)
+    assert len(set(names.values())) == len(set(secrets))
+    assert all(re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) for name in names.values())
+    pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS, sorted(set(secrets)))["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    assert volumes == {volume: secret for secret, volume in names.items()}
+    mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert all(mounts[f"/etc/embereye/credentials/{secret}"] == name for secret, name in names.items())
+
+
+def test_a_volume_is_called_as_its_secret_where_that_is_clear() -> None:
+    assert credential_volumes(["lobby.cam", "yard"]) == {
+        "lobby.cam": "credentials-lobby-cam",
+        "yard": "credentials-yard",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("hall-sensors-0", 0), ("hall-sensors-12", 12), ("hall-sensors", None), ("hall-sensors-x", None),
+     ("hall-sensors-0-sensors-1", None), ("other-sensors-0", None)],
+)  # fmt: skip
+def test_a_shards_index_is_read_from_its_name(name: str, index: int | None) -> None:
+    assert shard_index(fleet(), name) == index
+
+
+def test_raw_readings_are_kept_where_the_fleet_asks_for_it() -> None:
+    def pod(**telemetry: Any) -> tuple[dict[str, str], list[Manifest], list[Manifest]]:
+        spec = build_deployment(fleet(telemetry=telemetry), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+        [container] = spec["containers"]
+        return {each["name"]: each["value"] for each in container["env"]}, container["volumeMounts"], spec["volumes"]
+
+    environment, _, _ = pod()
+    assert "EMBEREYE_TELEMETRY" not in environment
+    environment, mounts, _ = pod(archive=True, size="2Gi")
+    assert environment["EMBEREYE_TELEMETRY"] == "/var/lib/embereye/telemetry"
+    assert environment["EMBEREYE_TELEMETRY_BYTES"] == str(2 * 1024**3)
+    assert "telemetry" not in {mount["name"] for mount in mounts}
+    _, mounts, volumes = pod(archive=True, claim="readings")
+    assert {"name": "telemetry", "mountPath": "/var/lib/embereye/telemetry"} in mounts
+    assert {"name": "telemetry", "persistentVolumeClaim": {"claimName": "readings"}} in volumes
+    assert "telemetry" not in {mount["name"] for mount in pod(claim="readings")[1]}

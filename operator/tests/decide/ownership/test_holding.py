@@ -1,0 +1,103 @@
+"""Who looks after a fleet: selectors, scopes, holds and their end, without a server."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from embereye_operator.api.fleets import Fleet, parse_fleet
+from embereye_operator.decide.ownership.holding import ANNOTATION_OPERATOR, Holder, why_left_alone
+from embereye_operator.decide.ownership.selection import Scope, parse_selector, split_names
+
+from ...test_reconcile import fleet_of
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected", "others"),
+    [
+        ("", [{}, {"a": "b"}], []),
+        ("site=north", [{"site": "north"}], [{}, {"site": "south"}]),
+        ("site==north , stage!=test", [{"site": "north"}, {"site": "north", "stage": "live"}],
+         [{"site": "north", "stage": "test"}, {"stage": "live"}]),
+        ("site in (north, east)", [{"site": "east"}], [{}, {"site": "south"}]),
+        ("site notin (north,east)", [{}, {"site": "south"}], [{"site": "north"}]),
+        ("a.example/site,!old", [{"a.example/site": ""}], [{}, {"a.example/site": "x", "old": ""}]),
+        ("site=", [{"site": ""}], [{}, {"site": "north"}]),
+    ],
+)  # fmt: skip
+def test_a_selector_selects_as_kubectls_does(selector: str, selected: Any, others: Any) -> None:
+    scope = Scope(selector=selector)
+    assert all(scope.selects(labels) for labels in selected)
+    assert not any(scope.selects(labels) for labels in others)
+
+
+@pytest.mark.parametrize("selector", ["site>3", "site=a b", "=a", "site in north", "!site=a", "a,,b", "a=b;c=d"])
+def test_what_is_no_selector_is_refused_by_name(selector: str) -> None:
+    with pytest.raises(ValueError, match="is not a label selector"):
+        parse_selector(selector)
+
+
+def test_a_scope_is_told_and_read_back_and_an_unknown_one_covers_everything() -> None:
+    scope = Scope(("a", "b"), "site=north")
+    assert Scope.from_text(scope.to_text()) == scope
+    assert scope.covers("a", {"site": "north"})
+    assert not scope.covers("c", {"site": "north"})
+    assert not scope.covers("a", {})
+    assert all(
+        Scope.from_text(text).covers("x", {}) for text in ("", "{}", "[]", '{"namespaces": [], "selector": "<"}')
+    )
+    assert split_names(["a,b", " c ", "", "a"]) == ("a", "b", "c")
+
+
+def fleet(**metadata: Any) -> Fleet:
+    document = fleet_of()
+    return parse_fleet({**document, "metadata": {**document["metadata"], **metadata}})
+
+
+def seen(at: float, scope: Scope = Scope(), **changes: Any) -> Holder:  # noqa: B008
+    holder = Holder()
+    holder.observe(("uid", "pod-1", "10:00"), scope, at)
+    return replace(holder, **changes)
+
+
+ME, OTHER = "embereye/embereye-operator", "blue/embereye-operator"
+
+
+def test_a_fleet_that_nobody_or_this_operator_holds_is_looked_after() -> None:
+    assert not why_left_alone(ME, "", fleet(), Holder(), now=0)
+    assert not why_left_alone(ME, ME, fleet(), Holder(), now=0)
+    assert not why_left_alone("", "", fleet(), Holder(), now=0)
+
+
+def test_a_fleet_that_another_one_holds_is_left_alone_until_its_lease_has_not_changed_for_long() -> None:
+    holder = seen(at=100)
+    assert "blue/embereye-operator holds it" in why_left_alone(ME, OTHER, fleet(), holder, now=159)
+    assert not why_left_alone(ME, OTHER, fleet(), holder, now=160)
+    holder.observe(("uid", "pod-1", "10:01"), Scope(), 159)
+    assert why_left_alone(ME, OTHER, fleet(), holder, now=200)
+    holder.observe((), Scope(), 210)  # its Lease was deleted
+    assert why_left_alone(ME, OTHER, fleet(), holder, now=260)
+    holder.observe((), Scope(), 265)
+    assert not why_left_alone(ME, OTHER, fleet(), holder, now=270)
+    assert why_left_alone("", OTHER, fleet(), seen(at=100), now=101), "without a Lease of one's own, too"
+
+
+def test_a_fleet_that_its_holder_no_longer_covers_is_taken_at_once() -> None:
+    holder = seen(100, Scope(("elsewhere",), ""))
+    assert not why_left_alone(ME, OTHER, fleet(), holder, now=100)
+    north = seen(100, Scope((), "site=north"))
+    assert why_left_alone(ME, OTHER, fleet(labels={"site": "north"}), north, now=100)
+    assert not why_left_alone(ME, OTHER, fleet(labels={"site": "south"}), north, now=100)
+
+
+def test_a_holder_that_cannot_be_seen_is_believed_to_live_and_the_remedy_is_told() -> None:
+    why = why_left_alone(ME, OTHER, fleet(), seen(0, unreadable="leases is forbidden"), now=1000)
+    assert "leases is forbidden" in why
+    assert f"{ANNOTATION_OPERATOR}={ME}" in why
+
+
+def test_a_person_may_give_a_fleet_to_an_operator_whoever_holds_it() -> None:
+    given = fleet(annotations={ANNOTATION_OPERATOR: ME})
+    assert not why_left_alone(ME, OTHER, given, seen(0), now=1)
+    assert ME in why_left_alone(OTHER, OTHER, given, Holder(), now=1)
+    assert why_left_alone("", "", given, Holder(), now=1)

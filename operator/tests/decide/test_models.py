@@ -1,0 +1,123 @@
+"""A model of one's own, from the manifest to the shard and back into the status."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from embereye.levels import Kind
+from embereye.v1.shard_pb2 import CameraSettings, Model
+from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
+from embereye_operator.decide.assignments import build_settings
+from embereye_operator.decide.manifests.deployment import build_deployment
+from embereye_operator.runtime.local.processes import Supervisor
+from embereye_operator.runtime.local.runtime import LocalRuntime
+
+from ..api.test_schema import camera, manifest
+from ..fakes import SETTINGS, World
+from ..test_reconcile import condition, fleet_of
+
+ROOT = Path(__file__).parents[3]
+CLASSES = [{"index": 0, "kind": "flame"}]
+
+
+def fleet(**model: Any) -> Fleet:
+    given = {"decoder": "yolov8", "classes": CLASSES} | model
+    return parse_fleet(manifest("CameraFleet", {"cameras": [camera()], "detection": {"model": given}}, uid="u"))
+
+
+def settings_of(fleet: Fleet) -> CameraSettings:
+    settings = build_settings(fleet.spec)
+    assert isinstance(settings, CameraSettings)
+    return settings
+
+
+def documented() -> dict[str, Any]:
+    text = (ROOT / "docs/models.md").read_text()
+    found: dict[str, Any] = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    return found
+
+
+def test_the_documented_manifest_is_valid_and_means_what_is_said_of_it() -> None:
+    model = settings_of(parse_fleet(documented())).model
+    assert (model.mounted, model.path, model.width) == ("fire-v3.onnx", "", 640)
+    assert (model.decoder, model.runtime) == (Model.DECODER_YOLOV8, Model.RUNTIME_OPENCV)
+    assert [(each.index, each.kind) for each in model.classes] == [(0, Kind.FLAME), (1, Kind.SMOKE)]
+    assert model.scale == pytest.approx(1 / 255)
+    assert (model.every_ns, model.idle_ns, model.budget_ns, model.alarm_ns) == (10**9, 10**10, 10**9, 4 * 10**9)
+
+
+def test_a_fleet_without_a_model_has_none() -> None:
+    plain = parse_fleet(manifest("CameraFleet", {"cameras": [camera()]}))
+    assert not settings_of(plain).HasField("model")
+    assert "EMBEREYE_MODEL" not in str(build_deployment(plain, "hall-cameras-0", SETTINGS))
+
+
+@pytest.mark.parametrize(
+    ("place", "volume"),
+    [
+        ({"configMapRef": {"name": "fire", "key": "f.onnx"}}, {"configMap": {"name": "fire", "optional": True}}),
+        (
+            {"volumeRef": {"claimName": "models", "path": "a/f.onnx"}},
+            {"persistentVolumeClaim": {"claimName": "models", "readOnly": True}},
+        ),
+    ],
+)
+def test_a_model_in_the_cluster_is_mounted_read_only_in_every_shard(place: Any, volume: Any) -> None:
+    pod = build_deployment(fleet(**place), "hall-cameras-0", SETTINGS)["spec"]["template"]["spec"]
+    assert pod["volumes"][-1] == {"name": "model", **volume}
+    container = pod["containers"][0]
+    assert container["volumeMounts"][-1] == {"name": "model", "mountPath": "/etc/embereye/model", "readOnly": True}
+    assert {"name": "EMBEREYE_MODEL", "value": "/etc/embereye/model"} in container["env"]
+
+
+def test_a_model_with_a_path_is_where_the_shard_sees_it() -> None:
+    assert settings_of(fleet(path="fire.onnx")).model.path == "fire.onnx"
+    assert "EMBEREYE_MODEL" not in str(build_deployment(fleet(path="fire.onnx"), "hall-cameras-0", SETTINGS))
+
+
+def test_on_one_machine_a_claim_is_a_folder_of_its_own(tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path, "127.0.0.1:1", Supervisor(tmp_path, lambda _: None))
+    owner = fleet(volumeRef={"claimName": "models", "path": "f.onnx"})
+    deployment = build_deployment(owner, "hall-cameras-0", SETTINGS)
+    pod = deployment["spec"]["template"]["spec"]
+    folders = runtime._folders(deployment["metadata"], pod, pod["containers"][0])
+    assert folders["/etc/embereye/model"] == tmp_path / "volumes" / "default.models"
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ({}, "detection.model: needs exactly one of path, configMapRef, volumeRef"),
+        ({"path": "a", "configMapRef": {"name": "b", "key": "c"}}, "needs exactly one of"),
+        ({"path": "a", "classes": []}, "classes: 0 entries are fewer than 1"),
+        ({"path": "a", "decoder": "ssd"}, 'decoder: "ssd" is not one of yolov5, yolov8, classification'),
+        ({"path": "a", "classes": [{"index": 0, "kind": "cat"}]}, 'kind: "cat" is not one of flame, smoke'),
+        ({"volumeRef": {"claimName": "m", "path": "../etc/passwd"}}, "is not a path inside the volume"),
+        ({"volumeRef": {"claimName": "m", "path": "/etc/passwd"}}, "is not a path inside the volume"),
+        ({"path": "a", "input": {"mean": [1, 2]}}, "mean: 2 entries are fewer than 3"),
+        ({"path": "a", "input": {"std": [1, 0, 1]}}, "std[1]: 0 is less than 0.0001"),
+    ],
+)
+def test_a_model_that_cannot_be_meant_is_refused_with_the_field(model: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(FleetError) as caught:
+        fleet(**model)
+    assert sentence in str(caught.value)
+
+
+async def test_devices_that_detect_less_degrade_the_fleet_and_stay_covered() -> None:
+    world = World(fleet_of(count=8))
+    await world.settle()
+    shard = world.runtime.shards["hall-sensors-0"]
+    shard.degraded = {f"s-{number:02}": f"detection.model: a run takes {900 + number} ms" for number in range(7)}
+    outcome = await world.step()
+    status, reason, message = condition(outcome.status, "Degraded")
+    assert (status, reason) == ("True", "DetectionDegraded")
+    assert message == "s-00, s-01, s-02, s-03, s-04 and 2 more: detection.model: a run takes 900 ms"
+    assert condition(outcome.status, "Covered")[0] == "True"
+    shard.degraded = {f"s-{number:02}": f"detection.model: a run takes {950 + number} ms" for number in range(7)}
+    again = await world.step()
+    assert condition(again.status, "Degraded")[2] == message  # only numbers changed: that is no news
+    shard.degraded = {}
+    assert condition((await world.step()).status, "Degraded")[:2] == ("False", "AsExpected")

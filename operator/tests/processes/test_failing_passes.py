@@ -1,0 +1,118 @@
+"""Passes that fail against a real API server: the fleet, its Events and /metrics say so."""
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+from harness.apiserver import ApiServer, wait_for
+
+from ..faulty import status
+from ..site import Site
+
+pytestmark = pytest.mark.apiserver
+
+
+def test_a_quota_on_config_maps_is_told(site: Site, cluster: ApiServer, namespace: str) -> None:
+    name = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    cluster.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/hall-sensors-placement")
+    wait_for(lambda: cluster.get(f"/api/v1/namespaces/{namespace}/configmaps/hall-sensors-placement"), "it is back")
+    site.heals(2)
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    hard = {"count/configmaps": "0"}
+    cluster.request("POST", quotas, {"metadata": {"name": "none"}, "spec": {"hard": hard}})
+    # Where no controller manager counts, we do.
+    cluster.merge(f"{quotas}/none/status", {"status": {"hard": hard, "used": {"count/configmaps": "0"}}})
+    cluster.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/hall-sensors-placement")
+    wait_for(lambda: site.conditions().get("Degraded") == ("True", "ApplyRefused"), "a fleet that says so")
+    wait_for(lambda: site.events("ApplyRefused"), "an Event")
+    (event,) = site.events("ApplyRefused")
+    assert "exceeded quota" in event["message"]
+    wait_for(lambda: site.metric("embereye_fleet_condition", condition="Degraded") == 1, "a metric")
+    assert len(cluster.get(name)["items"]) == 2, "what runs goes on"
+    cluster.request("DELETE", f"{quotas}/none")
+    site.heals(2, 60)
+    assert site.metric("embereye_fleet_condition", condition="Degraded") == 0
+
+
+def test_a_fleet_that_cannot_be_parsed_is_told(site: Site, cluster: ApiServer) -> None:
+    """As one is that was stored under an older schema."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/sensorfleets.embereye.dev"
+    before = cluster.get(path)["spec"]["versions"]
+    lax = cluster.get(path)["spec"]["versions"]
+    schema = lax[0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema.pop("x-kubernetes-validations", None)
+    assert site.metric("embereye_fleet_condition", condition="Covered") == 1
+    cluster.merge(path, {"spec": {"versions": lax}})
+    try:
+        wait_for(lambda: _accepts(cluster, site.fleet, {"spec": {"deadline": "soon"}}), "a lax schema")
+        wait_for(lambda: site.conditions().get("Degraded") == ("True", "SpecInvalid"), "a fleet that says so")
+        assert site.conditions()["Covered"] == ("Unknown", "SpecInvalid")
+        assert site.metric("embereye_fleet_condition", condition="Covered") == 0
+        assert site.metric("embereye_fleet_condition", condition="Degraded") == 1
+        wait_for(lambda: site.events("SpecInvalid"), "an Event")
+        assert "deadline" in site.events("SpecInvalid")[0]["message"]
+        wait_for(lambda: (site.metric("embereye_operator_failures_total") or 0) >= 4, "more attempts")
+        assert len(site.events("SpecInvalid")) == 1, "one Event with a count"
+        cluster.merge(site.fleet, {"spec": {"deadline": "5s"}})
+        site.heals(2)
+        assert site.metric("embereye_fleet_condition", condition="Covered") == 1
+    finally:
+        cluster.merge(path, {"spec": {"versions": before}})
+
+
+def _accepts(cluster: ApiServer, path: str, patch: Any) -> bool:
+    try:
+        cluster.merge(path, patch)
+    except Exception:  # the schema in force is the one before still
+        return False
+    return bool(cluster.get(path)["spec"]["deadline"] == "soon")
+
+
+def test_a_child_that_cannot_be_written_is_told(site: Site) -> None:
+    def judge(request: web.Request) -> web.StreamResponse | None:
+        if request.method == "PATCH" and "/deployments/" in request.path:
+            return status(500, 'failed calling webhook "vet.example.org": connection refused')
+        return None
+
+    site.proxy.judge = judge
+    site.scale(3)
+    wait_for(lambda: site.conditions().get("Degraded") == ("True", "ReconcileFailed"), "a fleet that says so", 40)
+    assert site.conditions()["Covered"][0] == "Unknown"
+    assert site.metric("embereye_fleet_condition", condition="Covered") == 0
+    assert site.metric("embereye_fleet_required_shards") is None, "unknown is not a number"
+    wait_for(lambda: site.events("ReconcileFailed"), "an Event")
+    (event,) = site.events("ReconcileFailed")
+    assert "vet.example.org" in event["message"]
+    assert "Deployment" in event["message"]
+    site.proxy.judge = lambda _: None
+    site.heals(3)
+    assert site.metric("embereye_fleet_condition", condition="Covered") == 1
+    assert site.metric("embereye_fleet_required_shards") is not None
+
+
+def test_a_connection_that_breaks_while_an_event_is_written_loses_nothing(site: Site) -> None:
+    broken = 0
+
+    def judge(request: web.Request) -> web.StreamResponse | None:
+        nonlocal broken
+        if request.method == "POST" and request.path.endswith("/events") and broken < 3:
+            broken += 1
+            assert request.transport
+            request.transport.abort()
+            return web.Response()
+        return None
+
+    known = {event["metadata"]["name"] for event in site.events("NotReady")}
+    failures = site.metric("embereye_operator_failures_total")
+    site.proxy.judge = judge
+    site.scale(3)
+    site.heals(3)
+    assert site.metric("embereye_operator_failures_total") == failures, "no pass failed of it"
+
+    def told() -> bool:
+        now = site.events("NotReady")
+        return bool({event["metadata"]["name"] for event in now} - known) or any(event["count"] > 1 for event in now)
+
+    wait_for(told, "the Event, later", 90)
+    assert broken == 3

@@ -1,0 +1,360 @@
+"""The operator as a process against a real API server."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.apiserver import ApiServer, path_of, wait_for
+from harness.need import CONTROLLER_MANAGER
+
+from embereye.process.addresses import free_port
+
+from ..api.test_schema import camera, manifest
+
+pytestmark = pytest.mark.apiserver
+KINDS = ("Deployment", "Service", "ConfigMap", "PodDisruptionBudget")
+
+
+@contextlib.contextmanager
+def operator(
+    cluster: ApiServer,
+    log: Path,
+    namespace: str = "",
+    kubeconfig: Path | None = None,
+    options: Sequence[str] = (),
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A running operator and its health port; killed at the end if it still runs."""
+    port = free_port()
+    scope = ["--namespace", namespace] if namespace else ["--all-namespaces"]
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "embereye_cli", "operator", *scope, "--image=embereye:test",
+             f"--hub={os.environ.get('EMBEREYE_HUB', '127.0.0.1:9')}", f"--health-port={port}", *options],
+            env={**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)},
+            stdout=out,
+            stderr=out,
+        )  # fmt: skip
+    try:
+        yield process, port
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def running(cluster: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """One operator for the tests that do not kill it; its health port."""
+    with operator(cluster, tmp_path_factory.mktemp("operator") / "log") as (_, port):
+        yield port
+
+
+def answers(port: int) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5):
+        return True
+    return False
+
+
+def sensor_fleet(namespace: str, name: str = "hall", **spec: Any) -> dict[str, Any]:
+    sensors = [{"id": f"s-{number}", "zone": "hall"} for number in range(4)]
+    return manifest(spec={"sensors": sensors, **spec}, namespace=namespace, name=name)
+
+
+def camera_fleet(namespace: str) -> dict[str, Any]:
+    return manifest("CameraFleet", {"cameras": [camera()]}, namespace=namespace)
+
+
+def create(cluster: ApiServer, document: dict[str, Any]) -> Any:
+    return cluster.request("POST", path_of(document, name=False), document)
+
+
+def children(cluster: ApiServer, namespace: str) -> dict[tuple[str, str], Any]:
+    found = {}
+    for kind in KINDS:
+        listed = cluster.get(path_of({"kind": kind, "metadata": {"namespace": namespace}}, name=False))
+        for item in listed["items"]:
+            if item["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "embereye-operator":
+                found[kind, item["metadata"]["name"]] = item
+    return found
+
+
+def essence(found: dict[tuple[str, str], Any]) -> Any:
+    """What a child says, without what the server adds."""
+    return {
+        key: {
+            "labels": item["metadata"]["labels"],
+            "owners": item["metadata"].get("ownerReferences"),
+            "spec": {
+                name: value for name, value in item.get("spec", {}).items() if name not in {"clusterIP", "clusterIPs"}
+            },
+            "data": item.get("data"),
+        }
+        for key, item in found.items()
+    }
+
+
+def names(shards: int, kind: str = "sensors", fleet: str = "hall", *, services: int = 0) -> set[tuple[str, str]]:
+    """What a fleet's children are called; `services` where there were more shards: their addresses are kept."""
+    base = f"{fleet}-{kind}"
+    each = {("Deployment", f"{base}-{index}") for index in range(shards)}
+    each |= {("Service", f"{base}-{index}") for index in range(max(shards, services))}
+    return each | {("Service", base), ("PodDisruptionBudget", base), ("ConfigMap", f"{base}-placement")}
+
+
+def settled(cluster: ApiServer, namespace: str, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], Any]:
+    return wait_for(
+        lambda: found if set(found := children(cluster, namespace)) == wanted else None,
+        f"children {sorted(wanted)}; there are {sorted(children(cluster, namespace))}",
+    )
+
+
+def has_status(cluster: ApiServer, document: dict[str, Any]) -> Any:
+    return wait_for(lambda: (cluster.get(path_of(document)) or {}).get("status"), "a status")
+
+
+def test_both_fleets_get_children_that_they_own(cluster: ApiServer, namespace: str, running: int) -> None:
+    fleets = {
+        "sensors": create(cluster, sensor_fleet(namespace)),
+        "cameras": create(cluster, camera_fleet(namespace)),
+    }
+    found = settled(cluster, namespace, names(1) | names(1, "cameras"))
+    for (_, name), child in found.items():
+        fleet = fleets["sensors" if "-sensors" in name else "cameras"]
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert owner == {
+            "apiVersion": "embereye.dev/v1alpha1",
+            "kind": fleet["kind"],
+            "name": "hall",
+            "uid": fleet["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        assert any(entry["manager"] == "embereye-operator" for entry in child["metadata"]["managedFields"])
+    for fleet in fleets.values():
+        status = has_status(cluster, fleet)
+        assert {entry["type"] for entry in status["conditions"]} == {
+            "Ready", "Progressing", "Degraded", "Covered", "ScalingActive", "MetricsAvailable"
+        }  # fmt: skip
+        metadata = cluster.get(path_of(fleet))["metadata"]
+        assert "annotations" not in metadata
+        assert "finalizers" not in metadata
+
+
+def test_nothing_is_written_once_all_is_said(cluster: ApiServer, namespace: str, running: int) -> None:
+    fleet = create(cluster, sensor_fleet(namespace))
+    settled(cluster, namespace, names(1))
+    has_status(cluster, fleet)
+
+    def passes() -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{running}/metrics", timeout=5) as response:
+            lines = response.read().decode().splitlines()
+        mine = [line for line in lines if f'namespace="{namespace}"' in line and "operator_passes_total" in line]
+        return float(mine[0].split()[-1]) if mine else 0.0
+
+    def versions() -> dict[Any, str]:
+        objects = {**children(cluster, namespace), "fleet": cluster.get(path_of(fleet))}  # type: ignore[misc]
+        return {key: item["metadata"]["resourceVersion"] for key, item in objects.items()}
+
+    done = passes()
+    wait_for(lambda: passes() > done, "another pass")
+    before, done = versions(), passes()
+    wait_for(lambda: passes() >= done + 2, "two more passes")
+    assert versions() == before
+
+
+def edit(patch: Any) -> Callable[[ApiServer, Any], None]:
+    return lambda cluster, child: cluster.merge(path_of(child), patch)
+
+
+def remove(cluster: ApiServer, child: Any) -> None:
+    cluster.request("DELETE", path_of(child))
+
+
+def change_container(**fields: Any) -> Callable[[ApiServer, Any], None]:
+    def change(cluster: ApiServer, child: Any) -> None:
+        container = child["spec"]["template"]["spec"]["containers"][0] | fields
+        cluster.merge(path_of(child), {"spec": {"template": {"spec": {"containers": [container]}}}})
+
+    return change
+
+
+EDITS = [
+    ("Deployment", "hall-sensors-0", remove),
+    ("Deployment", "hall-sensors-0", edit({"spec": {"replicas": 0}})),
+    ("Deployment", "hall-sensors-0", edit({"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 1}}}})),
+    ("Deployment", "hall-sensors-0", edit({"metadata": {"labels": {"embereye.dev/shard": "other"}}})),
+    ("Deployment", "hall-sensors-0", edit({"metadata": {"ownerReferences": None}})),
+    ("Deployment", "hall-sensors-0", change_container(image="busybox")),
+    ("Deployment", "hall-sensors-0", change_container(args=["sleep", "1"])),
+    ("Deployment", "hall-sensors-0", change_container(env=[])),
+    ("Deployment", "hall-sensors-0", change_container(command=["sleep"])),
+    ("Deployment", "hall-sensors-0", change_container(securityContext={"runAsUser": 0})),
+    ("Service", "hall-sensors-0", remove),
+    ("Service", "hall-sensors-0", edit({"spec": {"selector": {"extra": "label"}}})),
+    ("Service", "hall-sensors-0", edit({"spec": {"ports": [{"name": "grpc", "port": 1}]}})),
+    ("Service", "hall-sensors", remove),
+    ("Service", "hall-sensors", edit({"spec": {"selector": {"embereye.dev/fleet": "sensors.other"}}})),
+    ("ConfigMap", "hall-sensors-placement", remove),
+    ("ConfigMap", "hall-sensors-placement", edit({"data": None})),
+    ("ConfigMap", "hall-sensors-placement", edit({"data": {"hall-sensors-0.json": "{}"}})),
+    ("ConfigMap", "hall-sensors-placement", edit({"data": {"hall-sensors-9.json": "{}"}})),
+    ("PodDisruptionBudget", "hall-sensors", remove),
+    ("PodDisruptionBudget", "hall-sensors", edit({"spec": {"maxUnavailable": 3}})),
+    ("PodDisruptionBudget", "hall-sensors", edit({"spec": {"selector": {"matchLabels": {"a": "b"}}}})),
+]
+
+
+@pytest.fixture(scope="module")
+def edited(cluster: ApiServer, running: int) -> str:
+    """A namespace with one fleet that many tests damage, one after the other."""
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": "edited"}})
+    has_status(cluster, create(cluster, sensor_fleet("edited")))
+    settled(cluster, "edited", names(1))
+    return "edited"
+
+
+def without_epoch(found: Any) -> Any:
+    """A lost record costs an epoch: everything else has to come back as it was."""
+    data = found["ConfigMap", "hall-sensors-placement"]["data"] or {}
+    parsed = {}
+    for key, text in data.items():
+        with contextlib.suppress(ValueError):
+            parsed[key] = {name: value for name, value in json.loads(text).items() if name != "epoch"}
+    found["ConfigMap", "hall-sensors-placement"]["data"] = parsed
+    return found
+
+
+@pytest.mark.parametrize(("kind", "name", "damage"), EDITS, ids=[f"{i}-{row[0]}" for i, row in enumerate(EDITS)])
+def test_what_is_changed_by_hand_comes_back(
+    cluster: ApiServer, edited: str, kind: str, name: str, damage: Callable[[ApiServer, Any], None]
+) -> None:
+    before = children(cluster, edited)
+    child = before[kind, name]
+    damage(cluster, {**child, "kind": kind})
+    changed = (cluster.get(path_of({**child, "kind": kind})) or {"metadata": {}})["metadata"].get("resourceVersion")
+    assert changed != child["metadata"]["resourceVersion"], "the damage was done"
+    wanted = without_epoch(essence(before))
+
+    def restored() -> bool:
+        found = children(cluster, edited)
+        return set(found) == set(before) and without_epoch(essence(found)) == wanted
+
+    wait_for(restored, f"{kind} {name} as it was")
+
+
+def test_kubectl_scale_makes_shards_and_takes_them_away(cluster: ApiServer, namespace: str, running: int) -> None:
+    fleet = create(cluster, sensor_fleet(namespace))
+    settled(cluster, namespace, names(1))
+    addresses = set()
+    for count in (3, 1, 3):
+        cluster.merge(f"{path_of(fleet)}/scale", {"spec": {"replicas": count}})
+        found = settled(cluster, namespace, names(count, services=3))
+        addresses.add(found["Service", "hall-sensors-2"]["spec"]["clusterIP"])
+
+        def told(count: int = count) -> bool:
+            scale = cluster.get(f"{path_of(fleet)}/scale")
+            return (
+                scale["status"].get("replicas") == count
+                and "embereye.dev/fleet=sensors.hall" in (scale["status"]["selector"])
+            )
+
+        wait_for(told, f"{count} shards in the scale subresource")
+    assert len(addresses) == 1, "a shard that comes back is where it was"
+
+
+@pytest.mark.needs(CONTROLLER_MANAGER)
+def test_a_deleted_fleet_takes_its_children_along(cluster: ApiServer, namespace: str, running: int) -> None:
+    fleet = create(cluster, sensor_fleet(namespace))
+    other = create(cluster, sensor_fleet(namespace, name="other"))
+    settled(cluster, namespace, names(1) | names(1, fleet="other"))
+    has_status(cluster, other)
+    cluster.request("DELETE", path_of(fleet))
+    settled(cluster, namespace, names(1, fleet="other"))
+    assert cluster.get(path_of(fleet)) is None
+    again = create(cluster, sensor_fleet(namespace))
+    found = settled(cluster, namespace, names(1) | names(1, fleet="other"))
+    assert found["Deployment", "hall-sensors-0"]["metadata"]["ownerReferences"][0]["uid"] == again["metadata"]["uid"]
+
+
+def test_devices_are_read_from_a_config_map_as_it_changes(cluster: ApiServer, namespace: str, running: int) -> None:
+    fleet = create(cluster, sensor_fleet(namespace, sensorsFrom=[{"configMapRef": {"name": "more"}}]))
+
+    def status_has(reason: str, declared: int) -> bool:
+        status = (cluster.get(path_of(fleet)) or {}).get("status", {})
+        reasons = {entry["reason"] for entry in status.get("conditions", [])}
+        return status.get("devices", {}).get("declared") == declared and (reason in reasons)
+
+    wait_for(lambda: status_has("DeviceListInvalid", 4), "a complaint about the missing ConfigMap")
+    document = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "more", "namespace": namespace},
+        "data": {"list": "- {id: x-1, zone: yard}"},
+    }
+    create(cluster, document)
+    wait_for(lambda: status_has("HubUnreachable", 5), "five devices")
+    cluster.merge(path_of(document), {"data": {"list": "[{id: x-1, zone: yard}, {id: x-2, zone: yard}]"}})
+    wait_for(lambda: status_has("HubUnreachable", 6), "six devices")
+    data = children(cluster, namespace)["ConfigMap", "hall-sensors-placement"]["data"]
+    assert json.loads(data["placement.json"])["devices"]["x-2"] == "hall-sensors-0"
+
+
+def test_health_and_metrics_tell_how_it_is(cluster: ApiServer, namespace: str, running: int) -> None:
+    has_status(cluster, create(cluster, sensor_fleet(namespace)))
+
+    def page(path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{running}{path}", timeout=5) as response:
+            return str(response.read().decode())
+
+    assert page("/healthz") == "ok\n"
+    sample = f'embereye_fleet_required_shards{{fleet="hall",kind="sensors",namespace="{namespace}"}} 1.0'
+    wait_for(lambda: sample in page("/metrics"), "the required shards")
+
+
+@pytest.mark.parametrize("attempt", range(2))
+def test_an_operator_that_is_killed_anywhere_is_followed_by_one_that_finishes(
+    cluster: ApiServer, namespace: str, tmp_path: Path, attempt: int
+) -> None:
+    """The same changes with and without kills in between lead to the same end."""
+    chance = random.Random(attempt)
+    fleet = sensor_fleet(namespace)
+    steps: list[Callable[[], Any]] = [
+        lambda: create(cluster, fleet),
+        lambda: cluster.merge(path_of(fleet), {"spec": {"shards": 3, "deadline": "9s"}}),
+        lambda: cluster.merge(path_of(fleet), {"spec": {"shards": 2, "sensors": fleet["spec"]["sensors"][:3]}}),
+    ]
+    for step in steps:
+        with operator(cluster, tmp_path / "log", namespace) as (process, port):
+            wait_for(lambda port=port: answers(port), "an operator that answers")  # type: ignore[misc]
+            time.sleep(chance.uniform(0.0, 0.5))  # before, while or after it has started to watch
+            step()
+            time.sleep(chance.uniform(0.0, 0.15))
+            process.send_signal(signal.SIGKILL)
+    with operator(cluster, tmp_path / "log", namespace) as (process, port):
+        kept = {("Service", "hall-sensors-2")}  # where the third shard was made before the operator was killed
+        wait_for(lambda: set(children(cluster, namespace)) - kept == names(2), "two shards")
+
+        def finished() -> bool:
+            status = (cluster.get(path_of(fleet)) or {}).get("status", {})
+            data = children(cluster, namespace)["ConfigMap", "hall-sensors-placement"]["data"]
+            record = json.loads(data["placement.json"])
+            return (
+                status.get("observedGeneration") == 3
+                and set(record["devices"]) == {"s-0", "s-1", "s-2"}
+                and json.loads(data["hall-sensors-1.json"])["sensor"]["deadlineNs"] == "9000000000"
+                and set(data) == {"placement.json", "hall-sensors-0.json", "hall-sensors-1.json"}
+            )
+
+        wait_for(finished, "the end state")
+        wait_for(lambda: answers(port), "an operator that answers")
+        process.terminate()
+        assert process.wait(10) == 0

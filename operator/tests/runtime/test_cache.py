@@ -1,0 +1,38 @@
+"""What is kept of objects: as they were told, in little room where many are alike."""
+
+from typing import Any
+
+import pytest
+
+from embereye_operator.runtime.kubernetes.cache import WINDOW, Cache, key_of
+
+
+def config_map(name: str, version: int, text: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": "hall",
+        "resourceVersion": str(version),
+        "managedFields": [{"manager": "we"}],
+    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": text}}
+
+
+@pytest.mark.parametrize("length", [0, 10, WINDOW - 1, WINDOW, 3 * WINDOW])
+def test_an_object_is_kept_as_it_was_told_but_for_who_manages_its_fields(length: int) -> None:
+    cache = Cache()
+    # Each is longer than those before it, and packed with another example.
+    documents = [config_map(f"m-{number}", number, f"ä{number}" * (length // 3 * number)) for number in range(1, 5)]
+    for document in documents:
+        assert cache.put(document)
+    for document in documents:
+        del document["metadata"]["managedFields"]
+        assert cache.objects[key_of(document)].manifest() == document
+
+
+def test_what_many_objects_say_alike_is_kept_once() -> None:
+    cache = Cache()
+    alike = " ".join(f"word{number}" for number in range(500))
+    for number in range(1, 101):
+        cache.put(config_map(f"m-{number}", number, f"{alike} {number}"))
+    sizes = [len(stored._packed) for stored in cache.objects.values()]
+    assert max(sizes) < 150

@@ -1,0 +1,136 @@
+"""ConfigMaps of users that fleets take devices from, against a real API server."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from harness.apiserver import ApiServer, path_of
+from lightkube import AsyncClient, KubeConfig
+
+from embereye_operator import controller as controller_module
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.controller import Controller
+from embereye_operator.decide.cluster.watch_lag import LIMIT
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+
+from ..fakes import SETTINGS
+from ..processes.test_operator import create, operator, sensor_fleet
+
+pytestmark = pytest.mark.apiserver
+
+
+def config_map(namespace: str, name: str, devices: str = "[{id: c-1, zone: yard}]") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"list": devices}}
+
+
+def from_map(namespace: str, name: str = "list") -> dict[str, Any]:
+    fleet = sensor_fleet(namespace)
+    fleet["spec"]["sensorsFrom"] = [{"configMapRef": {"name": name}}]
+    return fleet
+
+
+@pytest.fixture
+async def runtime(cluster: ApiServer, namespace: str) -> AsyncIterator[KubernetesRuntime]:
+    client = AsyncClient(config=KubeConfig.from_file(str(cluster.kubeconfig)).get())
+    made = KubernetesRuntime(client, hub="127.0.0.1:9", namespace=namespace)
+    yield made
+    await made.close()
+
+
+async def test_a_list_that_did_not_change_is_no_news(
+    cluster: ApiServer, namespace: str, runtime: KubernetesRuntime
+) -> None:
+    create(cluster, config_map(namespace, "list"))
+    fleet = parse_fleet(create(cluster, from_map(namespace)))
+    await runtime.resync()
+    for _ in range(3):
+        await runtime.versions(fleet)
+        assert await runtime.config_maps(fleet) == {"list": {"list": "[{id: c-1, zone: yard}]"}}
+        assert await runtime.resync() == []
+
+
+async def test_a_change_that_no_watch_tells_is_found_by_the_next_resync(
+    cluster: ApiServer, namespace: str, runtime: KubernetesRuntime
+) -> None:
+    path = path_of(create(cluster, config_map(namespace, "list")))
+    fleet = parse_fleet(create(cluster, from_map(namespace)))
+    await runtime.resync()
+    before = await runtime.versions(fleet)
+    cluster.merge(path, {"data": {"list": "[]"}})
+    assert ("ConfigMap", namespace, "list") in await runtime.resync()
+    assert await runtime.versions(fleet) != before
+    cluster.request("DELETE", path)
+    assert ("ConfigMap", namespace, "list") in await runtime.resync()
+    assert (await runtime.versions(fleet))["ConfigMap", "list"] == "absent"
+
+
+async def test_nobody_elses_objects_are_kept(cluster: ApiServer, namespace: str, runtime: KubernetesRuntime) -> None:
+    foreign = create(cluster, config_map(namespace, "foreign"))
+    create(cluster, config_map(namespace, "list"))
+    document = create(cluster, from_map(namespace))
+    fleet = parse_fleet(document)
+    await runtime.resync()
+    await runtime.versions(fleet)
+    assert not runtime.observe("ADDED", {**foreign, "kind": "ConfigMap"})
+    assert {key[2] for key in runtime.cache.objects if key[0] == "ConfigMap"} == {"list"}
+    del document["spec"]["sensorsFrom"]
+    await runtime.versions(parse_fleet(document))
+    assert not [key for key in runtime.cache.objects if key[0] == "ConfigMap"], "nobody refers to it any more"
+
+
+async def test_a_record_that_loses_its_label_is_seen_to(
+    cluster: ApiServer, namespace: str, runtime: KubernetesRuntime
+) -> None:
+    labels = {"app.kubernetes.io/managed-by": "embereye-operator", "embereye.dev/fleet": "sensors.hall"}
+    document = config_map(namespace, "hall-sensors-placement")
+    document["metadata"]["labels"] = labels
+    path = path_of(create(cluster, document))
+    await runtime.resync()
+    stripped = {**cluster.merge(path, {"metadata": {"labels": None}}), "kind": "ConfigMap"}
+    assert runtime.observe("MODIFIED", stripped) == {("SensorFleet", namespace, "hall")}
+
+
+async def test_a_fleet_with_a_list_leaves_the_operator_healthy(
+    cluster: ApiServer, namespace: str, runtime: KubernetesRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resync after resync, no event is expected of what did not change."""
+    monkeypatch.setattr(controller_module, "RESYNC_PERIOD", 0.2)
+    monkeypatch.setattr(controller_module, "OBJECT_SECONDS", 0.0)
+    create(cluster, config_map(namespace, "list"))
+    create(cluster, from_map(namespace))
+    running = Controller(runtime, SETTINGS)
+    task = asyncio.create_task(running.run())
+    try:
+        await asyncio.wait_for(running.synced(), 30)
+        for _ in range(30):
+            await asyncio.sleep(0.1)
+            assert not running.unhealthy()
+            assert not runtime.lag.dead(time.monotonic() + 10 * LIMIT), "no watch runs here, and none is missed"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_devices_of_a_list_are_watched_and_follow_its_changes(
+    cluster: ApiServer, namespace: str, tmp_path: Any
+) -> None:
+    path = path_of(create(cluster, config_map(namespace, "list")))
+    fleet = create(cluster, from_map(namespace))
+
+    def declared() -> int:
+        status = (cluster.get(path_of(fleet)) or {}).get("status") or {}
+        return int((status.get("devices") or {}).get("declared") or 0)
+
+    def become(count: int) -> None:
+        limit = time.monotonic() + 30
+        while declared() != count:
+            assert time.monotonic() < limit, f"{declared()} devices, not {count}"
+            time.sleep(0.1)
+
+    with operator(cluster, tmp_path / "log", namespace):
+        become(5)
+        cluster.merge(path, {"data": {"list": "[{id: c-1, zone: yard}, {id: c-2, zone: yard}]"}})
+        become(6)

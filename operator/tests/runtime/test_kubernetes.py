@@ -1,0 +1,203 @@
+"""The Kubernetes runtime in this process: shards are real gRPC servers, the API server is real."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from harness.apiserver import ApiServer, path_of
+from lightkube import AsyncClient, KubeConfig
+from lightkube.core.exceptions import ApiError as ClientError
+
+from embereye.process.grpc_server import GrpcServer, Service
+from embereye.v1.roster_pb2 import FleetRoster, RetainRequest, RosterResponse
+from embereye.v1.roster_pb2_grpc import RosterServicer, add_RosterServicer_to_server
+from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, StatusRequest
+from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
+from embereye_operator.api.fleets import Fleet, parse_fleet
+from embereye_operator.api.schema import from_manifest
+from embereye_operator.api.status import FleetStatus
+from embereye_operator.reconcile.reconcile import reconcile
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+
+from ..fakes import SETTINGS, FakeShard
+from ..processes.test_operator import children, create, sensor_fleet
+
+pytestmark = pytest.mark.apiserver
+
+
+class ServedShard(ShardServicer):
+    """A FakeShard behind a real server."""
+
+    def __init__(self, name: str) -> None:
+        self.shard = FakeShard(name)
+        self.server = GrpcServer([Service(add_ShardServicer_to_server, self, "embereye.v1.Shard")])
+        self.port = self.server.listen("127.0.0.1:0")
+
+    async def Status(self, request: StatusRequest, context: object) -> ShardStatus:
+        return self.shard.status()
+
+    async def Assign(self, request: Assignment, context: object) -> AssignResponse:
+        return self.shard.take(request)
+
+
+@dataclass
+class ServedHub(RosterServicer):
+    """Remembers what it was told."""
+
+    rosters: dict[str, FleetRoster] = field(default_factory=dict)
+    calls: int = 0
+
+    async def Set(self, request: FleetRoster, context: object) -> RosterResponse:
+        self.calls += 1
+        self.rosters[request.fleet] = request
+        return RosterResponse(epochs={name: roster.epoch for name, roster in self.rosters.items()})
+
+    async def Retain(self, request: RetainRequest, context: object) -> RosterResponse:
+        self.rosters = {name: roster for name, roster in self.rosters.items() if name in request.fleets}
+        return RosterResponse(epochs={name: roster.epoch for name, roster in self.rosters.items()})
+
+
+@dataclass
+class Bench:
+    """A runtime, the shards it reaches by name, the hub it tells."""
+
+    runtime: KubernetesRuntime
+    shards: dict[str, ServedShard]
+    hub: ServedHub
+    fleet_path: str = ""
+    cluster: Any = None
+
+    async def start(self, name: str) -> ServedShard:
+        self.shards[name] = ServedShard(name)  # type: ignore[abstract]
+        await self.shards[name].server.start()
+        return self.shards[name]
+
+    async def step(self) -> FleetStatus:
+        await self.runtime.resync()
+        fleet = parse_fleet(await asyncio.to_thread(self.cluster.get, self.fleet_path))
+        return (await reconcile(fleet, self.runtime, time.time_ns, SETTINGS)).status
+
+    def condition(self, type_: str) -> tuple[str, str, str]:
+        status = from_manifest(FleetStatus, self.cluster.get(self.fleet_path)["status"])
+        found = status.condition(type_)
+        return found.status, found.reason, found.message
+
+
+@pytest.fixture
+async def bench(cluster: ApiServer, namespace: str) -> AsyncIterator[Bench]:
+    shards: dict[str, ServedShard] = {}
+    hub = ServedHub()
+    server = GrpcServer([Service(add_RosterServicer_to_server, hub, "embereye.v1.Roster")])
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+
+    def resolve(fleet: Fleet, shard: str) -> str:
+        return f"127.0.0.1:{shards[shard].port if shard in shards else 9}"
+
+    client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
+    runtime = KubernetesRuntime(client, hub=f"127.0.0.1:{port}", namespace=namespace, resolve=resolve)
+    fleet = create(cluster, sensor_fleet(namespace, shards=2))
+    yield Bench(runtime, shards, hub, path_of(fleet), cluster)
+    await runtime.close()
+    for shard in shards.values():
+        await shard.server.stop(0)
+    await server.stop(0)
+
+
+async def settle(bench: Bench) -> FleetStatus:
+    await bench.step()
+    await bench.step()
+    return await bench.step()
+
+
+async def test_a_fleet_is_covered_when_its_shards_say_so(bench: Bench) -> None:
+    await bench.step()
+    for index in range(2):
+        await bench.start(f"hall-sensors-{index}")
+    status = await settle(bench)
+    assert status.devices.summary == "4/4"
+    assert bench.condition("Covered") == ("True", "AllCovered", "all 4 devices are watched")
+    assert bench.condition("Ready")[0] == "True"
+    owned = [device.id for shard in bench.shards.values() for device in shard.shard.assignment.devices]
+    assert sorted(owned) == ["s-0", "s-1", "s-2", "s-3"]
+
+
+async def test_a_dark_device_and_a_dead_shard_are_told_in_the_status(bench: Bench) -> None:
+    await bench.step()
+    for index in range(2):
+        await bench.start(f"hall-sensors-{index}")
+    await settle(bench)
+    owner = next(shard for shard in bench.shards.values() if shard.shard.assignment.devices)
+    device = owner.shard.assignment.devices[0].id
+    owner.shard.dark[device] = "never heard"
+    await bench.step()
+    assert bench.condition("Covered") == (
+        "False",
+        "DevicesDark",
+        f"1 of 4 devices are dark: {device} (never heard)",
+    )
+    await owner.server.stop(0)
+    del bench.shards[owner.shard.name]
+    await bench.step()
+    answer, reason, message = bench.condition("Covered")
+    assert (answer, reason) == ("False", "ShardUnreachable")
+    assert owner.shard.name in message
+
+
+async def test_a_stable_fleet_is_not_written_to(bench: Bench, namespace: str) -> None:
+    await bench.step()
+    for index in range(2):
+        await bench.start(f"hall-sensors-{index}")
+    await settle(bench)
+
+    def versions() -> list[str]:
+        objects = [*children(bench.cluster, namespace).values(), bench.cluster.get(bench.fleet_path)]
+        return [item["metadata"]["resourceVersion"] for item in objects]
+
+    before = versions()
+    await settle(bench)
+    assert versions() == before
+
+
+async def test_the_hub_hears_of_a_roster_once_and_forgets_what_is_not_retained(bench: Bench, namespace: str) -> None:
+    await settle(bench)
+    key = f"{namespace}/sensors/hall"
+    assert [device.id for device in bench.hub.rosters[key].devices] == ["s-0", "s-1", "s-2", "s-3"]
+    assert bench.hub.calls == 1
+    await bench.runtime.retain([])
+    assert not bench.hub.rosters
+
+
+async def test_a_record_decided_on_an_older_one_is_refused_by_the_server(bench: Bench, namespace: str) -> None:
+    await settle(bench)
+    placement = ("ConfigMap", namespace, "hall-sensors-placement")
+    stale = bench.runtime.cache.objects[placement].manifest()
+    bench.cluster.merge(path_of(stale), {"metadata": {"annotations": {"another": "leader"}}})
+    with pytest.raises(ClientError, match="modified"):
+        await bench.runtime.apply({**stale, "metadata": {**stale["metadata"]}})
+
+
+async def test_a_change_is_announced_by_an_event(bench: Bench, namespace: str) -> None:
+    await settle(bench)
+    await bench.runtime.close()  # writes what is due
+    events = bench.cluster.get(f"/api/v1/namespaces/{namespace}/events")["items"]
+    # The API server announces things of its own, about Services for example.
+    reasons = {event["reason"]: event for event in events if event["involvedObject"]["kind"] == "SensorFleet"}
+    assert set(reasons) == {"NotCovered", "NotReady"}
+    assert reasons["NotCovered"]["involvedObject"]["name"] == "hall"
+    assert reasons["NotCovered"]["type"] == "Warning"
+
+
+async def test_patches_that_change_nothing_are_counted_apart(bench: Bench) -> None:
+    await settle(bench)
+    assert bench.runtime.writes["ConfigMap", True] > 0
+    assert not any(count for (_, changed), count in bench.runtime.writes.items() if not changed)
+    fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
+    (record,) = [child for child in await bench.runtime.children(fleet) if child["kind"] == "ConfigMap"]
+    ours = ("name", "namespace", "labels", "annotations", "ownerReferences")
+    kept = {key: record["metadata"][key] for key in ours if key in record["metadata"]}
+    await bench.runtime.apply({**record, "metadata": kept})
+    assert bench.runtime.writes["ConfigMap", False] == 1

@@ -1,0 +1,186 @@
+"""Which of several operators acts."""
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from lightkube.core.exceptions import ApiError
+
+from embereye_operator.runtime.kubernetes import lease
+from embereye_operator.runtime.kubernetes.lease import DEADLINE, DURATION, Election
+
+
+class Server:
+    """Keeps one Lease as an API server does: what is replaced must be what was read."""
+
+    def __init__(self) -> None:
+        self.lease: Any = None
+        self.version = 0
+        self.down = False
+
+    def _check(self) -> None:
+        if self.down:
+            raise OSError("connection refused")
+
+    @staticmethod
+    def _error(code: int) -> ApiError:
+        class Response:
+            status_code = code
+
+            def json(self) -> Any:
+                return {"code": code, "message": str(code)}
+
+        return ApiError(response=Response())  # type: ignore[arg-type]
+
+    async def get(self, kind: Any, name: str, namespace: str) -> Any:
+        self._check()
+        if self.lease is None:
+            raise self._error(404)
+        return copy.deepcopy(self.lease)
+
+    async def create(self, body: Any) -> None:
+        self._check()
+        if self.lease is not None:
+            raise self._error(409)
+        self._store(body)
+
+    async def replace(self, body: Any, name: str) -> None:
+        self._check()
+        if body["metadata"].get("resourceVersion") != self.lease["metadata"]["resourceVersion"]:
+            raise self._error(409)
+        self._store(body)
+
+    def _store(self, body: Any) -> None:
+        self.version += 1
+        self.lease = copy.deepcopy(dict(body))
+        self.lease["metadata"]["resourceVersion"] = str(self.version)
+
+
+class Clock:
+    """Monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RETRY", 0.0)
+
+
+def candidate(server: Server, clock: Clock, name: str) -> Election:
+    return Election(server, "operator", "embereye", holder=name, clock=clock)  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def standing(*elections: Election) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(election.run()) for election in elections]
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def rounds(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_one_of_two_leads_and_goes_on_leading() -> None:
+    server, clock = Server(), Clock()
+    first, second = candidate(server, clock, "a"), candidate(server, clock, "b")
+    async with standing(first, second):
+        for _ in range(30):
+            await rounds()
+            assert [first.leads(), second.leads()].count(True) == 1
+            clock.now += 2
+    assert server.lease["spec"]["leaseTransitions"] == 0
+
+
+async def test_a_leader_that_dies_is_followed_once_its_lease_is_old() -> None:
+    server, clock = Server(), Clock()
+    first, second = candidate(server, clock, "a"), candidate(server, clock, "b")
+    async with standing(first):
+        await rounds()
+        assert first.leads()
+    async with standing(second):
+        await rounds()
+        clock.now += DURATION - 1
+        await rounds()
+        assert not second.leads()
+        clock.now += 2
+        await rounds()
+        assert second.leads()
+        assert not first.leads()
+    assert server.lease["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_leader_that_goes_in_order_is_followed_at_once() -> None:
+    server, clock = Server(), Clock()
+    first, second = candidate(server, clock, "a"), candidate(server, clock, "b")
+    async with standing(first):
+        await rounds()
+    await first.release()
+    assert not first.leads()
+    async with standing(second):
+        await rounds()
+        assert second.leads()
+
+
+async def test_a_leader_that_cannot_renew_stops_before_anybody_takes_over() -> None:
+    server, clock = Server(), Clock()
+    told: list[bool] = []
+    first = candidate(server, clock, "a")
+    first.changed = told.append
+    async with standing(first):
+        await rounds()
+        server.down = True
+        clock.now += DEADLINE - 1
+        await rounds()
+        assert first.leads()
+        clock.now += 1
+        assert not first.leads()
+        await rounds()
+        server.down = False
+        await rounds()
+        assert first.leads()
+    assert told == [True, False, True]
+
+
+async def test_a_leader_that_was_suspended_knows_that_it_is_late() -> None:
+    server, clock = Server(), Clock()
+    first = candidate(server, clock, "a")
+    async with standing(first):
+        await rounds()
+    clock.now += DURATION + 1  # it wakes in the middle of a pass
+    assert not first.leads()
+
+
+async def test_clocks_of_others_are_not_trusted() -> None:
+    server, clock = Server(), Clock()
+    first, second = candidate(server, clock, "a"), candidate(server, clock, "b")
+    async with standing(first):
+        await rounds()
+    server.lease["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
+    async with standing(second):
+        await rounds()
+        assert not second.leads(), "what looks old may only have been written by a clock that is behind"
+
+
+async def test_attempts_that_stop_make_the_operator_unhealthy() -> None:
+    server, clock = Server(), Clock()
+    first = candidate(server, clock, "a")
+    async with standing(first):
+        server.down = True
+        await rounds()
+        clock.now += 1000
+        await rounds()
+        assert not first.unhealthy(), "a server that is away is no reason to be restarted"
+    clock.now += 1000
+    assert "no attempt" in first.unhealthy()

@@ -1,0 +1,191 @@
+"""The operator with exactly the rights that the chart gives it, on an API server that enforces them."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of, wait_for
+from harness.chart import NAMESPACE, operators_rights
+
+from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY
+
+from ..processes.test_operator import create, has_status, names, operator, sensor_fleet, settled
+
+pytestmark = pytest.mark.apiserver
+Right = tuple[str, str, str]  # group, resource, verb
+
+
+@pytest.fixture
+def role(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The chart's role for the whole cluster, bound to the operator for one test; its Lease is in the namespace."""
+    monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
+    monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
+    rights = operators_rights()
+    for manifest in rights:
+        if "namespace" in manifest["metadata"]:
+            manifest["metadata"]["namespace"] = namespace
+        create(cluster, manifest)
+    yield next(manifest for manifest in rights if manifest["kind"] == "ClusterRole")
+    for manifest in rights:
+        cluster.request("DELETE", path_of(manifest))
+
+
+def granted(role: Any) -> set[Right]:
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def used(cluster: ApiServer) -> set[Right]:
+    """What the operator asked for, as the API server's audit log has it."""
+    rights = set()
+    for entry in cluster.audit():
+        reference = entry.get("objectRef", {})
+        if "resource" not in reference:
+            continue
+        resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
+        group, verb = reference.get("apiGroup", ""), entry["verb"]
+        rights.add((group, resource, verb))
+        if verb == "patch" and entry.get("responseStatus", {}).get("code") == 201:
+            rights.add((group, resource, "create"))  # applying what is not there yet asks for both
+    return rights
+
+
+def stray(kind: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """What an older operator may have left: a child of the fleet that is not wanted any more."""
+    version = {"PodDisruptionBudget": "policy/v1"}.get(kind, "v1")
+    labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_FLEET: "sensors.hall"}
+    metadata = {"name": "hall-stray", "namespace": namespace, "labels": labels}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **spec}
+
+
+def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
+    cluster: ApiServer, namespace: str, role: Any, foreign: list[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}, "spec": {"unschedulable": True}}
+    cluster.request("POST", "/api/v1/nodes", node)
+    with operator(cluster, log, kubeconfig=cluster.operator_kubeconfig):
+        cameras = {
+            "apiVersion": "embereye.dev/v1alpha1",
+            "kind": "CameraFleet",
+            "metadata": {"name": "yard", "namespace": namespace},
+            # Fewer than there may be: scaling needs no measurement to see that.
+            "spec": {"cameras": [{"id": "c-1", "zone": "gate", "source": "push"}], "autoscaling": {"minShards": 2}},
+        }
+        scaled = {"minShards": 2}
+        wanted: dict[str, Any] = {
+            "shards": 1,
+            "autoscaling": scaled,
+            "sensorsFrom": [{"configMapRef": {"name": "more"}}],
+        }
+        fleet = create(cluster, sensor_fleet(namespace, **wanted))
+        create(cluster, cameras)
+        settled(cluster, namespace, names(2) | names(2, "cameras", "yard"))
+        has_status(cluster, fleet)
+        has_status(cluster, cameras)
+
+        def there(path: str) -> Any:
+            return (cluster.get(path.format(f"namespaces/{namespace}/")) or {}).get("items")
+
+        autoscalers = "/apis/autoscaling/v2/{}horizontalpodautoscalers"
+        policies = "/apis/networking.k8s.io/v1/{}networkpolicies"
+        wait_for(lambda: there(policies), policies)
+        for mode, path in (("hpa", autoscalers), ("keda", foreign[2]), ("none", "")):
+            cluster.merge(path_of(fleet), {"spec": {"autoscaling": {"mode": mode}}})
+            if path:
+                wait_for(lambda path=path: there(path), path)
+        cluster.merge(path_of(fleet), {"spec": {"alerts": {"enabled": False}, "shards": 1}})
+
+        pods = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1}}
+        create(cluster, stray("PodDisruptionBudget", namespace, pods))
+        create(cluster, stray("ConfigMap", namespace, {"data": {}}))
+        create(cluster, stray("Service", namespace, {"spec": {"ports": [{"port": 1}]}}))
+        leftover = stray("ConfigMap", namespace, {})["metadata"]
+        # Monitors and rules of single fleets were made by earlier versions.
+        kinds = ((policies, "NetworkPolicy"), (foreign[0], "ServiceMonitor"), (foreign[1], "PrometheusRule"))
+        for path, kind in kinds:
+            group, version = path.split("/")[2:4]
+            body = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": leftover, "spec": {"podSelector": {}}}
+            cluster.request("POST", path.format(f"namespaces/{namespace}/"), body)
+        settled(cluster, namespace, names(1, services=2) | names(2, "cameras", "yard"))
+        events = {"kind": "Event", "metadata": {"namespace": namespace}}
+        wait_for(lambda: cluster.get(path_of(events, name=False))["items"], "an event")
+
+        # What is refused again and again raises the count of its Event.
+        less = {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}
+        create(cluster, sensor_fleet(namespace, name="odd", template=less))
+
+        # What is left over of kinds that are not watched is found by the next complete list.
+        deadline = time.monotonic() + 60
+        # A watch is in the log once it has ended.
+        while any(verb != "watch" for _, _, verb in unused(cluster, role)) and time.monotonic() < deadline:
+            time.sleep(1)
+    cluster.request("DELETE", "/api/v1/nodes/node-1")
+    refused = [entry for entry in cluster.audit() if entry.get("responseStatus", {}).get("code") in {401, 403}]
+    assert refused == []
+    assert "forbidden" not in log.read_text().lower()
+    wait_for(lambda: not unused(cluster, role), f"the use of {unused(cluster, role)}", 10)
+    assert used(cluster) - {right for right in used(cluster) if right[1] == "leases"} <= granted(role)
+    leases = {("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")}
+    assert {right for right in used(cluster) if right[1] == "leases"} == leases
+
+
+def unused(cluster: ApiServer, role: Any) -> set[Right]:
+    """What the role grants and nobody has used yet."""
+    # Asked of the role by the admission of owner references, not by a request.
+    implied = {("embereye.dev", f"{plural}/finalizers", "update") for plural in ("sensorfleets", "camerafleets")}
+    return granted(role) - implied - used(cluster)
+
+
+def test_the_rights_in_one_namespace_suffice_for_it(
+    cluster: ApiServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
+    monkeypatch.setenv("EMBEREYE_HUB", f"embereye-hub.{namespace}.svc:50052")
+    for manifest in operators_rights("--set", "operator.namespaced=true"):
+        manifest["metadata"]["namespace"] = namespace
+        create(cluster, manifest)
+    before, log = len(cluster.audit()), tmp_path / "log"
+    with operator(cluster, log, namespace, kubeconfig=cluster.operator_kubeconfig):
+        fleet = create(cluster, sensor_fleet(namespace))
+        settled(cluster, namespace, names(1))
+        has_status(cluster, fleet)
+    assert [e for e in cluster.audit()[before:] if e.get("responseStatus", {}).get("code") in {401, 403}] == []
+    assert "forbidden" not in log.read_text().lower()
+
+
+def test_the_rights_in_each_of_two_namespaces_suffice_for_both_and_for_a_fleet_that_another_operator_held(
+    cluster: ApiServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = f"{namespace}-b"
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
+    for manifest in operators_rights("--set", f"operator.namespaces={{{namespace},{other}}}"):
+        if manifest["metadata"]["namespace"] == NAMESPACE:
+            manifest["metadata"]["namespace"] = namespace  # where the release is here
+        create(cluster, manifest)
+    monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
+    before, log = len(cluster.audit()), tmp_path / "log"
+    held = create(cluster, sensor_fleet(namespace))
+    cluster.merge(f"{path_of(held)}/status", {"status": {"operator": {"name": f"{other}/another"}}})
+    with operator(cluster, log, f"{namespace},{other}", kubeconfig=cluster.operator_kubeconfig):
+        create(cluster, sensor_fleet(other))
+        settled(cluster, other, names(1))
+        wait_for(lambda: "is left alone" in log.read_text(), "a look at the other's Lease")
+        given = {"metadata": {"annotations": {"embereye.dev/operator": f"{namespace}/embereye-operator"}}}
+        cluster.merge(path_of(held), given)
+        settled(cluster, namespace, names(1))
+    assert [e for e in cluster.audit()[before:] if e.get("responseStatus", {}).get("code") in {401, 403}] == []
+    assert "forbidden" not in log.read_text().lower()
+
+
+def test_without_the_role_the_operator_may_do_nothing(cluster: ApiServer, namespace: str) -> None:
+    with pytest.raises(ApiError, match="forbidden") as refused:
+        cluster.request("GET", f"/api/v1/namespaces/{namespace}/configmaps", token=OPERATOR_TOKEN)
+    assert refused.value.code == 403
