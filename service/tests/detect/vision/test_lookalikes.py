@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from embereye.camera.decode.image import decode
 from embereye.detect.vision.appearance import Look
 from embereye.detect.vision.detector import Detector
 from embereye.levels import Level
@@ -14,14 +13,6 @@ SECONDS = 20
 
 
 def watch(draw, rate, seconds=SECONDS, quality=80):
-    random, detector = np.random.default_rng(11), Detector()
-    worst = Level.CLEAR
-    for number in range(int(seconds * rate)):
-        picture = draw(number / rate, random) + random.normal(0, 3, ROOM.shape)
-        coded = cv2.imencode(".jpg", np.clip(picture, 0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
-        seen = detector.detect(decode(coded.tobytes(), 1), START + int(number / rate * 1e9))
-        worst = max(worst, seen.level)
-    return worst
     detector = Detector()
     seen = (detector.detect(picture, START + int(at * 1e9)) for picture, at in filmed(draw, rate, seconds, quality))
     return max(observation.level for observation in seen)
