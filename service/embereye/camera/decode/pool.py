@@ -50,8 +50,8 @@ START_SECONDS = 30.0  # for the first decoder to come up: a cold machine reads O
 # data in the caches, and sleepers are woken less often. One at a time, each costs half as much again.
 BATCH_SECONDS = 0.003  # from the first waiting frame until it is dispatched
 ALONE_SECONDS = 0.02  # without a frame, after which the next one is dispatched at once: nothing will join it
-# Of work that a decoder gets ahead. Beside a neighbour the event loop waits for a processor for 10 ms and more at a time,
-# and decoders that have run out of work meanwhile stand idle; what they have cannot be overtaken by an urgent camera.
+# Of work that a decoder gets ahead. Beside a neighbour the event loop waits for a processor for 10 ms and more at a
+# time, and decoders that have run out of work meanwhile stand idle; what they have no urgent camera can overtake.
 AHEAD_SECONDS = 0.015
 AHEAD_LEAST = 2  # frames, so that a decoder never waits for its next one
 APART_SECONDS = 60.0  # that a video which ended a decoder is decoded apart from others; longer after each further one
