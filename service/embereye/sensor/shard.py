@@ -27,6 +27,7 @@ from embereye.sensor.sessions import Sessions
 from embereye.sensor.tick import TickBatcher
 from embereye.shard.access import DeviceAccess
 from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.links import Links
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.units import MINUTE
@@ -79,6 +80,11 @@ class SensorShard:
     def services(self) -> Iterable[Service]:
         """Its own services: Ingest, and commands to text devices."""
         return (self._ingest.service(), CommandService(self).service())
+
+    @property
+    def links(self) -> Links:
+        """How other shards are dialled."""
+        return self._context.links if self._context else Links()
 
     @property
     def ports(self) -> list[int]:

@@ -6,6 +6,7 @@ import pytest
 
 from embereye.levels import Level
 from embereye.process.grpc_server import GrpcServer, Service
+from embereye.shard.links import Links
 from embereye.shard.reporter import PART_BYTES, Reporter, split
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import (
@@ -50,16 +51,15 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def serve(hub: RecordingHub, port: int = 0) -> tuple[GrpcServer, int]:
-    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")])
+    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")], control=True)
     port = server.listen(f"127.0.0.1:{port}")
     await server.start()
     return server, port
 
 
 def reporter_to(port: int, spool: Spool) -> Reporter:
-    return Reporter(
-        f"127.0.0.1:{port}", spool, hello=lambda: ShardHello(shard="s", epoch=7), coverage=lambda: Coverage(shard="s")
-    )
+    hello, coverage = ShardHello(shard="s", epoch=7), Coverage(shard="s")
+    return Reporter(Links(f"127.0.0.1:{port}"), spool, hello=lambda: hello, coverage=lambda: coverage)
 
 
 def evidence(name: str) -> EvidenceItem:

@@ -15,6 +15,7 @@ from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.handoff import Handoffs
 from embereye.shard.access import EVERYTHING, DeviceAccess, Grant
+from embereye.shard.links import Links, PeerAddress
 from embereye.v1.ingest_pb2 import (
     Ack,
     Drain,
@@ -45,6 +46,11 @@ class Owner(Protocol):
     access: DeviceAccess
     fleet: str
     epoch: int  # of the assignment in force
+
+    @property
+    def links(self) -> Links:
+        """How other shards are dialled."""
+        ...
 
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
@@ -119,7 +125,7 @@ class Ingest:
         self._analysed_at = 0.0  # event loop time
         self._timer: asyncio.TimerHandle | None = None
         self._left: dict[str, Watermark] = {}  # device that is another shard's now → how far it was analysed here
-        self._handoffs = Handoffs(self._request, self._send_on)
+        self._handoffs = Handoffs(self._request, self._send_on, self._dial)
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -129,6 +135,9 @@ class Ingest:
         for stream in self._streams:
             if stream.task is not None:
                 stream.task.cancel()
+
+    def _dial(self, peer: PeerAddress) -> grpc.aio.Channel:
+        return self._owner.links.peer(peer)
 
     def service(self) -> Service:
         """How a server takes it."""
@@ -215,9 +224,9 @@ class Ingest:
         self._analyse()
         self._left = {name: mark for name, mark in {**self._left, **left}.items() if self._owner.owned(name) is None}
         targets = {
-            name: peer.grpc
+            name: PeerAddress(peer.shard, peer.control)
             for name in {*leaving, *self._left}
-            if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.grpc
+            if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.control
         }
         self._handoffs.update(targets, leaving)
         unowned = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
