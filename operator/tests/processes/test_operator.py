@@ -143,7 +143,7 @@ def test_both_fleets_get_children_that_they_own(cluster: ApiServer, namespace: s
     for fleet in fleets.values():
         status = has_status(cluster, fleet)
         assert {entry["type"] for entry in status["conditions"]} == {
-            "Ready", "Progressing", "Degraded", "Covered", "ScalingActive", "MetricsAvailable"
+            "Ready", "Progressing", "Degraded", "Covered", "ScalingActive", "MetricsAvailable", "AccessRestricted"
         }  # fmt: skip
         metadata = cluster.get(path_of(fleet))["metadata"]
         assert "annotations" not in metadata

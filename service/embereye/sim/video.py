@@ -80,9 +80,7 @@ class CodedFilms:
             self._loops[key] = asyncio.get_running_loop().run_in_executor(None, work)
         return await asyncio.shield(self._loops[key])
 
-    async def pictures(
-        self, camera: str, encoding: str, key_wanted: asyncio.Event
-    ) -> AsyncGenerator[CodedPicture, None]:
+    async def pictures(self, camera: str, encoding: str, key_wanted: asyncio.Event) -> AsyncGenerator[CodedPicture]:
         """The pictures of `camera`, each when it is due, from a key frame on; another one where `key_wanted` is set.
 
         Where its film jumps, the nearest key frame before that place is shown first.

@@ -17,6 +17,7 @@ import pytest
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.tasks import Tasks
 from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.links import Links
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
 from embereye.units import SECOND
@@ -66,7 +67,7 @@ class Shard:
         self.spool = Spool(spool)
         self.episodes = Episodes(FLEET)
         self.covered = True
-        self.reporter = Reporter(hub.grpc, self.spool, hello=self._hello, coverage=self._coverage)
+        self.reporter = Reporter(Links(hub.control), self.spool, hello=self._hello, coverage=self._coverage)
 
     def _hello(self) -> ShardHello:
         return ShardHello(fleet=FLEET, shard="hall-0", epoch=1)
@@ -126,7 +127,7 @@ async def test_a_reporter_loses_nothing_and_a_fire_stays_one_alarm_while_the_hub
 
 async def _report(hub: HubProcess, items: list[EvidenceItem], acknowledged: set[str]) -> None:
     """Send `items` on one stream and note what the hub acknowledges, until all are or the stream breaks."""
-    async with hub.channel() as link:
+    async with hub.channel(hub.control) as link:
         call = EvidenceStub(link).Report(wait_for_ready=True)
         try:
             await call.write(ReportRequest(hello=ShardHello(fleet=FLEET, shard="hall-0", epoch=1)))
@@ -242,8 +243,8 @@ async def test_rosters_replace_each_other_by_epoch_and_are_kept(hub: HubProcess)
         declared = [Device(id=name, zone="hall") for name in devices]
         return FleetRoster(fleet=FLEET, epoch=epoch, deadline_ns=5_000_000_000, devices=declared)
 
-    async with hub.channel() as link:
-        rosters = RosterStub(link)
+    async with hub.channel() as link, hub.channel(hub.control) as control:
+        rosters = RosterStub(control)
         assert (await rosters.Set(roster(5, "s-01", "s-02"), timeout=10)).epochs == {FLEET: 5}
         for wrong, code in (
             (roster(4, "s-01"), grpc.StatusCode.FAILED_PRECONDITION),

@@ -47,6 +47,7 @@ class Running:
     shard: SensorShard
     tcp: int
     grpc: int
+    control: int = 0
     evidence: list[EvidenceItem] = field(default_factory=list)
 
     def status(self, device: str) -> DeviceStatus:
@@ -90,11 +91,13 @@ async def start() -> AsyncIterator[Callable[[], object]]:
             running = Running(shard, free_port(), 0)
             options = ShardOptions("s", Path("none"), "", None, host, 0, running.tcp, 0, 0, 0)
             await shard.start(ShardContext(options, tasks, running.evidence.append, lambda: None))
-            server = GrpcServer(shard.services())
-            running.grpc = server.listen("127.0.0.1:0")
-            await server.start()
             stack.push_async_callback(shard.stop)
-            stack.push_async_callback(server.stop, 0)
+            for control in (False, True):
+                server = GrpcServer(shard.services(), control=control)
+                port = server.listen("127.0.0.1:0")
+                running.grpc, running.control = (running.grpc, port) if control else (port, 0)
+                await server.start()
+                stack.push_async_callback(server.stop, 0)
             return running
 
         yield begin
@@ -402,7 +405,7 @@ async def test_any_shard_passes_a_request_on_through_the_owner_to_a_device_on_th
 ) -> None:
     owner, other = await start(), await start()
     commands = Commands(start="GO", calibration="CAL?", request="SHOW!")
-    peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", grpc=f"127.0.0.1:{owner.grpc}")
+    peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", control=f"127.0.0.1:{owner.control}")
     owner.own("s-01", commands=commands)
     other.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer], commands=commands)
     reader, writer = await connect(other)

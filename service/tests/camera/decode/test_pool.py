@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -13,8 +14,9 @@ import pytest
 
 from embereye.camera.decode import image as image_module
 from embereye.camera.decode import pool as module
-from embereye.camera.decode.image import _REDUCED, Decoded, DecodeOrder, UndecodableError, decode, decode_frame
+from embereye.camera.decode.image import _REDUCED, Decoded, DecodeOrder, UndecodableError, decode, decode_frame, judged
 from embereye.camera.decode.pool import DecoderPool
+from embereye.camera.decode.shipped import load_network
 from embereye.camera.scheduling.mailbox import Mailbox
 
 from ..conftest import eventually, noisy_jpeg
@@ -46,7 +48,7 @@ class Camera:
     def finish_turn(self, turn):
         result = turn.result
         if isinstance(result, Decoded):
-            result = Decoded(result.image.copy(), result.still, result.cpu_seconds)
+            result = replace(result, image=result.image.copy())
         self.results.append(result)
 
 
@@ -129,6 +131,20 @@ async def test_a_still_marks_what_it_is_asked_to(pool):
     assert still.shape == (240, 320, 3)
     blue, _, red = still[60, 80:240].astype(int).mean(axis=0)
     assert red > blue + 60
+
+
+async def test_what_the_appearance_network_says_comes_with_the_picture(pool):
+    close_ups = [(0.0, 0.0, 1.0, 1.0), (0.25, 0.25, 0.5, 0.5)]
+    camera, quiet = Camera(pool, DecodeOrder(2, [(0.1, 0.1, 0.2, 0.2)], close_ups=close_ups)), Camera(pool)
+    camera.offer(1)
+    quiet.offer(1)
+    await eventually(lambda: camera.results and quiet.results)
+    order = DecodeOrder(2, close_ups=close_ups)
+    here = judged(decode_frame(order, JPEG, 320, 240), order, load_network())
+    assert len(here.logits) == 3
+    assert camera.results[0].logits == pytest.approx(here.logits, abs=1e-4)
+    assert camera.results[0].still
+    assert quiet.results[0].logits == ()
 
 
 @pytest.mark.parametrize(
