@@ -8,16 +8,19 @@ from embereye.units import MILLISECOND, SECOND
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 from embereye_operator.api.shared import (
+    CONTROL_PORT,
     GRPC_PORT,
     IMMUTABLE,
     METRICS_PORT,
     NOT_METRICS,
     Alerts,
     Autoscaling,
+    DeviceAccess,
     DevicesFrom,
     Heat,
     Template,
     deadline,
+    device_access,
     device_id,
     device_list,
     more_devices,
@@ -66,9 +69,9 @@ class SensorListen(Resource):
     RULES = (
         Rule("self.tcp != self.grpc", "must not be grpc's", lambda value, _: value["tcp"] != value["grpc"], ".tcp"),
         Rule(
-            f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}])",
-            f"must not be {GRPC_PORT} or {METRICS_PORT}: a shard uses them itself",
-            lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT},
+            f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}, {CONTROL_PORT}])",
+            f"must not be {GRPC_PORT}, {METRICS_PORT} or {CONTROL_PORT}: a shard uses them itself",
+            lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT, CONTROL_PORT},
             ".tcp",
         ),
     )
@@ -208,6 +211,7 @@ class SensorFleetSpec(Resource):
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
     telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
+    access: DeviceAccess | None = device_access()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

@@ -9,7 +9,7 @@ import logging
 import resource
 import socket
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -20,6 +20,7 @@ from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Relay
 from embereye.sensor.tick import TickBatcher
+from embereye.shard.access import DeviceAccess, NotAdmittedError
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Commands, Peer
 from embereye.wire.device.commands import CommandParser
@@ -54,6 +55,7 @@ RECEIVE_BUFFER = 64 * 1024
 TOTAL_LIMIT = 32 * 1024 * 1024
 CROWDED_LIMIT = 2048
 SUPERSEDED = "a newer connection speaks for it"
+MAX_DENIED = 1_000  # addresses that are remembered
 NAN = float("nan")
 
 Measured = SensorReading | Rows | FrameWords | Eeprom
@@ -62,6 +64,7 @@ Measured = SensorReading | Rows | FrameWords | Eeprom
 class Owner(Protocol):
     """What a session needs of its shard."""
 
+    access: DeviceAccess
     commands: Commands
     garbage: Counter[str]  # lines that were no message, by reason
     relayed: int  # messages passed on to the shard that owns their device
@@ -95,6 +98,7 @@ class Sessions:
         self._last = 0
         self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_BACK)
         self._unspoken: dict[TextSession, float] = {}  # that have not said whose they are → since, monotonic seconds
+        self._denied: OrderedDict[str, str] = OrderedDict()  # address → why, as it was told
         self.refused = 0
 
     def __len__(self) -> int:
@@ -131,6 +135,25 @@ class Sessions:
             session.abort()
         self.refused += len(longest)
         return bool(longest)
+
+    def admits(self, session: "TextSession") -> bool:
+        """Whether a device may speak from where `session` comes from."""
+        try:
+            self._owner.access.check_text(session.address)
+        except NotAdmittedError as error:
+            # A device dials again every second or so: the change is told, not each time.
+            if self._denied.get(session.address) != str(error):
+                self._denied[session.address] = str(error)
+                if len(self._denied) > MAX_DENIED:
+                    self._denied.popitem(last=False)
+                logger.warning("a text device at %s is not listened to: %s", session.address, error)
+            return False
+        return True
+
+    def recheck(self) -> None:
+        """Close the connections of devices that are not admitted any more."""
+        for session in [session for session in self._open if not self.admits(session)]:
+            session.close()
 
     def closed(self, session: "TextSession") -> None:
         """Count `session` out."""
@@ -170,6 +193,7 @@ class TextSession(asyncio.Protocol):
         "_spoke",
         "_spoken_for",
         "_transport",
+        "address",
         "number",
         "queued",
         "reader",
@@ -178,6 +202,7 @@ class TextSession(asyncio.Protocol):
     def __init__(self, owner: Owner, sessions: Sessions, number: int) -> None:
         self.number = number  # when the device connected, nanoseconds since the Unix epoch: one connection, one number
         self.queued = False
+        self.address = ""  # that the connection comes from
         self.reader = LineReader()
         self._owner = owner
         self._sessions = sessions
@@ -200,7 +225,10 @@ class TextSession(asyncio.Protocol):
             self._transport.abort()
             return
         peer = transport.get_extra_info("peername")
-        self._identity = str(peer[0]) if peer else "unknown"
+        self._identity = self.address = str(peer[0]) if peer else "unknown"
+        if not self._sessions.admits(self):
+            self._transport.abort()
+            return
         if (connection := transport.get_extra_info("socket")) is not None:
             _keep_alive(connection)
         self.command(self._owner.commands.start)

@@ -25,7 +25,9 @@ from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.tick import TickBatcher
+from embereye.shard.access import DeviceAccess
 from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.links import Links
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.units import MINUTE
@@ -60,6 +62,7 @@ class SensorShard:
         self.batcher = TickBatcher(self.bands, self._observe)
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
+        self.access = DeviceAccess()
         self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
         self._devices: dict[str, SensorDevice] = {}
         self._undeclared: dict[str, SensorDevice] = {}
@@ -77,6 +80,11 @@ class SensorShard:
     def services(self) -> Iterable[Service]:
         """Its own services: Ingest, and commands to text devices."""
         return (self._ingest.service(), CommandService(self).service())
+
+    @property
+    def links(self) -> Links:
+        """How other shards are dialled."""
+        return self._context.links if self._context else Links()
 
     @property
     def ports(self) -> list[int]:
@@ -121,6 +129,9 @@ class SensorShard:
         self.batcher.flush()  # what waits was sent under the assignment before
         self.batcher.configure(self._settings)
         self._sessions.forget()
+        if self.access.configure(assignment.sensor.access if assignment.sensor.HasField("access") else None):
+            self._sessions.recheck()
+            self._ingest.recheck()
         self.commands = assignment.sensor.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)

@@ -1,11 +1,12 @@
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from embereye.levels import Level
 from embereye.process.grpc_server import GrpcServer, Service
+from embereye.shard.links import Links
 from embereye.shard.reporter import PART_BYTES, Reporter, split
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import (
@@ -30,9 +31,7 @@ class RecordingHub(EvidenceServicer):
         self.coverage = 0
         self.acknowledging = True
 
-    async def Report(  # type: ignore[override]
-        self, requests: AsyncIterator[ReportRequest], context: object
-    ) -> AsyncIterator[ReportResponse]:
+    async def Report(self, requests: AsyncIterator[ReportRequest], context: object) -> AsyncIterator[ReportResponse]:
         async for request in requests:
             match request.WhichOneof("body"):
                 case "hello":
@@ -45,23 +44,22 @@ class RecordingHub(EvidenceServicer):
                         yield ReportResponse(acknowledged=[request.evidence.id])
 
 
-async def until(condition: object) -> None:
+async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # type: ignore[operator]
+        while not condition():
             await asyncio.sleep(0.01)
 
 
 async def serve(hub: RecordingHub, port: int = 0) -> tuple[GrpcServer, int]:
-    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")])
+    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")], control=True)
     port = server.listen(f"127.0.0.1:{port}")
     await server.start()
     return server, port
 
 
 def reporter_to(port: int, spool: Spool) -> Reporter:
-    return Reporter(
-        f"127.0.0.1:{port}", spool, hello=lambda: ShardHello(shard="s", epoch=7), coverage=lambda: Coverage(shard="s")
-    )
+    hello, coverage = ShardHello(shard="s", epoch=7), Coverage(shard="s")
+    return Reporter(Links(f"127.0.0.1:{port}"), spool, hello=lambda: hello, coverage=lambda: coverage)
 
 
 def evidence(name: str) -> EvidenceItem:

@@ -11,6 +11,7 @@ from embereye_operator.decide.manifests.names import LABEL_SHARD, build_labels, 
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import (
     credential_volumes,
+    identity_volume,
     model_volume,
     secret_volume,
     telemetry_claim,
@@ -103,6 +104,7 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "containers": [build_container(fleet, shard, settings, secrets)],
         "volumes": [
             *volumes,
+            identity_volume(shard),
             *({"name": volume, "secret": secret_volume(name)} for name, volume in credential_volumes(secrets).items()),
             *model_volume(fleet),
         ],

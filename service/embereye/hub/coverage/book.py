@@ -52,6 +52,7 @@ class Fleet:
     name: str  # "namespace/kind/name"
     epoch: int = 0
     deadline: int = DERIVED_DEADLINE  # nanoseconds
+    open: bool = False  # anybody may speak for its devices
     derived: bool = False  # nobody sent a roster: the devices are those that shards report
     devices: dict[str, Watched] = field(default_factory=dict)
     # Devices that talk although nobody declared them: people see them, but nothing is expected of them.
@@ -65,7 +66,9 @@ class Fleet:
     def roster(self) -> FleetRoster:
         """The fleet as it is stored."""
         devices = [watched.device for watched in self.devices.values()]
-        return FleetRoster(fleet=self.name, epoch=self.epoch, deadline_ns=self.deadline, devices=devices)
+        return FleetRoster(
+            fleet=self.name, epoch=self.epoch, deadline_ns=self.deadline, devices=devices, open=self.open
+        )
 
 
 @dataclass(slots=True)
@@ -110,7 +113,7 @@ class CoverageBook:
     def _replace_roster(self, roster: FleetRoster, since: int) -> Fleet:
         old = self.fleets.get(roster.fleet)
         known = old.devices if old else {}
-        fleet = Fleet(roster.fleet, roster.epoch, roster.deadline_ns)
+        fleet = Fleet(roster.fleet, roster.epoch, roster.deadline_ns, roster.open)
         fleet.strangers = dict(old.strangers) if old else {}
         for device in roster.devices:
             watched = known.get(device.id) or Watched(device, since + fleet.deadline)

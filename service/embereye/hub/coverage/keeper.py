@@ -11,9 +11,12 @@ from embereye.process.clock import Timeline
 from embereye.v1.evidence_pb2 import Coverage
 from embereye.v1.roster_pb2 import FleetRoster
 
+# More changes at once than ever happen. An epoch near the end of its range would leave none for whoever comes next.
+EPOCH_STEP = 2**32
+
 
 class OutdatedError(Exception):
-    """A roster is older than the one known."""
+    """A roster is older than the one known, or of an epoch that nobody can have counted up to."""
 
 
 class CoverageKeeper:
@@ -50,6 +53,10 @@ class CoverageKeeper:
         if known and not known.derived and roster.epoch < known.epoch:
             raise OutdatedError(
                 f"roster of {roster.fleet}: epoch {roster.epoch} is older than {known.epoch}, which is in force"
+            )
+        if roster.epoch - (known.epoch if known else 0) > EPOCH_STEP:
+            raise OutdatedError(
+                f"roster of {roster.fleet}: epoch {roster.epoch} is further from the one in force than anybody counts"
             )
         self.book.set_roster(roster, self._steady())
 

@@ -14,6 +14,8 @@ from embereye.process.grpc_server import Service
 from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.handoff import Handoffs
+from embereye.shard.access import EVERYTHING, DeviceAccess, Grant
+from embereye.shard.links import Links, PeerAddress
 from embereye.v1.ingest_pb2 import (
     Ack,
     Drain,
@@ -41,8 +43,14 @@ MOST_RESPONSES = 16  # waiting on a stream, beyond which its sender is not read 
 class Owner(Protocol):
     """What the servicer needs of the shard."""
 
+    access: DeviceAccess
     fleet: str
     epoch: int  # of the assignment in force
+
+    @property
+    def links(self) -> Links:
+        """How other shards are dialled."""
+        ...
 
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
@@ -68,7 +76,9 @@ class Owner(Protocol):
 class _Stream:
     """One open stream: who speaks on it, and its only writer at a time."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, grant: Grant = EVERYTHING) -> None:
+        self.grant = grant
+        self.task = asyncio.current_task()
         self.devices: set[str] = set()
         self.unknown: set[str] = set()  # devices that nobody declared
         self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
@@ -115,10 +125,19 @@ class Ingest:
         self._analysed_at = 0.0  # event loop time
         self._timer: asyncio.TimerHandle | None = None
         self._left: dict[str, Watermark] = {}  # device that is another shard's now → how far it was analysed here
-        self._handoffs = Handoffs(self._request, self._send_on)
+        self._handoffs = Handoffs(self._request, self._send_on, self._dial)
 
     def __len__(self) -> int:
         return len(self._streams)
+
+    def recheck(self) -> None:
+        """End every stream: its sender dials again, and is asked anew whether it may speak."""
+        for stream in self._streams:
+            if stream.task is not None:
+                stream.task.cancel()
+
+    def _dial(self, peer: PeerAddress) -> grpc.aio.Channel:
+        return self._owner.links.peer(peer)
 
     def service(self) -> Service:
         """How a server takes it."""
@@ -127,7 +146,8 @@ class Ingest:
     async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
         handoffs = self._handoffs
-        stream = _Stream(context)
+        grant = await self._owner.access.admit(context)
+        stream = _Stream(context, grant)
         self._streams.add(stream)
         self._idle.clear()
         try:
@@ -139,6 +159,11 @@ class Ingest:
                     await self._send_away(stream, request)
                 if self._over:
                     break  # its sender goes elsewhere with what is not acknowledged
+                if grant.device and (
+                    other := next((b.device for b in request.devices if b.device != grant.device), "")
+                ):
+                    reason = f'this token speaks for "{grant.device}", not for "{other[:80]}"'
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
                 if len(handoffs):
                     await handoffs.wait_until_answered([batch.device for batch in request.devices])
                 self._waiting.append((stream, request))
@@ -199,9 +224,9 @@ class Ingest:
         self._analyse()
         self._left = {name: mark for name, mark in {**self._left, **left}.items() if self._owner.owned(name) is None}
         targets = {
-            name: peer.grpc
+            name: PeerAddress(peer.shard, peer.control)
             for name in {*leaving, *self._left}
-            if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.grpc
+            if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.control
         }
         self._handoffs.update(targets, leaving)
         unowned = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
