@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="send RTP/JPEG instead: the first camera to PORT, the next one to PORT+2, …")  # fmt: skip
     how.add_argument("--rtsp", default="", metavar="HOST:PORT", help="serve rtsp://HOST:PORT/ID instead")
     parser.add_argument("--codec", default="jpeg", choices=["jpeg", "h264", "h265"],
-                        help="what --rtsp serves; ?codec=h264 in the URL asks for another one (%(default)s)")  # fmt: skip
+                        help="what --rtsp serves; ?codec=h264 in the URL asks for another (%(default)s)")  # fmt: skip
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0: until stopped")
 
 

@@ -288,6 +288,9 @@ def _sentence(error: ValidationError, cls: type, root: str) -> str:  # noqa: PLR
     where = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     instance: Any = error.instance
     value = json.dumps(instance, ensure_ascii=False, default=str)
+    if where.endswith(".source") or '"source"' in value:
+        # A camera's password may stand anywhere in its address, and a status is read by more people than the spec.
+        value = re.sub(r'(://)[^"\s]*', r"\1…", value)
     value = value if len(value) <= 80 else value[:79] + "…"
     limit: Any = error.validator_value
     schema: Any = error.schema

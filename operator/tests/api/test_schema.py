@@ -186,3 +186,13 @@ def test_specs_and_statuses_survive_a_round_trip() -> None:
 
 def test_the_reference_is_what_the_model_says() -> None:
     assert reference.main(["--check", str(ROOT / "docs/reference.md")]) == 0
+
+
+@pytest.mark.parametrize(
+    "source", ["rtps://me:secret@cam/1", "rtsp://cam/user=admin_password=secret\n", {"url": "http://cam/?pwd=secret"}]
+)
+def test_what_may_be_a_password_in_a_cameras_address_is_in_no_sentence(source: Any) -> None:
+    with pytest.raises(FleetError) as caught:
+        parse_fleet(manifest("CameraFleet", {"cameras": [{"id": "c", "zone": "z", "source": source}]}))
+    assert "spec.cameras[0].source" in str(caught.value)
+    assert "secret" not in str(caught.value)
