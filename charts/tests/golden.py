@@ -30,7 +30,7 @@ def _shortened(manifest: dict[str, Any]) -> dict[str, Any]:
     if manifest["kind"] in {"CustomResourceDefinition", "PrometheusRule"}:
         return {**manifest, "spec": "..."}
     if manifest["kind"] in {"ConfigMap", "Secret"}:
-        return {**manifest, "data": dict.fromkeys(manifest["data"], "...")}
+        return {**manifest, "data": dict.fromkeys(manifest.get("data", ()), "...")}
     return manifest
 
 

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import secrets
+import tempfile
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -13,9 +14,13 @@ from typing import Any
 
 import yaml
 
+from embereye.process.identity.authority import Authority
+from embereye.process.identity.credentials import Credentials
+from embereye.process.identity.names import Identity
 from harness.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
 from harness.devices import Film, PushCamera, TextDevice
 from harness.diary import Diary, Level
+from harness.identity import Issuer
 from harness.probers import EvidenceProber, IngestProber
 from harness.witness import Witness
 
@@ -56,6 +61,7 @@ class Site:
         self._fleets: dict[tuple[str, str], Json] = {}  # kind and name → as the API server told last
         self._routes: dict[str, str] = {}  # address as shards name it → address from here
         self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._identities = tempfile.TemporaryDirectory(prefix="embereye-e2e-")
 
     # --- background work ---
 
@@ -209,6 +215,31 @@ class Site:
         """The hub's gRPC address from here."""
         service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
         return f"{self.entrance}:{node_ports(service)['grpc']}"
+
+    async def hub_control(self) -> str:
+        """The hub's control port from here, let in for who proves to be a shard: see `identity`."""
+        service = await self.cluster.existing("service", f"{RELEASE}-hub-control", SYSTEM, 30)
+        door = _door(service, f"{RELEASE}-hub-control", service["spec"]["selector"], ("control",))
+        door["metadata"]["namespace"] = SYSTEM
+        # The release's own policy lets in pods of EmberEye alone.
+        name = f"{RELEASE}-hub-control-{OUTSIDE}"
+        policy = {
+            **_named("networking.k8s.io/v1", "NetworkPolicy", name, SYSTEM, {"e2e": OUTSIDE}),
+            "spec": {
+                "podSelector": {"matchLabels": service["spec"]["selector"]},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"ports": [{"port": "control", "protocol": "TCP"}]}],
+            },
+        }
+        await self.cluster.apply(door, policy)
+        made = await self.cluster.existing("service", name, SYSTEM, 30)
+        return f"{self.entrance}:{node_ports(made)['control']}"
+
+    async def identity(self, identity: Identity) -> Credentials:
+        """The certificate of a process of ours that a test plays, from the release's own authority."""
+        stored = (await self.cluster.existing("secret", f"{RELEASE}-ca", SYSTEM, 30))["data"]
+        authority = Authority.load(*(base64.b64decode(stored[name]) for name in ("ca.crt", "ca.key")))
+        return Credentials(Issuer(Path(self._identities.name), authority).folder(identity))
 
     async def _follow(self, kind: str, resource: str) -> None:
         """Keep the fleets of a kind as the API server tells of them, and note what changes, until cancelled."""

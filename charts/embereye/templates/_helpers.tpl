@@ -15,6 +15,11 @@
 {{ .Values.hub.adminToken.existingSecret | default (printf "%s-hub-admin" (include "embereye.name" .)) }}
 {{- end }}
 
+{{/* Where shards and the operator call the hub. */}}
+{{- define "embereye.hubControl" -}}
+{{ include "embereye.name" . }}-hub-control.{{ .Release.Namespace }}.svc:50053
+{{- end }}
+
 {{/* Arguments: root, component */}}
 {{- define "embereye.selector" -}}
 app.kubernetes.io/name: embereye

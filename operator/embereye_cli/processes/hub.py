@@ -10,6 +10,7 @@ from embereye.hub.server import HubOptions, serve
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
+from embereye_cli.processes.shard_options import add_identity
 
 SIZES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -48,6 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--admin-token-file", type=Path, default=env("ADMIN_TOKEN_FILE") or None, metavar="FILE",
                         help="file with a token that may do everything, made where there is none and read again when "
                         "it changes; default: admin-token in the data folder [EMBEREYE_ADMIN_TOKEN_FILE]")  # fmt: skip
+    add_identity(parser, 50053)
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of the database; required [EMBEREYE_DATA]")  # fmt: skip
     parser.add_argument("--retention", type=seconds, default=env("RETENTION", "30d"),
@@ -77,6 +79,8 @@ def run(arguments: Namespace) -> int:
         admin_token_file=Path(arguments.admin_token_file or arguments.data / "admin-token"),
         retention_ns=arguments.retention * SECOND,
         clips_bytes=arguments.clips,
+        control_port=arguments.control_port,
+        identity=arguments.identity,
         hosts=hosts,
     )
     return lifecycle.run(lambda stop: serve(options, stop))

@@ -43,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="send RTP/JPEG instead: the first camera to PORT, the next one to PORT+2, …")  # fmt: skip
     how.add_argument("--rtsp", default="", metavar="HOST:PORT", help="serve rtsp://HOST:PORT/ID instead")
     parser.add_argument("--codec", default="jpeg", choices=["jpeg", "h264", "h265"],
-                        help="what --rtsp serves; ?codec=h264 in the URL asks for another (%(default)s)")  # fmt: skip
+                        help="what --rtsp serves; ?codec=h264 in a URL asks for another (%(default)s)")  # fmt: skip
+    parser.add_argument("--loss", type=float, default=0.0, metavar="PERCENT",
+                        help="packets that --rtsp loses over UDP (%(default)s)")  # fmt: skip
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0: until stopped")
 
 
@@ -109,6 +111,8 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         await push_cameras(cameras, arguments.push, stop, device_token(arguments.token))
         return 0
 
+    if not 0 <= arguments.loss < 100:
+        raise UserError(f"--loss {arguments.loss:g} is not between 0 and 100")
     if arguments.codec != "jpeg" and not arguments.rtsp:
         raise UserError(f"--codec {arguments.codec}: only --rtsp serves it")
     if arguments.rtp or arguments.rtsp:
@@ -138,5 +142,5 @@ async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: async
     def ready(bound: int) -> None:
         logger.info("%d cameras on rtsp://%s:%d/ID", count, host, bound)
 
-    await serve_rtsp(cameras, host, port, stop, ready, arguments.codec.upper())
+    await serve_rtsp(cameras, host, port, stop, ready, arguments.codec.upper(), arguments.loss / 100)
     return 0

@@ -8,6 +8,7 @@ from embereye.units import MILLISECOND, SECOND
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 from embereye_operator.api.shared import (
+    CONTROL_PORT,
     GRPC_PORT,
     IMMUTABLE,
     METRICS_PORT,
@@ -68,9 +69,9 @@ class SensorListen(Resource):
     RULES = (
         Rule("self.tcp != self.grpc", "must not be grpc's", lambda value, _: value["tcp"] != value["grpc"], ".tcp"),
         Rule(
-            f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}])",
-            f"must not be {GRPC_PORT} or {METRICS_PORT}: a shard uses them itself",
-            lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT},
+            f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}, {CONTROL_PORT}])",
+            f"must not be {GRPC_PORT}, {METRICS_PORT} or {CONTROL_PORT}: a shard uses them itself",
+            lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT, CONTROL_PORT},
             ".tcp",
         ),
     )

@@ -14,6 +14,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 GRPC_PORT = 50051  # of every shard's container
 METRICS_PORT = 9100  # of every shard's container
+CONTROL_PORT = 50055  # of every shard's container: for the operator and for other shards
 MAX_DEVICES = 5000  # declared in a fleet; etcd refuses objects of more than 1.5 MB
 MAX_SHARDS = 64
 ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
@@ -145,9 +146,9 @@ IMMUTABLE = Rule(
 
 
 NOT_METRICS = Rule(
-    f"self != {METRICS_PORT}",
-    f"must not be {METRICS_PORT}: shards serve their metrics there",
-    lambda value, _: bool(value != METRICS_PORT),
+    f"!(self in [{METRICS_PORT}, {CONTROL_PORT}])",
+    f"must not be {METRICS_PORT} or {CONTROL_PORT}: a shard uses them itself",
+    lambda value, _: value not in {METRICS_PORT, CONTROL_PORT},
 )
 
 

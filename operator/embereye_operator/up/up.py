@@ -43,6 +43,7 @@ from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
 from embereye_operator.runtime.local.runtime import (
     HOST,
+    HUB,
     LocalRuntime,
     check_port,
     embereye_command,
@@ -112,9 +113,10 @@ class Up:
     def __init__(self, options: UpOptions, fleets: dict[str, Fleet]) -> None:
         self._options = options
         self._fleets = {key: FleetState(fleet) for key, fleet in fleets.items()}
-        self._hub = f"{HOST}:{options.hub_port}"
+        self._hub = f"{HOST}:{options.hub_port}"  # as people call it
+        self._hub_control = f"{HOST}:{free_port()}"
         self._settings = Settings(
-            image="embereye", hub=self._hub, host=HOST, trace=Trace(options.data / "scaling").write
+            image="embereye", hub=self._hub_control, host=HOST, trace=Trace(options.data / "scaling").write
         )
         self._console = f"http://{HOST}:{options.console_port}/"
         self._supervisor: Supervisor
@@ -134,9 +136,9 @@ class Up:
         self._check_ports()
         self._display = self._make_display()
         self._supervisor = Supervisor(options.data / "logs", self._process_ended)
-        self._runtime = LocalRuntime(options.data, self._hub, self._supervisor)
+        self._runtime = LocalRuntime(options.data, self._hub_control, self._supervisor)
         registry = CollectorRegistry()
-        runtime_metrics = RuntimeMetrics(registry)
+        runtime_metrics = RuntimeMetrics(registry, lambda: self._runtime.credentials)
         registry.register(FleetMetrics(lambda: [state.report() for state in self._fleets.values()]))
         Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry).set(1)
         pages = await serve_pages(metrics_pages(registry), HOST, options.metrics_port)
@@ -153,6 +155,8 @@ class Up:
                 tasks.start(self._follow_alarms(), name="follow-alarms")
                 tasks.start(self._follow_files(stop), name="follow-files")
                 tasks.start(self._keep_showing(), name="show")
+                tasks.start(self._runtime.identities.keep(), name="keep-identities")
+                tasks.start(self._runtime.credentials.follow(), name="follow-identity")
                 tasks.start(runtime_metrics.run(), name="event-loop-lag")
                 await self._until_ready(stop)
                 if not stop.is_set():
@@ -214,6 +218,8 @@ class Up:
         command = embereye_command("hub", "--host", HOST, "--grpc-port", str(options.hub_port),
                                    "--http-port", str(options.console_port),
                                    "--metrics-port", str(self._hub_metrics_port),
+                                   "--control-port", self._hub_control.rpartition(":")[2],
+                                   "--identity", str(self._runtime.identities.folder(HUB)),
                                    "--data", str(folder))  # fmt: skip
         await self._supervisor.ensure(ProcessSpec("hub", command))
         deadline = time.monotonic() + READY_SECONDS

@@ -231,10 +231,7 @@ class CameraShard:
             await aligned_sleep(TICK)
 
     def _decide_admission(self, now: int) -> None:
-        demands = [
-            Demand(name, camera.arrivals.least_rate, camera.analyser.cost.frame_seconds)
-            for name, camera in self._cameras.items()
-        ]
+        demands = [_demand(name, camera) for name, camera in self._cameras.items()]
         self._admission.decide(demands, self._pool.count, now)
         for name, camera in self._cameras.items():
             camera.arrivals.refused = self._admission.refused.get(name, "")
@@ -326,3 +323,11 @@ class CameraShard:
         if self._clips:
             self._clips.close()
         self._host.threads.stop()
+
+
+def _demand(name: str, camera: CameraDevice) -> Demand:
+    """The least that `camera` needs: its least rate, of a video its key frames."""
+    flow = camera.arrivals.mailbox.flow
+    if camera.encoding and flow.known:
+        return Demand(name, flow.key_rate, flow.key_seconds or flow.cost)
+    return Demand(name, camera.arrivals.least_rate, camera.analyser.cost.frame_seconds)

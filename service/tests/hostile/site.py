@@ -82,16 +82,16 @@ class Site:
 
     def start(self, name: str, *arguments: str) -> None:
         """Start a process, or start it again on its ports and data."""
-        grpc, other, metrics = map(str, self.ports.setdefault(name, free_ports(3)))
+        grpc, other, metrics, control = map(str, self.ports.setdefault(name, free_ports(4)))
         data = self.data.setdefault(name, self.folder / name)
-        command = ["--host", HOST, "--grpc-port", grpc, "--data", str(data), *arguments]
+        command = ["--host", HOST, "--grpc-port", grpc, "--control-port", control, "--data", str(data), *arguments]
         if name == "hub":
             # Not beside the data: some tests fill that disk, and look at it from another namespace.
             (self.folder / "admin-token").write_text(TOKEN)
             command = ["hub", *command, "--http-port", other, "--admin-token-file", str(self.folder / "admin-token")]
         else:
             command = ["shard", "sensor", *command, "--tcp-port", other, "--metrics-port", metrics, "--shard", name]
-            command += ["--hub", self.hub, "--assignment", str(self.folder / f"{name}.json")]
+            command += ["--hub", f"{HOST}:{self.ports['hub'][3]}", "--assignment", str(self.folder / f"{name}.json")]
         step = self.folder / f"{name}.step"
         if not step.exists():
             step.write_bytes(bytes(8))

@@ -23,14 +23,16 @@ class HubProcess:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        grpc, self.http_port = free_ports(2)
+        grpc, control, self.http_port = free_ports(3)
+        self.control = f"127.0.0.1:{control}"
         self.grpc = f"127.0.0.1:{grpc}"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "embereye_cli", "hub", "--host", "127.0.0.1",
-             "--grpc-port", self.grpc.rpartition(":")[2], "--http-port", str(self.http_port), "--data", str(self.data)],
+             "--grpc-port", self.grpc.rpartition(":")[2], "--control-port", self.control.rpartition(":")[2],
+             "--http-port", str(self.http_port), "--data", str(self.data)],
             stderr=(self.data / "log").open("ab"),
             env={**os.environ, "GRPC_VERBOSITY": "NONE"},
         )  # fmt: skip
@@ -68,10 +70,10 @@ class HubProcess:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(10)
 
-    def channel(self) -> grpc.aio.Channel:
+    def channel(self, address: str = "") -> grpc.aio.Channel:
         # A hub that was restarted is dialled again without gRPC's own long back-off.
         options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
-        return channel(self.grpc, options, token=self.token)
+        return channel(address or self.grpc, options, token=self.token)
 
     @property
     def token(self) -> str:

@@ -19,7 +19,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye_cli.hub_token import token_for
 
 if TYPE_CHECKING:
-    from conftest import HubProcess  # type: ignore[attr-defined]
+    from .conftest import HubProcess
 
 
 def shown(hub: HubProcess) -> dict[str, str]:
@@ -49,7 +49,7 @@ async def report(hub: HubProcess, name: str, device: str) -> None:
         id=name, episode=device, fleet="default/sensors/hall", device=device, zone="hall\x1b[2J",
         kind=Kind.SMOKE.wire, sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
     )  # fmt: skip
-    async with hub.channel() as link:
+    async with hub.channel(hub.control) as link:
         call = EvidenceStub(link).Report(wait_for_ready=True, timeout=20)
         await call.write(ReportRequest(hello=ShardHello(fleet=item.fleet, shard="hall-0")))
         await call.write(ReportRequest(evidence=item))

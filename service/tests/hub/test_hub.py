@@ -264,11 +264,13 @@ async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> N
         assert len(await told(hub)) == 1
 
 
-async def test_reports_that_cannot_be_processed_hold_up_no_others(tmp_path: Path) -> None:
+async def test_reports_that_cannot_be_processed_hold_up_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock, durable = Clock(), list[str]()
     async with running(tmp_path, clock) as hub:
         hub.inbox.admit(sign("bad", clock), durable.append)
-        hub.inbox.step_zone = _failing_on("bad", hub.inbox.step_zone)  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(hub.inbox, "step_zone", _failing_on("bad", hub.inbox.step_zone))
         hub.inbox.admit(sign("good", clock), durable.append)
         await hub.committer.flush(10)
         assert durable == ["good"]

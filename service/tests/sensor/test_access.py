@@ -126,4 +126,4 @@ async def test_our_own_client_shows_its_token(running: Running) -> None:
     asyncio.get_running_loop().call_later(1.0, stop.set)
     stats = await run_sensors([SensorSpec("s-01", "hall")], running.grpc, stop, grpc=True, frame_rate=0, token=ONES)
     assert stats.readings
-    assert running.shard.owned("s-01").arrivals.ledger.analysed  # type: ignore[union-attr]
+    assert running.shard.owned("s-01").arrivals.ledger.analysed

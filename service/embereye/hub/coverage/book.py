@@ -77,6 +77,7 @@ class _Shard:
     time_ns: int
     epoch: int
     devices: frozenset[str]
+    parts: frozenset[str] = frozenset()  # those of a report that is not complete
 
 
 def namespace_of(fleet: str) -> str:
@@ -141,12 +142,18 @@ class CoverageBook:
         if last and coverage.time_ns < last.time_ns and coverage.epoch <= last.epoch and now - last.heard < FRESH:
             return None  # from an older stream of the same shard
         names = frozenset(status.id for status in coverage.devices)
-        self._shards[key] = _Shard(now, coverage.time_ns, coverage.epoch, names)
+        if last and last.parts and coverage.time_ns == last.time_ns:
+            names |= last.parts
+        listed = last.devices if last else frozenset()
+        self._shards[key] = _Shard(
+            now, coverage.time_ns, coverage.epoch,
+            listed | names if coverage.more else names, names if coverage.more else frozenset(),
+        )  # fmt: skip
         fleet = self.fleets.get(coverage.fleet)
         if fleet is None:
             fleet = self.fleets[coverage.fleet] = Fleet(coverage.fleet, derived=True)
         changed = fleet.derived and self._derive(fleet, coverage, now)
-        for gone in (last.devices if last else frozenset()) - names:
+        for gone in frozenset() if coverage.more else listed - names:
             if gone in fleet.devices:
                 fleet.devices[gone].sightings.pop(coverage.shard, None)
             if gone in fleet.strangers:

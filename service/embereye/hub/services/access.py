@@ -19,13 +19,6 @@ AnyContext = grpc.aio.ServicerContext[Any, Any]
 Handler = Any  # grpc's RpcMethodHandler, which its stubs do not describe
 
 OPEN = "/grpc.health.v1.Health/"
-# What shards and the operator call: they hold no token.
-PEERS = (
-    "/embereye.v1.Evidence/",
-    "/embereye.v1.Roster/",
-    "/embereye.v1.Clips/Held",
-    "/embereye.v1.Clips/Deliver",
-)
 # What is not named here is for viewers.
 ROLES = {
     "/embereye.v1.Alarms/Acknowledge": Role.OPERATOR,
@@ -53,7 +46,7 @@ class AccessCheck(grpc.aio.ServerInterceptor):
         """Wrap the handler of a method that is not open to all."""
         handler = await continuation(handler_call_details)
         method: str = handler_call_details.method
-        if handler is None or method.startswith((OPEN, *PEERS)):
+        if handler is None or method.startswith(OPEN):
             return handler
         return self._wrapped(handler, ROLES.get(method, Role.VIEWER))
 
