@@ -289,11 +289,19 @@ def _json_schema(schema: Mapping[str, Any], *, strict: bool) -> Manifest:
     return out
 
 
+def _shown(instance: Any, where: str) -> str:
+    """`instance`, the value at `where`, as far as it is told."""
+    value = json.dumps(instance, ensure_ascii=False, default=str)
+    if where.endswith(".source") or '"source"' in value:
+        # A camera's password may stand anywhere in its address, and a status is read by more people than the spec.
+        value = re.sub(r'(://)[^"\s]*', r"\1…", value)
+    return value if len(value) <= 80 else value[:79] + "…"
+
+
 def _sentence(error: ValidationError, cls: type, root: str) -> str:  # noqa: PLR0911 -- a table of rules
     where = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     instance: Any = error.instance
-    value = json.dumps(instance, ensure_ascii=False, default=str)
-    value = value if len(value) <= 80 else value[:79] + "…"
+    value = _shown(instance, where)
     limit: Any = error.validator_value
     schema: Any = error.schema
     match error.validator:
