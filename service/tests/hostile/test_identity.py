@@ -122,7 +122,7 @@ async def hub(site: Site) -> AsyncIterator[Site]:
     async with site.open("hub") as link:
         await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=30)
     yield site
-    assert "Traceback" not in site.log("hub")
+    assert site.processes["hub"].poll() is None, site.log("hub")
 
 
 @pytest.fixture
@@ -160,7 +160,8 @@ async def report(link: grpc.aio.Channel, *bodies: ShardHello | Coverage | Eviden
     """Report all that, and wait until the hub has acknowledged `until`, or ended the stream."""
     call = EvidenceStub(link).Report(timeout=10)
     try:
-        with contextlib.suppress(asyncio.InvalidStateError):
+        # A call that was refused meanwhile cannot be written to; why, whoever reads it is told.
+        with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
             for body in bodies:
                 request = ReportRequest()
                 kind = {ShardHello: request.hello, Coverage: request.coverage, EvidenceItem: request.evidence}
