@@ -39,7 +39,7 @@ async def test_both_fleets_are_covered_soon_after_helm_install(site: Site) -> No
         await site.start_simulators()
         await site.open_doors()
         hub = await site.hub()
-        site.witness = Witness(hub, site.diary)
+        site.witness = Witness(hub, site.diary, token=site.token)
         site.start(site.witness.run(), "witness")
         site.start_devices(await film)
         for kind, name in (("sf", SENSORS), ("cf", CAMERAS)):

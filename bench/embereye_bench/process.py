@@ -108,6 +108,12 @@ class CameraShardProcess:
             status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
         return {device.id: device.ledger.analysed for device in status.devices}
 
+    def reasons(self) -> dict[str, str]:
+        """Why each camera is not covered, or what is missing there; '' where nothing is."""
+        with grpc.insecure_channel(self.grpc) as link:
+            status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
+        return {device.id: device.reason or device.degraded for device in status.devices}
+
     @property
     def cpu(self) -> float:
         """CPU seconds so far."""

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import copy
 import json
+import secrets
 import tempfile
 import time
 from collections.abc import Coroutine
@@ -25,6 +26,7 @@ from harness.witness import Witness
 
 CHART = ROOT / "charts" / "embereye"
 IMAGE = f"embereye:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"  # that `make image` builds
+ADMIN_SECRET = "hub-admin"
 RELEASE, SYSTEM, SITE = "embereye", "embereye", "site"  # the release, its namespace, the fleets' namespace
 SENSORS, CAMERAS = "hall", "yard"  # the fleets
 VOLUME = "embereye-e2e"
@@ -47,6 +49,7 @@ class Site:
         self.cluster = cluster
         self.diary: Diary = cluster.diary
         self.entrance = ""  # where NodePorts are dialled
+        self.token = secrets.token_urlsafe(32)  # the hub's admin's
         self.home_node = ""  # the hub's volume is there
         self.installed_ns = 0
         self.before: set[str] = set()
@@ -153,7 +156,12 @@ class Site:
     async def install(self, *values: str) -> None:
         """`helm install`, as a user does it, but for the hub's kind of Service and, without `values`, its volume."""
         self.installed_ns = time.time_ns()
-        changed = ("hub.service.type=NodePort", *(values or (f"hub.persistence.storageClass={VOLUME}",)))
+        token = base64.b64encode(self.token.encode()).decode()
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": ADMIN_SECRET, "namespace": SYSTEM}}
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+        await self.cluster.apply(namespace, {**secret, "data": {"token": token}})
+        own = f"hub.adminToken.existingSecret={ADMIN_SECRET}"  # it stays the same where the hub has no volume
+        changed = ("hub.service.type=NodePort", own, *(values or (f"hub.persistence.storageClass={VOLUME}",)))
         options = [argument for value in changed for argument in ("--set", value)]
         await self.cluster.helm("install", RELEASE, str(CHART), "--namespace", SYSTEM, *options)
 

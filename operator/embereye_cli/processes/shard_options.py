@@ -31,6 +31,9 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="host:port of the hub's control port [EMBEREYE_HUB]")  # fmt: skip
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of the evidence spool; none: in memory [EMBEREYE_DATA]")  # fmt: skip
+    parser.add_argument("--linger", type=float, default=float(env("LINGER", "0")), metavar="SECONDS",
+                        help="wait so long at the end for a hub that is away, where the spool does not outlive the"
+                        " process [EMBEREYE_LINGER]")  # fmt: skip
     parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
     add_identity(parser, 50055)
     for name, port, text in (

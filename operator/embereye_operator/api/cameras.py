@@ -14,10 +14,12 @@ from embereye_operator.api.shared import (
     OBJECT_NAME,
     Alerts,
     Autoscaling,
+    DeviceAccess,
     DevicesFrom,
     Heat,
     Template,
     deadline,
+    device_access,
     device_id,
     device_list,
     more_devices,
@@ -295,6 +297,7 @@ class CameraFleetSpec(Resource):
     fps: FleetRate = described("Frame rates, where a camera has none of its own.", default=FleetRate)
     detection: Detection = described("What is looked for in pictures.", default=Detection)
     evidence: Evidence = described("Pictures kept around an alarm.", default=Evidence)
+    access: DeviceAccess | None = device_access()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

@@ -15,10 +15,12 @@ from embereye_operator.api.shared import (
     NOT_METRICS,
     Alerts,
     Autoscaling,
+    DeviceAccess,
     DevicesFrom,
     Heat,
     Template,
     deadline,
+    device_access,
     device_id,
     device_list,
     more_devices,
@@ -209,6 +211,7 @@ class SensorFleetSpec(Resource):
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
     telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
+    access: DeviceAccess | None = device_access()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

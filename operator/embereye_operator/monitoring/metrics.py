@@ -464,6 +464,14 @@ METRICS = (
         (HUB,),
     ),
     Metric(
+        "embereye_hub_access_refused_total",
+        "counter",
+        "",
+        (),
+        "Requests and calls whose token or session proved nobody.",
+        (HUB,),
+    ),
+    Metric(
         "embereye_hub_evidence_refused_total",
         "counter",
         "",

@@ -99,7 +99,7 @@ def test_a_null_counts_as_absent() -> None:
             'spec.cameras[1].source: "rtps://x" is not a URL whose scheme is one of '
             "rtsp, rtsps, rtp, http, https, onvif, push, file",
         ),
-        ("CameraFleet", {"camera": []}, "spec.camera: there is no such field; known here: alerts, autoscaling"),
+        ("CameraFleet", {"camera": []}, "spec.camera: there is no such field; known here: access, alerts, autoscaling"),
         ("CameraFleet", {"cameras": [{"id": "c-1", "zone": "z"}]}, "spec.cameras[0].source: is required"),
         ("CameraFleet", {"cameras": [camera(), camera()]}, 'spec.cameras[1].id: "c-1" is there twice'),
         ("CameraFleet", {"fps": {"min": 20}}, "spec.fps.min: must not be more than target"),

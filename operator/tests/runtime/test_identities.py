@@ -186,7 +186,7 @@ async def test_before_there_is_an_authority_nothing_is_issued_and_it_is_said_why
 
 
 async def test_the_operator_and_a_shard_prove_to_each_other_who_they_are(release: Release, tmp_path: Path) -> None:
-    shard = ServedShard(SHARD)  # type: ignore[abstract]
+    shard = ServedShard(SHARD)
     client = AsyncClient(config=KubeConfig.from_file(release.cluster.kubeconfig).get())
     runtime = KubernetesRuntime(
         client, hub="127.0.0.1:9", namespace=release.namespace, release=(release.namespace, "embereye"),

@@ -49,7 +49,7 @@ def listens_on_both(ports: dict[str, int], alive: Callable[[], bool]) -> None:
 @both_families
 @pytest.mark.parametrize("component", ["sensor", "camera", "hub"])
 def test_what_runs_in_a_pod_answers_on_both_families(component: str, tmp_path: Path) -> None:
-    grpc, metrics, tcp, control = free_ports(4)
+    grpc, metrics, tcp, http, control = free_ports(5)
     own = HUB if component == "hub" else shard("default/sensors/hall", "hall-0")
     environment = {
         **os.environ, "EMBEREYE_SHARD": "hall-0", "EMBEREYE_FLEET": "default/sensors/hall",
@@ -66,7 +66,7 @@ def test_what_runs_in_a_pod_answers_on_both_families(component: str, tmp_path: P
         # As the chart has it.
         hub = next(m for m in render() if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
         (host,) = [text for text in hub["spec"]["template"]["spec"]["containers"][0]["args"] if "--host" in text]
-        command = ["hub", host, f"--grpc-port={grpc}", f"--http-port={metrics}", f"--data={tmp_path}"]
+        command, ports["http"] = ["hub", host, f"--grpc-port={grpc}", f"--http-port={http}"], http
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "embereye_cli", *command], env=environment, stdout=log, stderr=log

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from embereye.hub.access.keeper import Access
 from embereye.hub.actions import Actions
 from embereye.hub.committer import Committer, Step
 from embereye.hub.coverage.book import CoverageBook
@@ -27,7 +28,8 @@ class Hub:
     """`open` it, then `run` it until cancelled. Everything happens on the event loop's thread.
 
     Shards' evidence goes to `inbox`, their coverage and the operator's rosters to `coverage`, people's actions to
-    `actions`; they change `zones` in transactions of the `committer`, which publishes to `feed`. `history` reads.
+    `actions`, and `access` knows who people are; they change `zones` in transactions of the `committer`, which
+    publishes to `feed`. `history` reads.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Hub:
             store, timeline=self.timeline, seal=self.zones.store_changes, publish=self.feed.publish
         )
         self.inbox = EvidenceInbox(self.committer, self.zones, book)
+        self.access = Access(self.committer, clock=clock, steady=steady)
         self.coverage = CoverageKeeper(
             self.committer,
             self.zones,
@@ -71,6 +74,7 @@ class Hub:
             )  # fmt: skip
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
+        self.access.restore(stored.access)
         self.feed.latest = stored.cursor
         if self._store.failing:
             self.committer.note_failing(self._store.failing)
@@ -104,6 +108,7 @@ class Hub:
                 tidied = now
                 self.committer.enqueue(Step(self.zones.drop_idle))
                 self.coverage.tidy()
+                self.access.tidy()
             if now - kept > LEDGER_SECONDS:
                 kept = now
                 self.coverage.keep_ledgers()

@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from embereye.process.addresses import LOOPBACK
+from embereye.process.bearer import interceptors
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.guard import Registrar
 from embereye.process.lifecycle import UserError
@@ -32,6 +33,8 @@ SERVER_OPTIONS = (
     *OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # whoever connects and says nothing gives its descriptor back
+    ("grpc.max_connection_idle_ms", 300_000),  # as does a client that calls nothing; it dials again when it does
 )
 # An attempt to connect, at the longest: to a machine that was powered off gRPC alone would try for 20 seconds, while
 # another one serves the same address.
@@ -71,6 +74,7 @@ class GrpcServer:
         services: Iterable[Service],
         *,
         share_port: bool = False,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
         control: bool = False,
         credentials: Credentials | None = None,
     ) -> None:
@@ -79,7 +83,8 @@ class GrpcServer:
         own = [option for service in services for option in service.options]
         own += CONTROL_OPTIONS if credentials else ()
         self._credentials = credentials
-        self._server = grpc.aio.server(options=[*SERVER_OPTIONS, *own, ("grpc.so_reuseport", int(share_port))])
+        options = [*SERVER_OPTIONS, *own, ("grpc.so_reuseport", int(share_port))]
+        self._server = grpc.aio.server(interceptors=interceptors, options=options)
         self._health = health.aio.HealthServicer()
         registrar = Registrar(self._server, control=control, credentials=credentials)
         for service in services:
@@ -141,9 +146,9 @@ def control_channel(
     return credentials.channel(target, server_name, [*CHANNEL_OPTIONS, *options])
 
 
-def channel(target: str, options: Sequence[tuple[str, int]] = ()) -> grpc.aio.Channel:
-    """An insecure channel to `target` ("host:port") with the limits the servers expect."""
-    return grpc.aio.insecure_channel(target, options=[*CHANNEL_OPTIONS, *options])
+def channel(target: str, options: Sequence[tuple[str, int]] = (), *, token: str = "") -> grpc.aio.Channel:
+    """An insecure channel to `target` ("host:port") with the limits the servers expect; each call shows `token`."""
+    return grpc.aio.insecure_channel(target, options=[*CHANNEL_OPTIONS, *options], interceptors=interceptors(token))
 
 
 async def converse(

@@ -25,6 +25,7 @@ from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.tick import TickBatcher
+from embereye.shard.access import DeviceAccess
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.links import Links
 from embereye.shard.meter import Meter
@@ -38,6 +39,7 @@ from embereye.wire.device.commands import START
 logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
 UNDECLARED_NS = MINUTE  # nanoseconds that they stay after their last message
+PICTURES = 200  # thermal pictures told at once, of 3 KB each: with more devices each has its turn
 TICK_SECONDS = 0.25  # between two checks of who is silent and who is covered
 INSPECTION_TICKS = 20  # ticks between two inspections of one device's sensors
 HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams are closed
@@ -60,6 +62,7 @@ class SensorShard:
         self.batcher = TickBatcher(self.bands, self._observe)
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
+        self.access = DeviceAccess()
         self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
         self._devices: dict[str, SensorDevice] = {}
         self._undeclared: dict[str, SensorDevice] = {}
@@ -72,6 +75,7 @@ class SensorShard:
         self._servers: list[asyncio.Server] = []
         self._context: ShardContext | None = None
         self._covered: dict[str, bool] = {}
+        self._pictured = 0  # the device whose thermal picture is told next
 
     def services(self) -> Iterable[Service]:
         """Its own services: Ingest, and commands to text devices."""
@@ -125,6 +129,9 @@ class SensorShard:
         self.batcher.flush()  # what waits was sent under the assignment before
         self.batcher.configure(self._settings)
         self._sessions.forget()
+        if self.access.configure(assignment.sensor.access if assignment.sensor.HasField("access") else None):
+            self._sessions.recheck()
+            self._ingest.recheck()
         self.commands = assignment.sensor.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
@@ -200,10 +207,13 @@ class SensorShard:
                 self._context.report(evidence)
 
     def devices(self, now_ns: int) -> list[DeviceStatus]:
-        """The status of every owned device, then of the undeclared ones that talk here."""
+        """The status of every owned device, then of the undeclared ones that talk here; some have their picture."""
         deadline = self._settings.deadline_ns
+        devices = (*self._devices.values(), *self._undeclared.values())
+        first, self._pictured = self._pictured, (self._pictured + PICTURES) % max(1, len(devices))
         return [
-            device_status(device, now_ns, deadline) for device in (*self._devices.values(), *self._undeclared.values())
+            device_status(device, now_ns, deadline, thermal=(number - first) % len(devices) < PICTURES)
+            for number, device in enumerate(devices)
         ]
 
     def covered(self, now_ns: int) -> tuple[int, int]:
@@ -282,6 +292,7 @@ class SensorShard:
                 device.inspect_sensors(now)
             if ticks % INSPECTION_TICKS == 0:
                 self._forget_undeclared(now - UNDECLARED_NS)
+                self._sessions.drop_silent()
 
     def _forget_undeclared(self, since_ns: int) -> None:
         """Forget the undeclared devices that have not been heard since."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import grpc
@@ -19,7 +19,34 @@ from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, Repo
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 
 logger = logging.getLogger(__name__)
+PART_BYTES = 1 << 20
 COVERAGE_PERIOD = 1.0  # seconds between coverage reports
+
+
+def split(coverage: Coverage) -> Iterator[Coverage]:
+    """`coverage` in messages of about PART_BYTES, which gRPC takes and the hub reads without a pause.
+
+    What the shard has let go of is in the last one: once that is durable all of it is.
+    """
+    if coverage.ByteSize() <= PART_BYTES:
+        yield coverage
+        return
+    part, size = _beginning(coverage), 0
+    for status in coverage.devices:
+        if size > PART_BYTES:
+            yield part
+            part, size = _beginning(coverage), 0
+        part.devices.append(status)
+        size += status.ByteSize()
+    part.more = False
+    part.closed.extend(coverage.closed)
+    yield part
+
+
+def _beginning(coverage: Coverage) -> Coverage:
+    part = Coverage(fleet=coverage.fleet, shard=coverage.shard, epoch=coverage.epoch, time_ns=coverage.time_ns)
+    part.clock_ns, part.final, part.more = coverage.clock_ns, coverage.final, True
+    return part
 
 
 class Reporter:
@@ -106,7 +133,8 @@ class Reporter:
             now = time.monotonic()
             if now >= self._coverage_due:
                 self._coverage_due = now + until_aligned(COVERAGE_PERIOD)
-                await call.write(ReportRequest(coverage=self._coverage()))
+                for part in split(self._coverage()):
+                    await call.write(ReportRequest(coverage=part))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
         await call.done_writing()

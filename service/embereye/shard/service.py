@@ -45,6 +45,7 @@ class ShardOptions:
     metrics_port: int
     shared_grpc_port: int  # 0: none
     shared_tcp_port: int  # 0: none
+    linger: float = 0.0  # seconds to wait at the end for a hub that is away: the spool goes with the process
     control_port: int = 0
     identity: Path | None = None  # of its certificate; None: control is served on loopback alone
 
@@ -121,6 +122,7 @@ class ShardProcess(ShardServicer, Collector):
         )
         self._closed: list[tuple[int, ClosedLedger]] = []  # with when they were closed
         self._final = False
+        self._lingering = ""  # why it has not gone yet
         self._drained = asyncio.Event()
         self._draining = False
         self._started_ns = now_ns()
@@ -164,12 +166,27 @@ class ShardProcess(ShardServicer, Collector):
             await self._begin_drain()
             self._final = True
             if not await self._reporter.flush(0.5):
-                logger.warning("%d reports stay in the spool until this shard is started again", len(self._spool))
+                await self._linger()
             await asyncio.gather(self._grpc.stop(), self._control.stop())
             await self._core.stop()
             pages.close()
         self._spool.close()
         return int(failed)
+
+    async def _linger(self) -> None:
+        """Wait for the hub to take what is spooled, where nobody else will have it; a second signal ends that."""
+        seconds = self._options.linger
+        if not seconds:
+            logger.warning("%d reports stay in the spool until this shard is started again", len(self._spool))
+            return
+        self._lingering = f"it is to go, and waits for the hub to take reports about {self._spool.subjects()}"
+        logger.warning("%s, %g s at most", self._lingering, seconds)
+        if await self._reporter.flush(seconds):
+            logger.warning("the hub has all reports: this shard goes")
+        else:
+            logger.error(
+                "reports about %s are lost: the hub did not take them in %g s", self._spool.subjects(), seconds
+            )
 
     def _apply(self, assignment: Assignment) -> None:
         self._core.apply(assignment)
@@ -215,7 +232,7 @@ class ShardProcess(ShardServicer, Collector):
             load=self._core.load(),
             started_ns=self._started_ns,
             evidence_spooled=len(self._spool),
-            degraded="; ".join(filter(None, (self._core.degraded(), self._spool.degraded))),
+            degraded="; ".join(filter(None, (self._core.degraded(), self._spool.degraded, self._lingering))),
         )
 
     async def _begin_drain(self) -> None:

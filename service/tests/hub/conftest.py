@@ -54,7 +54,9 @@ class HubProcess:
         return (self.data / "log").read_text()
 
     def get(self, path: str) -> object:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as response:
+        shown = {} if path == "/healthz" else {"Authorization": f"Bearer {self.token}"}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", headers=shown)
+        with urllib.request.urlopen(request, timeout=5) as response:
             text = response.read().decode()
         return json.loads(text) if path.startswith("/v1/") else text
 
@@ -70,8 +72,14 @@ class HubProcess:
 
     def channel(self, address: str = "") -> grpc.aio.Channel:
         # A hub that was restarted is dialled again without gRPC's own long back-off.
-        quick = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
-        return channel(address or self.grpc, quick)
+        options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
+        return channel(address or self.grpc, options, token=self.token)
+
+    @property
+    def token(self) -> str:
+        """The admin's, which the hub wrote to its folder when it started first."""
+        file = self.data / "admin-token"
+        return file.read_text().strip() if file.exists() else ""
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -67,6 +67,10 @@ def described(data: bytes, **fields: Any) -> Clip:
     return Clip(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), **{**known, **fields})
 
 
+TOKEN = "an-admins-token-of-forty-characters-or-so"
+SHOWN = {"Authorization": f"Bearer {TOKEN}"}
+
+
 @dataclass
 class Running:
     hub: Hub
@@ -102,6 +106,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     store = StoreThreads(tmp_path)
     hub, clips = Hub(store, retention_ns=10**15), ClipStore(tmp_path / "clips", capacity=200_000)
     await hub.open()
+    hub.access.set_admin_token(TOKEN)
     await clips.open()
     writing = asyncio.ensure_future(hub.run())
     service = Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips")
@@ -216,7 +221,10 @@ async def test_an_alarm_lists_the_clips_of_its_signs_also_those_that_come_later(
     listed = (await running.stub.List(ListClipsRequest(alarm=alarm))).clips
     assert [clip.sha256 for clip in listed] == [described(mine).sha256]
     assert len((await running.stub.List(ListClipsRequest())).clips) == 2
-    async with aiohttp.ClientSession() as session, session.get(f"{running.base}/v1/alarms/{alarm}/clips") as answer:
+    async with (
+        aiohttp.ClientSession(headers=SHOWN) as session,
+        session.get(f"{running.base}/v1/alarms/{alarm}/clips") as answer,
+    ):
         (entry,) = (await answer.json())["clips"]
     assert entry["url"] == f"/v1/clips/{listed[0].sha256}.mkv"
     assert entry["view"] == f"/v1/clips/{listed[0].sha256}.mjpg"
@@ -227,7 +235,7 @@ async def test_people_download_a_clip_whole_or_in_parts(running: Running) -> Non
     clip = described(data, device="gate/../7")
     await running.deliver(data, clip)
     url = f"{running.base}/v1/clips/{clip.sha256}.mkv"
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(headers=SHOWN) as session:
         async with session.get(url) as answer:
             assert await answer.read() == data
             assert answer.headers["Content-Type"] == "video/matroska"
@@ -249,7 +257,7 @@ async def test_a_browser_is_shown_the_frames_one_after_the_other(running: Runnin
     clip = described(data)
     await running.deliver(data, clip)
     url = f"{running.base}/v1/clips/{clip.sha256}.mjpg"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+    async with aiohttp.ClientSession(headers=SHOWN) as session, session.get(url) as answer:
         assert answer.headers["Content-Type"].startswith("multipart/x-mixed-replace")
         shown = b""
         while shown.count(JPEG) < 3:

@@ -30,7 +30,7 @@ from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.types_pb2 import Device, Term
 
 if TYPE_CHECKING:
-    from conftest import HubProcess  # type: ignore[attr-defined]
+    from .conftest import HubProcess
 
 FLEET = "default/sensors/hall"
 
@@ -85,7 +85,7 @@ class Shard:
         return item.id
 
 
-async def zone_state(hub: HubProcess) -> ZoneState:
+async def zone_state(hub: HubProcess) -> int:
     async with hub.channel() as link:
         zones = (await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=10)).zones
     return zones[0].state if zones else ZoneState.UNSPECIFIED
@@ -268,9 +268,9 @@ async def test_coverage_of_an_undeclared_fleet_founds_its_zones(hub: HubProcess,
     shard = Shard(hub, tmp_path / "spool")
     async with Tasks() as tasks:
         tasks.start(shard.reporter.run(), name="reporter")
-        await until(lambda: hub.get("/v1/zones")["covered"] == 2, "both devices are covered")  # type: ignore[index]
+        await until(lambda: hub.get("/v1/zones")["covered"] == 2, "both devices are covered")
         shard.covered = False
         shard.reporter.coverage_changed()
-        await until(lambda: hub.get("/v1/zones")["covered"] == 0, "neither is covered")  # type: ignore[index]
-        devices = hub.get("/v1/devices")["devices"]  # type: ignore[index]
+        await until(lambda: hub.get("/v1/zones")["covered"] == 0, "neither is covered")
+        devices = hub.get("/v1/devices")["devices"]
         assert [device["reason"] for device in devices] == ["silent", "silent"]

@@ -12,6 +12,7 @@ import pytest
 
 from embereye.hub.feed import LAG
 from embereye.hub.hub import Hub
+from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.evidence import EvidenceService, Skew, put_on_timeline
 from embereye.hub.store import StoreThreads
@@ -26,6 +27,8 @@ from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server
 from embereye.v1.types_pb2 import Device
 
+TOKEN = "an-admins-token-of-forty-characters-or-so"
+
 
 async def serve(hub: Hub, *, control: bool = False) -> tuple[GrpcServer, int]:
     server = GrpcServer(
@@ -34,8 +37,10 @@ async def serve(hub: Hub, *, control: bool = False) -> tuple[GrpcServer, int]:
             Service(add_EvidenceServicer_to_server, EvidenceService(hub), "embereye.v1.Evidence"),
             Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
         ],
+        interceptors=[] if control else [AccessCheck(hub.access)],
         control=control,
     )
+    hub.access.set_admin_token(TOKEN)
     port = server.listen("127.0.0.1:0")
     await server.start()
     return server, port
@@ -74,7 +79,7 @@ async def link(tmp_path: Path) -> AsyncIterator[Hubs]:
     await hub.open()
     running = asyncio.ensure_future(hub.run())
     (server, port), (other, control) = await serve(hub), await serve(hub, control=True)
-    async with channel(f"127.0.0.1:{port}") as people, channel(f"127.0.0.1:{control}") as opened:
+    async with channel(f"127.0.0.1:{port}", token=TOKEN) as people, channel(f"127.0.0.1:{control}") as opened:
         yield Hubs(people, opened)
     await server.stop(0)
     await other.stop(0)
@@ -100,16 +105,16 @@ async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(li
         return caught.value.code(), caught.value.details() or ""
 
     ask = ActionRequest(namespace="default", zone="hall", who="Ada")
-    nobody = ActionRequest(namespace="default", zone="hall")
+    nobody = ActionRequest(namespace="default", zone="hall", who="x" * 201)
     nowhere = ActionRequest(namespace="default", zone="attic", who="Ada")
     code, sentence = await refusal(alarms.Acknowledge(nobody, timeout=10))
-    assert (code, "who is empty" in sentence) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    assert (code, "at most 200" in sentence) == (grpc.StatusCode.INVALID_ARGUMENT, True)
     code, sentence = await refusal(alarms.Acknowledge(nowhere, timeout=10))
     assert (code, "no zone default/attic" in sentence) == (grpc.StatusCode.NOT_FOUND, True)
     code, sentence = await refusal(alarms.Reset(ask, timeout=10))
     assert (code, "acknowledge it before" in sentence) == (grpc.StatusCode.FAILED_PRECONDITION, True)
     acknowledged = await alarms.Acknowledge(ask, timeout=10)
-    assert (acknowledged.state, acknowledged.who) == (ZoneState.ACKNOWLEDGED, "Ada")
+    assert (acknowledged.state, acknowledged.who) == (ZoneState.ACKNOWLEDGED, "Ada (admin)")
     reset = await alarms.Reset(ask, timeout=10)
     assert (reset.state, reset.alarm) == (ZoneState.NORMAL, acknowledged.alarm)
     assert not (await alarms.Zones(ZonesRequest(), timeout=10)).zones, "an undeclared, quiet zone vanishes"
@@ -150,7 +155,7 @@ async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_p
     server, port = await serve(hub)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(server.stop, 0)
-        link = await stack.enter_async_context(channel(f"127.0.0.1:{port}"))
+        link = await stack.enter_async_context(channel(f"127.0.0.1:{port}", token=TOKEN))
         call = AlarmsStub(link).Subscribe(SubscribeRequest(live_only=True), timeout=60)
         await call.initial_metadata()
         for cursor in range(1, 4 * LAG):

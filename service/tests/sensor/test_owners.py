@@ -85,7 +85,10 @@ class Site:
                     return writer
 
     def device(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['hub'][1]}/v1/devices", timeout=5) as answer:
+        token = (self.folder / "hub" / "admin-token").read_text().strip()
+        url = f"http://127.0.0.1:{self.ports['hub'][1]}/v1/devices"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=5) as answer:
             entries = json.load(answer)["devices"]
         return next((entry for entry in entries if entry["id"] == "a"), {})
 

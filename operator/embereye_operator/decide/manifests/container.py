@@ -17,6 +17,7 @@ IDENTITY_FOLDER = "/etc/embereye/identity"
 MODEL_FOLDER = "/etc/embereye/model"
 DATA_FOLDER = "/var/lib/embereye"
 TELEMETRY_FOLDER = f"{DATA_FOLDER}/telemetry"
+LINGER_SECONDS = 60  # that a shard which is to go waits for a hub that is away: its evidence goes with its pod
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
 USER = 65532
 EVERY_ADDRESS = "[::]"  # of both families, where the host has both
@@ -42,6 +43,7 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
         "EMBEREYE_GRPC_PORT": str(GRPC_PORT),
         "EMBEREYE_CONTROL_PORT": str(CONTROL_PORT),
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
+        "EMBEREYE_LINGER": str(LINGER_SECONDS),
         "EMBEREYE_IDENTITY": IDENTITY_FOLDER,
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
     }
@@ -53,7 +55,8 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
     if isinstance(fleet.spec, SensorFleetSpec):
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
         ports.insert(1, ("tcp", fleet.spec.listen.tcp))
-        del environment["EMBEREYE_CREDENTIALS"]
+        if not secrets:
+            del environment["EMBEREYE_CREDENTIALS"]
         if fleet.spec.telemetry.archive:
             environment["EMBEREYE_TELEMETRY"] = TELEMETRY_FOLDER
             environment["EMBEREYE_TELEMETRY_BYTES"] = str(int(quantity(fleet.spec.telemetry.size) or 0))

@@ -332,6 +332,7 @@ class LocalRuntime:
         named = {port["name"]: port["containerPort"] for port in container["ports"]}
         environment |= {
             "EMBEREYE_HOST": HOST,
+            "EMBEREYE_LINGER": "0",  # its spool stays in the data folder
             "EMBEREYE_HUB": self._hub.address,
             "EMBEREYE_GRPC_PORT": str(ports.grpc),
             "EMBEREYE_CONTROL_PORT": str(ports.control),

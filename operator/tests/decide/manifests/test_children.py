@@ -174,7 +174,8 @@ def test_pods_are_restricted() -> None:
 def test_a_shard_has_time_to_drain() -> None:
     pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
     sleep = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert pod["terminationGracePeriodSeconds"] >= sleep + 2 + 5
+    environment = {variable["name"]: variable["value"] for variable in pod["containers"][0]["env"]}
+    assert pod["terminationGracePeriodSeconds"] >= sleep + 2 + 5 + float(environment["EMBEREYE_LINGER"])
 
 
 def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:

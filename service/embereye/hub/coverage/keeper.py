@@ -92,7 +92,7 @@ class CoverageKeeper:
         now_ns = self._timeline.now_ns()
         if coverage.fleet and coverage.fleet not in self.book.forgotten:
             self.ledgers.report(coverage, now_ns)
-        if on_durable is not None and (coverage.closed or coverage.final):
+        if on_durable is not None and not coverage.more and (coverage.closed or coverage.final):
             time_ns, told = coverage.time_ns, on_durable
             self._committer.enqueue(Step(self._store_ledgers, on_durable=lambda: told(time_ns)))
         fleet = self.book.report(coverage, self._steady(), now_ns)
