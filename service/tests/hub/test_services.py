@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from embereye.hub import feed
 from embereye.hub.feed import LAG
 from embereye.hub.hub import Hub
 from embereye.hub.services.access import AccessCheck
@@ -93,6 +94,17 @@ async def test_a_cursor_from_the_future_is_refused(link: Hubs) -> None:
         await AlarmsStub(link.people).Subscribe(SubscribeRequest(cursor=99), timeout=10).read()
     assert caught.value.code() == grpc.StatusCode.OUT_OF_RANGE
     assert caught.value.details() == "cursor 99 is newer than the newest event, 0: start again with cursor 0"
+
+
+async def test_one_address_does_not_get_every_feed(link: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "OF_ONE_ADDRESS", 1)
+    first = AlarmsStub(link.people).Subscribe(SubscribeRequest(live_only=True), timeout=10)
+    await first.initial_metadata()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await AlarmsStub(link.people).Subscribe(SubscribeRequest(live_only=True), timeout=10).read()
+    first.cancel()
+    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert caught.value.details() == "there are 1 subscribers at 127.0.0.1 already: others need room, too"
 
 
 async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(link: Hubs) -> None:

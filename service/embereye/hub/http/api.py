@@ -304,7 +304,7 @@ class Api:
         after = _number(request, "cursor", feed.latest)
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, compress=False, max_msg_size=4096, timeout=0.5)
         try:
-            with feed.subscribe(after, zones) as subscription:
+            with feed.subscribe(after, zones, request.remote or "") as subscription:
                 await socket.prepare(request)
                 try:
                     async with self._hub.access.lasting(request[PRINCIPAL]):

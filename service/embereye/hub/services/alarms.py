@@ -11,6 +11,7 @@ from embereye.hub.coverage.keeper import OutdatedError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import history_limit
 from embereye.hub.hub import Hub
+from embereye.process.addresses import peer_host
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
@@ -40,8 +41,9 @@ class AlarmsService(AlarmsServicer):
     ) -> None:
         """Send every event past the cursor, then live."""
         feed = self._hub.feed
+        after = feed.latest if request.live_only else request.cursor
         try:
-            with feed.subscribe(feed.latest if request.live_only else request.cursor, request.zones) as subscription:
+            with feed.subscribe(after, request.zones, peer_host(context.peer())) as subscription:
                 await context.send_initial_metadata(())  # tells the client that it is subscribed
                 await self._send(subscription, context)
         except ValueError as error:

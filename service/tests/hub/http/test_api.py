@@ -17,6 +17,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from yarl import URL
 
+from embereye.hub import feed
 from embereye.hub.http.api import Api
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
@@ -178,6 +179,14 @@ async def test_history_is_paged_by_cursor(served: Served) -> None:
     _, body = await served.get("/v1/history?zone=attic")
     assert body["events"] == []
     assert (await served.get("/v1/history?after=-1"))[0] == 400
+
+
+async def test_one_address_does_not_get_every_websocket(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "OF_ONE_ADDRESS", 1)
+    async with served.session.ws_connect(f"{served.base}/v1/alarms/ws"):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await served.session.ws_connect(f"{served.base}/v1/alarms/ws")
+    assert caught.value.status == 503
 
 
 async def test_a_websocket_resumes_by_cursor_and_goes_on_live(served: Served) -> None:
