@@ -42,7 +42,7 @@ def test_a_fleet_that_cannot_be_parsed_is_told(site: Site, cluster: ApiServer) -
     schema = lax[0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema.pop("x-kubernetes-validations", None)
-    assert site.metric("embereye_fleet_condition", condition="Covered") == 1
+    wait_for(lambda: site.metric("embereye_fleet_condition", condition="Covered") == 1, "the metric of what is true")
     cluster.merge(path, {"spec": {"versions": lax}})
     try:
         wait_for(lambda: _accepts(cluster, site.fleet, {"spec": {"deadline": "soon"}}), "a lax schema")

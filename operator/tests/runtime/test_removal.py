@@ -11,7 +11,7 @@ from harness.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
 from embereye_operator.api.fleets import parse_fleet
-from embereye_operator.decide.manifests.names import MANAGED_BY
+from embereye_operator.decide.manifests.names import LABEL_ALLOWED, MANAGED_BY
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.applied import ANNOTATION_APPLIED, with_updates_applied
 from embereye_operator.reconcile.reconcile import reconcile
@@ -139,6 +139,8 @@ async def test_what_is_added_and_removed_again_leaves_nothing_behind(
     ground: Ground, kind: str, added: Any, removed: Any, changes: set[str]
 ) -> None:
     document = manifest(kind, {"cameras": [camera()]}, namespace=ground.namespace) if kind == "CameraFleet" else None
+    allowed = {"name": "cam.1", "namespace": ground.namespace, "labels": {LABEL_ALLOWED: "true"}}
+    await asyncio.to_thread(create, ground.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": allowed})
     await ground.declare(document or sensor_fleet(ground.namespace))
     before = await ground.children()
     optional = {"HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule"}
