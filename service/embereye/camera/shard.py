@@ -9,6 +9,7 @@ from typing import Any
 import cv2
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from embereye.camera.canary import CameraCanary
 from embereye.camera.clips.pipeline import ClipPipeline
 from embereye.camera.clips.ring import Budget
 from embereye.camera.decode.pool import DecoderPool, decoder_count
@@ -30,6 +31,7 @@ from embereye.levels import Level
 from embereye.process.aligned_sleep import aligned_sleep
 from embereye.process.grpc_server import Service
 from embereye.process.heap import freeze_heap
+from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
@@ -65,6 +67,7 @@ class CameraShard:
         self._links = ShardLinks(
             submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host
         )
+        self._canary = CameraCanary(self._links, self._pool.withdraw)
         self._retired = Totals()  # of cameras that were ours
         self._draining = False
         self._covered: dict[str, bool] = {}
@@ -195,6 +198,10 @@ class CameraShard:
         if self._clips:
             self._clips.record_frame(camera, now)
 
+    async def light_canary(self, fire: Fire) -> None:
+        """Have a fire grow before a camera that nobody declared."""
+        await self._canary.burn(fire, self._assignment.fleet, self._assignment.camera)
+
     # What it does now and then
 
     async def _tick(self) -> None:
@@ -229,7 +236,7 @@ class CameraShard:
             # With more shards, frames that are left with their senders now would be analysed, too.
             offered=totals.ledger.offered + int(totals.unread),
             analysed=totals.ledger.analysed,
-            cpu=time.process_time() + self._pool.cpu_seconds,
+            cpu=time.process_time() + self._pool.cpu_seconds - self._canary.cpu_seconds,
         )
 
     def _totals(self) -> Totals:

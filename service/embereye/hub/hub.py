@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from embereye.hub.actions import Actions
+from embereye.hub.canaries import Canaries
 from embereye.hub.committer import Committer, Step
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
@@ -42,7 +43,8 @@ class Hub:
         self.history = History(store, self.feed)
         self.zones = Zones(book, clock=clock, steady=steady)
         self.committer = Committer(store, clock=clock, seal=self.zones.store_changes, publish=self.feed.publish)
-        self.inbox = EvidenceInbox(self.committer, self.zones, book)
+        self.canaries = Canaries(clock=clock, steady=steady)
+        self.inbox = EvidenceInbox(self.committer, self.zones, book, self.canaries)
         self.coverage = CoverageKeeper(self.committer, self.zones, book, retention_ns=retention_ns, steady=steady)
         self.actions = Actions(self.committer, self.zones)
 
@@ -51,6 +53,7 @@ class Hub:
         stored = await self._store.open()
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
+        self.canaries.restore(stored.canaries)
         self.feed.latest = stored.cursor
 
     async def run(self) -> None:
@@ -74,6 +77,7 @@ class Hub:
             if (now := time.monotonic()) - tidied > TIDY_SECONDS:
                 tidied = now
                 self.committer.enqueue(Step(self.zones.drop_idle))
+                self.committer.enqueue(Step(lambda draft: self.canaries.tidy(draft, self.coverage.book.forgotten)))
                 self.coverage.tidy()
             if now - kept > LEDGER_SECONDS:
                 kept = now

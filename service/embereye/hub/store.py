@@ -43,6 +43,8 @@ CREATE TABLE IF NOT EXISTS pictures (number INTEGER PRIMARY KEY AUTOINCREMENT, a
     UNIQUE (alarm, device, kind));
 CREATE TABLE IF NOT EXISTS episodes (alarm TEXT NOT NULL, episode TEXT NOT NULL, time_ns INTEGER NOT NULL,
     PRIMARY KEY (alarm, episode)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS canaries (fleet TEXT NOT NULL, shard TEXT NOT NULL, alarmed_ns INTEGER NOT NULL,
+    delay_ns INTEGER NOT NULL, PRIMARY KEY (fleet, shard)) WITHOUT ROWID;
 """
 
 
@@ -69,6 +71,8 @@ class Transaction:
     pictures: list[Picture] = field(default_factory=list)
     ledgers: dict[LedgerKey, Part | None] = field(default_factory=dict)  # None: removed
     episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
+    # fleet, shard: when its latest canary was an alarm, after how many nanoseconds; None: removed
+    canaries: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
@@ -83,6 +87,7 @@ class StoredState:
     forgotten: list[str]
     ledgers: list[Part]
     cursor: int  # of the newest event there ever was
+    canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, when alarmed, delay
 
 
 def lock_folder(folder: Path) -> int:
@@ -133,6 +138,7 @@ class Store:
                 )
             ],
             cursor=newest[0] if newest else 0,
+            canaries=self._db.execute("SELECT fleet, shard, alarmed_ns, delay_ns FROM canaries").fetchall(),
         )
 
     def known(self, ids: Iterable[str]) -> set[str]:
@@ -189,6 +195,11 @@ class Store:
                 "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?)",
                 [(alarm, episode, time_ns) for (alarm, episode), time_ns in transaction.episodes.items()],
             )
+            for (fleet, shard), alarmed in transaction.canaries.items():
+                if alarmed is None:
+                    db.execute("DELETE FROM canaries WHERE fleet = ? AND shard = ?", (fleet, shard))
+                else:
+                    db.execute("INSERT OR REPLACE INTO canaries VALUES (?, ?, ?, ?)", (fleet, shard, *alarmed))
             db.execute("COMMIT")
         except BaseException:
             # A full disk rolls back by itself, and then there is nothing left to roll back.

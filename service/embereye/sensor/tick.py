@@ -28,6 +28,7 @@ from embereye.units import SECOND
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.wire.device.messages import Message
 from embereye.wire.device.reader import LineReader, Rows, read_together
+from embereye.zone.canary import is_canary
 
 logger = logging.getLogger(__name__)
 UNASSIGNED_WINDOW = 0.05  # seconds between ticks until an assignment says: only who connects is learnt before
@@ -237,7 +238,8 @@ class TickBatcher:
         self.analysed += len(values)
         if self.archive is not None:
             for device, block in zip(devices, blocks, strict=True):
-                self.archive.add(device.spec.id, block, now_ns)
+                if not is_canary(device.spec.id):
+                    self.archive.add(device.spec.id, block, now_ns)
         for device, block, unchanged, last in zip(devices, blocks, quiet, lasts, strict=True):
             if unchanged and not device.readings.attentive:
                 device.count_quiet_rows(len(block), last, now_ns)

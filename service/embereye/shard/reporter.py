@@ -14,6 +14,7 @@ from embereye.process.grpc_server import channel, converse
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye.zone.canary import is_canary
 
 logger = logging.getLogger(__name__)
 COVERAGE_PERIOD = 1.0  # seconds between coverage reports
@@ -44,7 +45,8 @@ class Reporter:
         self._told_ns = 0
         self._coverage_due = 0.0
         self.connected = False
-        self.delivered = 0  # reports acknowledged since the start
+        self.welcomes_canaries = False  # the hub that is connected said so; another one would tell people of them
+        self.delivered = 0  # reports acknowledged since the start, of devices
 
     def report(self, evidence: EvidenceItem) -> None:
         """Spool `evidence` and send it as soon as the hub is there."""
@@ -65,7 +67,8 @@ class Reporter:
             try:
                 async for response in converse(EvidenceStub(link).Report(), self._send):
                     self._spool.acknowledge(list(response.acknowledged))
-                    self.delivered += len(response.acknowledged)
+                    self.delivered += sum(not is_canary(name) for name in response.acknowledged)
+                    self.welcomes_canaries |= response.canaries
                     if response.ledgers_ns:
                         self._told_ns = response.ledgers_ns
                         self._told(response.ledgers_ns)
@@ -78,7 +81,7 @@ class Reporter:
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
             finally:
-                self.connected = False
+                self.connected = self.welcomes_canaries = False
                 await link.close(None)
             if reason != failing:
                 logger.warning("hub %s: %s; trying again, %d reports spooled", self._hub, reason, len(self._spool))
@@ -93,8 +96,11 @@ class Reporter:
             self._wake.clear()
             while batch := self._spool.after(sent):
                 for number, evidence in batch:
-                    await call.write(ReportRequest(evidence=evidence))
                     sent = number
+                    if is_canary(evidence.device) and not self.welcomes_canaries:
+                        self._spool.acknowledge([evidence.id])  # from before; what it was to prove has failed
+                        continue
+                    await call.write(ReportRequest(evidence=evidence))
             now = time.monotonic()
             if now >= self._coverage_due:
                 self._coverage_due = now + until_aligned(COVERAGE_PERIOD)

@@ -18,6 +18,7 @@ from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics, disk_metrics
 from embereye.process.tasks import Tasks, first_of
 from embereye.shard.assignment import Assignments, follow_file
+from embereye.shard.canary import Canaries, Fire
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, EvidenceItem, Ledger, ShardHello
@@ -80,6 +81,10 @@ class ShardCore(Protocol):
         """Its own metric families, read at scrape time."""
         ...
 
+    async def light_canary(self, fire: Fire) -> None:
+        """Give the signs of `fire` as a device would, until it is reported."""
+        ...
+
     async def drain(self) -> None:
         """Hand senders over and finish what is in flight."""
         ...
@@ -112,6 +117,13 @@ class ShardProcess(ShardServicer, Collector):
         self._reporter = Reporter(
             options.hub, self._spool, hello=self._hello, coverage=self._coverage, told=self._ledgers_told
         )
+        self._canaries = Canaries(
+            options.shard,
+            settings=lambda: self._assignments.current.canary,
+            ready=lambda: self._reporter.welcomes_canaries and not self._draining,
+            light=core.light_canary,
+            report=self._reporter.report,
+        )
         self._closed: list[tuple[int, ClosedLedger]] = []  # with when they were closed
         self._final = False
         self._drained = asyncio.Event()
@@ -138,6 +150,7 @@ class ShardProcess(ShardServicer, Collector):
             await self._grpc.start()
             tasks.start(follow_file(options.assignment, self._assignments), name="follow-assignment")
             tasks.start(self._reporter.run(), name="report-to-hub")
+            tasks.start(self._canaries.run(), name="canaries")
             tasks.start(runtime.run(), name="event-loop-lag")
             await self._grpc.set_serving(True)
             logger.info("shard %s ready: gRPC %d, metrics %d", options.shard, options.grpc_port, options.metrics_port)
@@ -172,6 +185,7 @@ class ShardProcess(ShardServicer, Collector):
             devices=self._core.devices(now),
             closed=[closed for _, closed in self._closed],
             final=self._final,
+            canary=self._canaries.plan(ending=self._draining),
         )
 
     def _close_ledger(self, device: str, ledger: Ledger) -> None:
@@ -279,5 +293,6 @@ class ShardProcess(ShardServicer, Collector):
         yield CounterMetricFamily(
             "embereye_shard_evidence_dropped", "Reports lost to a full spool.", value=self._spool.dropped
         )
+        yield from self._canaries.metrics()
         yield from disk_metrics("shard", self._options.data)
         yield from self._core.metrics()

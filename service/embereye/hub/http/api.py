@@ -19,6 +19,7 @@ from embereye.hub.coverage.book import Fleet, Watched
 from embereye.hub.coverage.ledgers import Part, add_up
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
+from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.replay import replay
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
@@ -106,6 +107,7 @@ class Api:
                 web.get("/v1/zones", self._zones),
                 web.post("/v1/zones/{namespace}/{zone}/{action:acknowledge|reset|test}", self._act),
                 web.get("/v1/devices", self._devices),
+                web.get("/v1/canaries", self._canaries),
                 web.get(f"{device}/snapshot.jpg", self._device_snapshot),
                 web.get(f"{device}/thermal", self._device_thermal),
                 web.get("/v1/snapshot/{device}.jpg", self._snapshot),
@@ -134,6 +136,9 @@ class Api:
         return _file(name, STATIC[name])
 
     # What is
+
+    async def _canaries(self, _: web.Request) -> web.Response:
+        return web.json_response(heartbeats(self._hub.canaries))
 
     async def _zones(self, _: web.Request) -> web.Response:
         zones = self._hub.zones.messages()

@@ -46,8 +46,12 @@ class Clocks:
     def behind_ns(self, fleet: str, shard: str) -> int:
         """What to add to the shard's times; 0 where the clocks agree."""
         # Delay only ever adds: the smallest difference is the nearest to the truth.
-        behind = min(self._samples.get((fleet, shard), (0,)))
+        behind = self.difference_ns(fleet, shard)
         return behind if abs(behind) > SKEW_NS else 0
+
+    def difference_ns(self, fleet: str, shard: str) -> int:
+        """By how much the shard's clock differs from the hub's, and the least delay of its reports with it."""
+        return min(self._samples.get((fleet, shard), (0,)))
 
     def wrong(self) -> int:
         """How many shards' clocks are wrong."""
@@ -76,7 +80,7 @@ class Stream:
 
     async def responses(self) -> AsyncIterator[ReportResponse]:
         """The acknowledgements to send, for ever."""
-        yield ReportResponse()  # at once: it tells the shard that the hub is there
+        yield ReportResponse(canaries=True)  # at once: it tells the shard that the hub is there
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -147,6 +151,7 @@ class EvidenceService(EvidenceServicer):
                 case "coverage":
                     self.clocks.observe(request.coverage, time.time_ns())
                     self._hub.coverage.report(request.coverage, stream.ledgers_durable)
+                    self._hub.canaries.expect(request.coverage)
                 case "hello":
                     stream.hello = request.hello
             if stream.owed and not self._hub.committer.failing:
@@ -168,4 +173,6 @@ class EvidenceService(EvidenceServicer):
         behind = self.clocks.behind_ns(item.fleet, stream.hello.shard)
         item.since_ns += behind
         item.until_ns += behind
+        if item.HasField("canary"):
+            item.canary.lit_ns += self.clocks.difference_ns(item.fleet, stream.hello.shard)
         self._hub.inbox.admit(item, stream.acknowledge)
