@@ -14,6 +14,7 @@ from embereye_operator.api.shared import (
     NOT_METRICS,
     Alerts,
     Autoscaling,
+    Canary,
     DevicesFrom,
     Heat,
     Template,
@@ -208,6 +209,7 @@ class SensorFleetSpec(Resource):
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
     telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
+    canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

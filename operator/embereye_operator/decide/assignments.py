@@ -10,6 +10,7 @@ from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import (
     Assignment,
     CameraSettings,
+    Canary,
     Commands,
     GasThresholds,
     HeatThresholds,
@@ -207,6 +208,7 @@ def build_assignments(
             epoch=epoch,
             devices=held[shard],
             peers=[peer for name, peer in sorted(members.items()) if name != shard],
+            canary=Canary(interval_ns=fleet.spec.canary.interval, within_ns=fleet.spec.canary.within),
         )
         if isinstance(settings, SensorSettings):
             assignment.sensor.CopyFrom(settings)
