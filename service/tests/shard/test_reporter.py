@@ -97,3 +97,19 @@ async def test_a_hub_that_returns_gets_everything_that_was_not_acknowledged() ->
     with contextlib.suppress(asyncio.CancelledError):
         await task
     await server.stop(0)
+
+
+async def test_a_hub_that_does_not_keep_canaries_apart_is_sent_none() -> None:
+    hub, spool = RecordingHub(), Spool(None)
+    server, port = await serve(hub)
+    spool.put(EvidenceItem(id="_canary_1", episode="_canary_", device="_canary_1", level=Level.ALARM.wire))
+    reporter = reporter_to(port, spool)
+    task = asyncio.ensure_future(reporter.run())
+    reporter.report(evidence("a"))
+    await until(lambda: hub.evidence and not len(spool))
+    assert hub.evidence == ["a"]
+    assert not reporter.welcomes_canaries
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await server.stop(0)
