@@ -35,6 +35,7 @@ from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
+from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
@@ -192,6 +193,8 @@ class CameraShard:
         for sign, finding in zip(signs_of(camera, seen), seen.findings, strict=True) if worth_telling else ():
             report = self._episodes.observe(sign, now)
             if report and self._context:
+                if traces := self._context.traces:
+                    traces.trace(report, camera.received_ns, camera.received_ns + int(camera.waited * SECOND))
                 self._context.report(report)
                 if self._clips:
                     self._clips.record_report(camera, report, finding.box, self._assignment, now)

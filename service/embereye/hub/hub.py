@@ -13,7 +13,9 @@ from embereye.hub.feed import Feed
 from embereye.hub.history import History
 from embereye.hub.inbox import EvidenceInbox
 from embereye.hub.store import StoreThreads
+from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
+from embereye.v1.alarms_pb2 import AlarmEvent
 
 TICK_SECONDS = 0.25
 TIDY_SECONDS = 60.0
@@ -42,11 +44,23 @@ class Hub:
         self.feed = Feed(0, lambda after, limit: store.read(lambda opened: opened.events(after, limit)))
         self.history = History(store, self.feed)
         self.zones = Zones(book, clock=clock, steady=steady)
-        self.committer = Committer(store, clock=clock, seal=self.zones.store_changes, publish=self.feed.publish)
+        self.committer = Committer(store, clock=clock, seal=self.zones.store_changes, publish=self._publish)
         self.canaries = Canaries(clock=clock, steady=steady)
         self.inbox = EvidenceInbox(self.committer, self.zones, book, self.canaries)
         self.coverage = CoverageKeeper(self.committer, self.zones, book, retention_ns=retention_ns, steady=steady)
         self.actions = Actions(self.committer, self.zones)
+
+    def trace(self, traces: EvidenceTraces) -> None:
+        """Go on with the traces that reports carry from now on."""
+        self.inbox.traces = traces
+
+    def _publish(self, events: list[AlarmEvent]) -> None:
+        if (traces := self.inbox.traces) is None:
+            self.feed.publish(events)
+            return
+        began = time.time_ns()
+        self.feed.publish(events)
+        traces.published(began, time.time_ns())
 
     async def open(self) -> None:
         """Go on from what the store holds. UserError where that cannot be read, or another hub has it."""

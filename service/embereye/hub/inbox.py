@@ -7,6 +7,7 @@ from embereye.hub.canaries import Canaries
 from embereye.hub.committer import Committer, Draft
 from embereye.hub.coverage.book import CoverageBook, namespace_of
 from embereye.hub.store import Picture
+from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
 from embereye.units import MIB
 from embereye.v1.evidence_pb2 import EvidenceItem
@@ -52,6 +53,8 @@ class _Report:
         self.inbox.release(self.size)
         if error is None:
             self.inbox.canaries.durable(self.item)
+            if self.inbox.traces:
+                self.inbox.traces.finish(self.item)
             self.on_durable(self.item.id)
 
 
@@ -60,6 +63,7 @@ class EvidenceInbox:
 
     def __init__(self, committer: Committer, zones: Zones, book: CoverageBook, canaries: Canaries) -> None:
         self.canaries = canaries
+        self.traces: EvidenceTraces | None = None  # None: alarms are not traced
         self._committer = committer
         self._zones = zones
         self._book = book
@@ -81,6 +85,8 @@ class EvidenceInbox:
         size = item.ByteSize()
         if item.snapshot and not is_canary(item.device):
             self._book.picture(item.fleet, item.device, item.snapshot, item.until_ns)
+        if self.traces:
+            self.traces.admit(item)
         self._pending += 1
         self._pending_bytes += size
         self._committer.enqueue(_Report(self, item, size, on_durable))

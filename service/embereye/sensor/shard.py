@@ -29,7 +29,7 @@ from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
-from embereye.units import MINUTE
+from embereye.units import MINUTE, SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import Assignment, Commands, Load, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
@@ -197,7 +197,12 @@ class SensorShard:
             return
         for sign in signs:
             if sign.zone and (evidence := self._episodes.observe(sign, now_ns)):
-                (self._canary.report if is_canary(sign.device) else self._context.report)(evidence)
+                if is_canary(sign.device):
+                    self._canary.report(evidence)
+                    continue
+                if traces := self._context.traces:
+                    traces.trace(evidence, now_ns - int(self.batcher.waited * SECOND), now_ns)
+                self._context.report(evidence)
 
     async def light_canary(self, fire: Fire) -> None:
         """Have a device that nobody declared tell of smoke over the shard's own listener."""

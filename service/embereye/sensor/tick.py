@@ -84,6 +84,7 @@ class TickBatcher:
         self.analysed = 0  # packets
         self.offered = 0  # packets
         self.ticks = 0
+        self.waited = 0.0  # seconds that the first packet of what is analysed now has waited
         self.waits = LatencyHistogram()  # from the arrival of a tick's first packet until the tick
         self.works = LatencyHistogram()  # of a tick's work
         self._window = UNASSIGNED_WINDOW
@@ -153,7 +154,8 @@ class TickBatcher:
         self.ticks += 1
         started = time.monotonic()
         if self._queue:
-            self.waits.observe(started - self._since)
+            self.waited = started - self._since
+            self.waits.observe(self.waited)
         self._work_off(until)
         self.works.observe(time.monotonic() - started)
 
@@ -196,6 +198,7 @@ class TickBatcher:
 
     def analyse_rows(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> None:
         """Analyse readings (n, 4) that came as a batch, at once."""
+        self.waited = 0.0
         self.offered += len(rows)
         self.analysed += len(rows)
         if self.archive is not None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -44,6 +44,7 @@ class Reporter:
         self._told = told
         self._told_ns = 0
         self._coverage_due = 0.0
+        self.acknowledged: Callable[[Sequence[str]], None] | None = None  # hears which reports the hub has
         self.connected = False
         self.welcomes_canaries = False  # the hub that is connected said so; another one would tell people of them
         self.delivered = 0  # reports acknowledged since the start, of devices
@@ -67,6 +68,8 @@ class Reporter:
             try:
                 async for response in converse(EvidenceStub(link).Report(), self._send):
                     self._spool.acknowledge(list(response.acknowledged))
+                    if self.acknowledged is not None and response.acknowledged:
+                        self.acknowledged(response.acknowledged)
                     self.delivered += sum(not is_canary(name) for name in response.acknowledged)
                     self.welcomes_canaries |= response.canaries
                     if response.ledgers_ns:

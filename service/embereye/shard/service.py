@@ -17,10 +17,12 @@ from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics, disk_metrics
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.tracing import open_tracer
 from embereye.shard.assignment import Assignments, follow_file
 from embereye.shard.canary import Canaries, Fire
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
+from embereye.shard.tracing import EpisodeTraces
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, EvidenceItem, Ledger, ShardHello
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, DrainRequest, Load, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
@@ -103,6 +105,7 @@ class ShardContext:
     report: Callable[[EvidenceItem], None]
     coverage_changed: Callable[[], None]
     closed: Callable[[str, Ledger], None] = lambda device, ledger: None  # the last word on a device that was let go
+    traces: EpisodeTraces | None = None  # None: alarms are not traced
 
 
 class ShardProcess(ShardServicer, Collector):
@@ -142,9 +145,13 @@ class ShardProcess(ShardServicer, Collector):
         if options.shared_grpc_port:
             self._grpc.listen(f"{options.host}:{options.shared_grpc_port}")
         pages = await serve_pages(metrics_pages(registry), options.host, options.metrics_port)
+        tracer = open_tracer("embereye-shard", **{"service.instance.id": options.shard})
+        traces = EpisodeTraces(tracer) if tracer else None
+        if traces:
+            self._reporter.acknowledged = traces.acknowledged
         async with Tasks() as tasks:
             context = ShardContext(
-                options, tasks, self._reporter.report, self._reporter.coverage_changed, self._close_ledger
+                options, tasks, self._reporter.report, self._reporter.coverage_changed, self._close_ledger, traces
             )
             await self._core.start(context)
             await self._grpc.start()
@@ -165,6 +172,8 @@ class ShardProcess(ShardServicer, Collector):
             await self._core.stop()
             pages.close()
         self._spool.close()
+        if traces:
+            traces.close()
         return int(failed)
 
     def _apply(self, assignment: Assignment) -> None:

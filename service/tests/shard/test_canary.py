@@ -110,8 +110,12 @@ async def test_a_canary_that_fails_ends_nothing() -> None:
 
 def test_of_canaries_that_wait_only_the_newest_is_kept() -> None:
     spool = Spool(None)
+
+    def keep(report: EvidenceItem) -> None:
+        spool.put(report)
+
     for number in range(5):
-        fire = Fire(PLAN, "hall-0", lambda item: spool.put(item) and None)
+        fire = Fire(PLAN, "hall-0", keep)
         fire.report(EvidenceItem(id=f"{number}-1", episode=f"{number}", device=fire.device, level=Level.ALARM.wire))
     spool.put(EvidenceItem(id="real", episode="real", device="s-1", level=Level.ALARM.wire))
     assert [item.id for _, item in spool.after(0)] == [f"{PREFIX}4-1", "real"]

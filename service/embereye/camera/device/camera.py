@@ -52,6 +52,8 @@ class CameraDevice:
         self.ring = Ring(links.ring_budget)
         self.latest: KeptFrame | None = None  # the picture of the frame that was analysed last
         self.clip_ns = 0, 0  # kept before and after an alarm
+        self.received_ns = 0  # when the frame that was analysed last arrived
+        self.waited = 0.0  # seconds that it waited for its turn
         self._watch = watch
         self._links = links
         self._clock = links.clock
@@ -107,6 +109,7 @@ class CameraDevice:
     def finish_turn(self, turn: Turn) -> None:
         """Inspect the decoded picture, count the frame and report what was seen in it."""
         frame, result = turn.frame, turn.result
+        self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
             result = self.analyser.inspect_pixels(frame, result)
         now = self._clock()
