@@ -12,8 +12,8 @@ from embereye_operator.api.fleets import FLEET_TYPES
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ApiServer]:
-    """A kube-apiserver with etcd, garbage collection where it can be had, and our CRDs."""
-    with run_api_server() as running:
+    """A kube-apiserver with etcd, garbage collection and aggregated roles where they can be had, and our CRDs."""
+    with run_api_server("clusterrole-aggregation-controller") as running:
         install_crds(running, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
         yield running
 

@@ -31,6 +31,7 @@ from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
 from embereye_bench.report import Result, results_table
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.decide.assignments import build_camera_settings
@@ -206,7 +207,7 @@ def measure(sample: list[tuple[bytes, float]], costs: Mapping[str, Cost]) -> Cos
         began = time.thread_time()
         picture = decode(data, scale)
         decoded = time.thread_time()
-        observation = detector.detect(picture, START_NS + round(seconds * 1e9))
+        observation = detector.detect(picture, START_NS + round(seconds * SECOND))
         ended = time.thread_time()
         still = "quiet" if observation.motion <= QUIET_MOTION else "busy"
         for cost in (total, costs["suspect" if observation.suspected else still]):

@@ -16,6 +16,7 @@ import grpc
 from google.protobuf import json_format
 
 from embereye.process.addresses import free_ports
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye_bench.load import HOST, end
@@ -36,7 +37,7 @@ def cpu_seconds(pid: int) -> float:
         for thread in Path(f"/proc/{each}/task").iterdir():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
                 total += int((thread / "schedstat").read_text().split()[0])
-    return total / 1e9
+    return total / SECOND
 
 
 def resident_mb(pid: int) -> float:

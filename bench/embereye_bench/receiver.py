@@ -14,6 +14,7 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.process.tasks import start_task
 from embereye.units import Box
+from embereye.wire.video.access_unit import AccessUnit
 from embereye_bench.load import HOST
 from embereye_bench.process import resident_mb
 
@@ -24,7 +25,7 @@ async def receive(port: int) -> dict[str, float]:
     """Receive until SIGINT; what was received."""
     counts = {"pictures": 0.0, "damaged": 0.0, "memory_mb": 0.0}
 
-    def offer(data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+    def offer(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         counts["pictures"] += 1
         counts["damaged"] += bool(lost)
         if counts["pictures"] == SETTLED:

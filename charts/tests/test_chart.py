@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from harness.apiserver import ApiError, ApiServer, path_of
-from harness.chart import CHART, NAMESPACE, helm, render, template
+from harness.chart import CHART, NAMESPACE, helm, operators_rights, render, template
 
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
@@ -175,14 +175,14 @@ def test_labels_of_the_users_are_on_every_object_and_pod() -> None:
 
 
 def test_a_namespaced_release_asks_for_no_right_outside_of_its_namespace() -> None:
-    manifests = [m for m in render("--set", "operator.namespaced=true") if "rbac" in m["apiVersion"]]
+    manifests = operators_rights("--set", "operator.namespaced=true")
     assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
     assert {manifest["metadata"]["namespace"] for manifest in manifests} == {NAMESPACE}
 
 
 def test_a_release_for_some_namespaces_has_a_role_in_each_and_no_right_outside_of_them() -> None:
     values = VALUE_SETS["two namespaces and a selector"]
-    manifests = [m for m in render(*values) if "rbac" in m["apiVersion"]]
+    manifests = operators_rights(*values)
     assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
     where = {manifest["metadata"]["namespace"] for manifest in manifests}
     assert where == {"north", "south", NAMESPACE}

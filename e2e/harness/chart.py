@@ -31,6 +31,16 @@ def render(*arguments: str) -> list[dict[str, Any]]:
     return copy.deepcopy(_rendered(arguments))
 
 
+def operators_rights(*arguments: str) -> list[dict[str, Any]]:
+    """Of the chart's manifests, what says what the operator may do."""
+    component = "app.kubernetes.io/component"
+    return [
+        manifest
+        for manifest in render(*arguments)
+        if "rbac" in manifest["apiVersion"] and manifest["metadata"]["labels"][component] == "operator"
+    ]
+
+
 @cache
 def _rendered(arguments: tuple[str, ...]) -> list[dict[str, Any]]:
     result = template(*arguments)

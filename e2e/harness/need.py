@@ -81,6 +81,10 @@ def _has_cluster() -> bool:
     return any(cache.glob("cluster/clusters/*/ready"))
 
 
+def _has_grafana_types() -> bool:
+    return shutil.which("node") is not None and (GRAFANA_TYPES_FOLDER / "node_modules/.bin/tsc").exists()
+
+
 def _packages(*names: str) -> Callable[[], bool]:
     return lambda: all(map(importlib.util.find_spec, names))
 
@@ -89,6 +93,7 @@ def _recordings(*names: str) -> Callable[[], bool]:
     return lambda: all((RECORDINGS / name).exists() for name in names)
 
 
+GRAFANA_TYPES_FOLDER = ROOT / ".cache" / "grafana"
 RECORDINGS = ROOT / ".." / "shared" / "data" / "device"  # not ours to distribute
 
 _build = "`make test` builds that first, with Go 1.21 or later; or name a folder that has it in KUBEBUILDER_ASSETS"
@@ -102,6 +107,9 @@ FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
 GSTREAMER = Need("GStreamer", _install, _commands("gst-launch-1.0"), "make peers")
 RTSP_SERVER = Need("gst-rtsp-server", _install, _has_rtsp_server, "make peers")
 PROMETHEUS = Need("Prometheus and promtool", _install, _commands("prometheus", "promtool"), "make peers")
+GRAFANA_TYPES = Need(
+    "Grafana's types", "`make peers` fetches them where npm is installed", _has_grafana_types, "make peers"
+)
 CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
 CAPTURE = Need(

@@ -22,6 +22,8 @@ IMAGE = f"embereye:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersi
 RELEASE, SYSTEM, SITE = "embereye", "embereye", "site"  # the release, its namespace, the fleets' namespace
 SENSORS, CAMERAS = "hall", "yard"  # the fleets
 VOLUME = "embereye-e2e"
+MONITORING = "monitoring"  # the namespace of the Prometheus Operator and its Prometheus
+MONITORING_ROLES = ("prometheus-operator", "e2e-prometheus")
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OUTSIDE = "outside"  # end of the names of Services that let the tests in
 SIMULATED_SENSORS = {f"s-{number:02}": f"store-{(number + 1) // 2}" for number in range(1, 9)}
@@ -94,7 +96,11 @@ class Site:
         await cluster.kubectl(*gone, "namespace", SYSTEM, SITE)
         await cluster.kubectl(*gone, "persistentvolume", VOLUME)
         crds = [f"{plural}.embereye.dev" for plural in ("sensorfleets", "camerafleets")]
+        known = (await cluster.kubectl("get", "customresourcedefinitions", "--output", "name")).split()
+        crds += [name.partition("/")[2] for name in known if name.endswith(".monitoring.coreos.com")]
+        await cluster.kubectl(*gone, "namespace", MONITORING)
         await cluster.kubectl(*gone, "customresourcedefinition", *crds)
+        await cluster.kubectl(*gone, "clusterrole,clusterrolebinding", *MONITORING_ROLES)
         for node in await cluster.nodes():
             await cluster.kubectl("uncordon", node)
             for taint in TAINTS:

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from embereye.hub.clip_store import SUFFIXES
 from embereye.levels import Kind
 from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.clips_pb2 import Clip, FetchClipRequest, ListClipsRequest
@@ -88,7 +89,7 @@ def _file_name(clip: Clip) -> str:
 
 
 def _time(time_ns: int, form: str) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime(form)
+    return datetime.fromtimestamp(time_ns / SECOND).astimezone().strftime(form)
 
 
 def _table(clips: list[Clip], of_alarm: bool) -> Table:
@@ -99,7 +100,7 @@ def _table(clips: list[Clip], of_alarm: bool) -> Table:
         still = clip.media == Clip.MEDIA_STILL
         table.add_row(
             clip.sha256[:SHOWN_DIGITS], "still" if still else "clip", clip.device, clip.zone, Kind(clip.kind).word,
-            _time(clip.from_ns, "%Y-%m-%d %H:%M:%S"), "" if still else f"{(clip.until_ns - clip.from_ns) / 1e9:.1f}",
+            _time(clip.from_ns, "%Y-%m-%d %H:%M:%S"), "" if still else f"{(clip.until_ns - clip.from_ns) / SECOND:.1f}",
             f"{clip.bytes / 1e6:.2f} MB", clip.note,
         )  # fmt: skip
     if not clips:

@@ -22,6 +22,7 @@ from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
+from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
@@ -231,7 +232,7 @@ def _plain(text: str) -> str:
 
 
 def _time(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(time_ns / SECOND).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _zone_table(answer: ZonesResponse) -> Table:

@@ -15,7 +15,7 @@ from embereye.camera.annotate import Annotator
 from embereye.camera.device.setup import AVAILABLE
 from embereye.camera.recording import STREAM_SECONDS, Seen, Settings, watch
 from embereye.camera.replay import Replay
-from embereye.camera.sources.declared import SourceError, redact
+from embereye.camera.sources.declared import SourceError, conceal, redact
 from embereye.detect.vision.observation import Observation
 from embereye.process.lifecycle import UserError
 from embereye.v1.shard_pb2 import CameraSettings
@@ -117,7 +117,8 @@ def _detect(source: str, settings: Settings, annotate: Path | None, seen: Seen) 
         replay = watch(source, settings, noted)
     except (SourceError, OSError, ValueError) as error:
         empty = {"file": redact(source), "seconds": 0.0, "frames": 0, "detections": [], "alarms": []}
-        return {**empty, "faults": [{"start": 0.0, "reason": str(error)}]}, str(error)
+        reason = conceal(str(error), source)
+        return {**empty, "faults": [{"start": 0.0, "reason": reason}]}, reason
     finally:
         if annotator:
             annotator.close()

@@ -35,6 +35,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("explain", "replay"): ("embereye_cli.explain.replay", "decide once more on a recorded scaling trace"),
     ("bench", "operator"): ("embereye_bench.operator.command", "measure the operator against a real API server"),
     ("calibrate", "gas"): ("embereye_cli.calibrate_gas", "measure a gas sensor's R0 in clean air"),
+    ("self-test",): ("embereye_cli.self_test", "prove an alarm from end to end in a cluster"),
     ("inspect",): ("embereye_cli.inspect_capture", "explain a capture of a device's bytes"),
 }
 GROUPS = {

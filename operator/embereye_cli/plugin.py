@@ -11,19 +11,19 @@ from lightkube import AsyncClient
 from lightkube.types import PatchType
 
 from embereye.process.lifecycle import UserError
+from embereye_cli import report
 from embereye_cli.explain import fleet as explain
 from embereye_cli.explain.fleet import add_fleet_arguments, select
+from embereye_cli.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN, drained, placement_name, shard_index
-from embereye_operator.decide.placement_record import Record, read_record
+from embereye_operator.decide.placement_record import PlacementRecord, read_record
 from embereye_operator.runtime.kubernetes.client import (
-    add_target_arguments,
     connected,
     fleets_of,
     list_fleets,
-    target_of,
 )
 from embereye_operator.runtime.kubernetes.hub_status import hub_troubles
 from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS
@@ -49,6 +49,9 @@ def build_parser() -> argparse.ArgumentParser:
     drain.add_argument("--undo", action="store_true", help="the shard may be used again")
     add_fleet_arguments(commands.add_parser("pause", help="leave a fleet as it is, whatever happens"))
     add_fleet_arguments(commands.add_parser("resume", help="look after a paused fleet again"))
+    bundle = commands.add_parser("report", help="all that the cluster says of EmberEye, for who is to help; no secrets")
+    add_target_arguments(bundle)
+    report.add_arguments(bundle)
     return parser
 
 
@@ -61,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "drain": _drain,
         "pause": _pause,
         "resume": _pause,
+        "report": report.run,
     }
     try:
         if parsed.command == "explain":
@@ -129,7 +133,7 @@ def status_table(fleets: Sequence[Fleet]) -> str:
     return table(("NAMESPACE", "FLEET", "WELL", "READY", "REQUIRED", "COVERED", "SCALING", "EPOCH", "WHY NOT"), rows)
 
 
-def devices_of(fleet: Fleet, record: Record) -> list[Manifest]:
+def devices_of(fleet: Fleet, record: PlacementRecord) -> list[Manifest]:
     """Every device with its owner, and why it is dark where the status says so."""
     status: FleetStatus = from_manifest(FleetStatus, fleet.status)
     dark = {entry.id: entry.reason for entry in status.devices.dark}

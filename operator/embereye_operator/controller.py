@@ -14,11 +14,12 @@ from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetError, FleetRe
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.failure import GRACE, Failure, build_failed_status, is_to_be_told, judge
-from embereye_operator.decide.fleet_memory import LOST, Memory
+from embereye_operator.decide.fleet_memory import LOST, FleetMemory
+from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.status import read_status
 from embereye_operator.errors import NotLeadingError, UnavailableError
-from embereye_operator.reconcile import Outcome, reconcile
+from embereye_operator.reconcile.reconcile import Outcome, reconcile
 from embereye_operator.runtime.kubernetes.cache import ObjectKey, Stored
 from embereye_operator.runtime.kubernetes.holds import Holds
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime, retry_after
@@ -48,10 +49,9 @@ class FleetRecord:
     """How the passes over a fleet went."""
 
     status: FleetStatus = field(default_factory=FleetStatus)
-    memory: Memory = field(default_factory=Memory)
+    memory: FleetMemory = field(default_factory=FleetMemory)
     fleet: Fleet | None = None
     version: int = 0  # of the object that `fleet` was read from
-    followed: int = 0  # shards, as autoscalers of others are told them
     at_rest: int = 0  # passes since anything was on its way
     passes: int = 0
     failures: int = 0
@@ -75,7 +75,7 @@ class FleetRecord:
         self.failing, self.failing_since = "", 0.0
         self.backoff.reset()
         self.latest = now
-        self.status, self.followed = outcome.status, outcome.followed
+        self.status = outcome.status
         self.at_rest = self.at_rest + 1 if outcome.at_rest else 0
 
     def is_current(self, now: float, fleets: int) -> bool:
@@ -388,6 +388,11 @@ class Controller:
     def writes(self) -> Mapping[tuple[str, bool], int]:
         """Patches so far, by kind and whether they changed anything."""
         return self._runtime.writes
+
+    @property
+    def tolerance(self) -> bool:
+        """Whether HorizontalPodAutoscalers follow every change here, not only those of more than 10 %."""
+        return self._runtime.offers(TOLERANCE)
 
     def known(self) -> Mapping[ObjectKey, FleetRecord]:
         """Fleets and what is remembered of them."""

@@ -13,6 +13,7 @@ from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import beside
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.controller import Controller
+from embereye_operator.decide.scaling.followers import followed_shards
 from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView
 from embereye_operator.runtime.kubernetes.lease import Election
 
@@ -29,7 +30,9 @@ def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
         }
         view = None
         if current and record.fleet:
-            view = FleetView(record.fleet, record.status, record.followed)
+            status, mode = record.status, record.fleet.spec.autoscaling.mode
+            required = followed_shards(mode, status.required_shards, status.shards, tolerance=controller.tolerance)
+            view = FleetView(record.fleet, status, required)
         yield FleetReport(
             namespace, FLEET_TYPES[resource].kind, name, view, conditions,
             record.passes, record.failures, record.seconds, record.latest,

@@ -13,11 +13,12 @@ from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardS
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import Displaced
-from embereye_operator.decide.fleet_memory import Memory
+from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.services import peer_address
 from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.snapshot import identity
 from embereye_operator.errors import RefusedError, UnavailableError
-from embereye_operator.reconcile import Outcome, identity, reconcile
+from embereye_operator.reconcile.reconcile import Outcome, reconcile
 
 START = 1_800_000_000 * SECOND
 SETTINGS = Settings(image="embereye:test", hub="hub:50052")
@@ -199,7 +200,7 @@ class World:
         self.manifest = manifest
         self.runtime = FakeRuntime(**options)
         self.now = START
-        self.memory = Memory()
+        self.memory = FleetMemory()
         self._spec, self._generation = "", 0
 
     @property

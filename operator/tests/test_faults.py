@@ -8,8 +8,8 @@ import pytest
 
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, AssignResponse
-from embereye_operator.decide.fleet_memory import Memory
-from embereye_operator.decide.placement_record import Record
+from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.placement_record import PlacementRecord
 from embereye_operator.errors import RefusedError
 
 from .fakes import FakeRuntime, World
@@ -187,7 +187,7 @@ async def test_an_operator_whose_clock_is_an_hour_ahead_or_behind_finishes_a_han
         world.manifest["spec"]["shards"] = 2
         await world.step()
         await world.step()
-        world.memory = Memory()
+        world.memory = FleetMemory()
         world.now += skew * SECOND
         world.runtime.watching = True
         await world.survive()
@@ -214,7 +214,7 @@ async def test_children_whose_owner_was_taken_away_are_adopted() -> None:
     owners = world.owners()
     for child in world.runtime.objects.values():
         child["metadata"]["ownerReferences"] = []
-    world.memory = Memory()
+    world.memory = FleetMemory()
     world.manifest["metadata"]["uid"] = "u-2"
     await world.survive()
     assert {child["metadata"]["ownerReferences"][0]["uid"] for child in world.runtime.objects.values()} == {"u-2"}
@@ -239,10 +239,10 @@ async def test_status_of_a_version_that_does_not_exist_yet_is_replaced() -> None
     world = Tried(fleet_of(COUNT))
     await world.survive()
     world.runtime.statuses.append({"conditions": "all fine", "placementEpoch": "many"})
-    world.memory = Memory()
+    world.memory = FleetMemory()
     outcome = await world.step()
     assert condition(outcome.status, "Covered")[0] == "True"
 
 
 def test_an_empty_record_says_nothing() -> None:
-    assert Record().to_manifest() == {"epoch": 0, "members": [], "shards": [], "devices": {}}
+    assert PlacementRecord().to_manifest() == {"epoch": 0, "members": [], "shards": [], "devices": {}}

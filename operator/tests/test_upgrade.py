@@ -11,7 +11,7 @@ from google.protobuf import json_format
 from embereye.v1.shard_pb2 import Assignment
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY
-from embereye_operator.reconcile import identity
+from embereye_operator.decide.snapshot import identity
 
 from .fakes import FakeShard, World
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from embereye.units import SECOND
 from embereye_operator.api.shared import Autoscaling
 from embereye_operator.decide.scaling.law import Measured, Observed, Scaler
 
-SECOND = 1_000_000_000  # nanoseconds
 START = 1_800_000_000 * SECOND
 DAY = 86_400  # seconds
 COST = 0.002  # CPU seconds per item: a camera's frame

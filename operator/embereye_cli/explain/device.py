@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
 
 SECONDS = 5.0  # for the console to answer
 
@@ -62,7 +63,7 @@ def balanced(ledger: dict[str, Any]) -> bool:
 
 
 def _clock(nanoseconds: Any) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(int(nanoseconds) / 1e9))
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(int(nanoseconds) / SECOND))
 
 
 def _outcomes(ledger: dict[str, Any]) -> Iterator[tuple[str, int]]:
@@ -97,7 +98,7 @@ def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
         yield f"  owned by {', '.join(shards)}: {entry.get('state', 'unknown')}"
     for name, key in (("heard", "heardNs"), ("analysed", "analysedNs")):
         at = int(entry.get(key, 0))
-        yield f"  last {name} {(now_ns - at) / 1e9:.1f} s ago" if at else f"  never {name}"
+        yield f"  last {name} {(now_ns - at) / SECOND:.1f} s ago" if at else f"  never {name}"
     for term in entry.get("latest", ()):
         yield f"  {term['name']}: {float(term.get('value', 0)):.4g} {term.get('unit', '')}"
     ledger = entry.get("ledger", {})

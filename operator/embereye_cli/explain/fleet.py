@@ -4,19 +4,14 @@ import argparse
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from embereye.process.lifecycle import UserError
+from embereye_cli.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, parse_fleet
-from embereye_operator.api.schema import Manifest, from_manifest, to_manifest
-from embereye_operator.api.status import FleetStatus
-from embereye_operator.decide.manifests.container import shard_capacity
-from embereye_operator.decide.scaling.law import Measured, bounded, overrun, terms
-from embereye_operator.runtime.kubernetes.client import add_target_arguments, list_fleets, target_of
-
-SECOND = 1_000_000_000  # nanoseconds
+from embereye_operator.decide.scaling.explanation import explanation, sentences
+from embereye_operator.runtime.kubernetes.client import list_fleets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,76 +74,3 @@ def select(fleets: Sequence[Fleet], name: str, namespace: str = "") -> Fleet:
 
 def _words(fleet: Any) -> tuple[str, ...]:
     return fleet.short, fleet.plural, fleet.kind, fleet.resource.lower()
-
-
-def explanation(fleet: Fleet) -> Manifest:
-    """Inputs, formula and outcome, from what the fleet's status says."""
-    status: FleetStatus = from_manifest(FleetStatus, fleet.status)
-    limits = fleet.spec.autoscaling
-    answer: Manifest = {
-        "fleet": fleet.key,
-        "mode": limits.mode,
-        "observe": limits.observe,
-        "shards": {"spec": fleet.spec.shards, "exist": status.shards, "ready": status.ready_shards},
-        "required": status.required_shards,
-        "bounds": {"minShards": limits.min_shards, "maxShards": limits.max_shards},
-        "conditions": {
-            entry.type: {"status": entry.status, "reason": entry.reason, "message": entry.message}
-            for entry in status.conditions
-            if entry.type in {"ScalingActive", "MetricsAvailable"}
-        },
-    }
-    if status.load:
-        load, capacity = status.load, shard_capacity(fleet)
-        measured = Measured(load.arrival_rate, load.cost, load.queue_depth, load.oldest_age, load.utilization)
-        sums = terms(measured, limits, lead=load.lead, capacity=capacity)
-        why = overrun(measured, limits, current=fleet.spec.shards, deadline=fleet.spec.deadline / SECOND)
-        answer["inputs"] = {
-            **asdict(measured),
-            "lead": load.lead,
-            "capacity": capacity,
-            "target_utilization": limits.target_utilization,
-            "catch_up": limits.catch_up / SECOND,
-        }
-        answer["formula"] = {
-            "text": "ceil((λ·c/u + backlog·c/catchUp + λ·c·lead/catchUp) / capacity)",
-            "numbers": str(sums),
-            "law": sums.shards,
-            "overrun": why,
-            "bounded": bounded(max(sums.shards, fleet.spec.shards + 1) if why else sums.shards, limits),
-        }
-    if status.last_scale:
-        answer["lastScale"] = to_manifest(status.last_scale)
-    return answer
-
-
-def sentences(answer: Manifest) -> list[str]:
-    """An explanation, for people."""
-    shards, lines = answer["shards"], []
-    observe = ", observe: decides without acting" if answer["observe"] else ""
-    lines.append(f"{answer['fleet']}: mode {answer['mode']}{observe}")
-    lines.append(f"  shards     {shards['spec']} declared, {shards['exist']} exist, {shards['ready']} ready")
-    lines.append(
-        f"  required   {answer['required']} (between {answer['bounds']['minShards']} and "
-        f"{answer['bounds']['maxShards']})"
-    )
-    if inputs := answer.get("inputs"):
-        lines.append(
-            f"  inputs     λ {inputs['arrival_rate']:g} items/s, c {inputs['cost'] * 1000:g} ms of CPU per item, "
-            f"u {inputs['target_utilization']:g}, backlog {inputs['backlog']}, oldest {inputs['oldest_age']:g} s, "
-            f"lead {inputs['lead']:g} s, catchUp {inputs['catch_up']:g} s, capacity {inputs['capacity']:g} cores"
-        )
-        formula = answer["formula"]
-        lines += [f"  formula    {formula['text']}", f"           = {formula['numbers']}"]
-        if formula["overrun"]:
-            lines.append(f"  raised     {formula['overrun']}")
-        lines.append("             (status keeps rounded inputs; small differences to `required` come from that)")
-    else:
-        lines.append("  inputs     none: no shard has told its load, so the number is held")
-    for name, condition in answer["conditions"].items():
-        lines.append(f"  {name:<10} {condition['status']}, {condition['reason']}: {condition['message']}")
-    if last := answer.get("lastScale"):
-        lines.append(f"  last       {last['time']}: {last.get('from')} → {last.get('to')}: {last.get('reason')}")
-        if last.get("inputs"):
-            lines.append(f"             on {', '.join(f'{key} {value:g}' for key, value in last['inputs'].items())}")
-    return lines

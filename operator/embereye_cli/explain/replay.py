@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from embereye.units import SECOND
 from embereye_operator.decide.scaling.law import Decision, Scaler
 from embereye_operator.decide.scaling.trace import Entry, read
 
@@ -47,7 +48,7 @@ def show_replay(path: Path, *, every: bool, as_json: bool) -> int:
             continue
         shape = (observed.shards, decision.shards, decision.required, decision.known)
         if every or shape != before:
-            when = datetime.fromtimestamp(observed.time / 1e9, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+            when = datetime.fromtimestamp(observed.time / SECOND, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
             arrow = f"{observed.shards:>3} → {decision.shards:<3}" if decision.shards != observed.shards else ""
             print(
                 f"{when}  {arrow or f'{observed.shards:>3}      '}  required {decision.required:<3} {decision.reason}"

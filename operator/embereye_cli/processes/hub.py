@@ -5,6 +5,7 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
+from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.server import HubOptions, serve
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
@@ -47,6 +48,9 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="how long history is kept, for example 12h or 30d [EMBEREYE_RETENTION]")  # fmt: skip
     parser.add_argument("--clips", type=size, default=env("CLIPS", "5G"),
                         help="room for clips, for example 500M or 20G; the oldest go [EMBEREYE_CLIPS]")  # fmt: skip
+    parser.add_argument("--allowed-host", action="append", default=env("ALLOWED_HOSTS").split(), metavar="NAME",
+                        help="a name that browsers may call the hub by, or *.DOMAIN; may be given again; addresses and "
+                        "localhost always may [EMBEREYE_ALLOWED_HOSTS, separated by spaces]")  # fmt: skip
 
 
 def run(arguments: Namespace) -> int:
@@ -54,6 +58,10 @@ def run(arguments: Namespace) -> int:
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     if arguments.data is None:
         raise UserError("--data is missing: name the folder that the hub's database is to be kept in")
+    try:
+        hosts = AllowedHosts(arguments.allowed_host)
+    except ValueError as error:
+        raise UserError(f"--allowed-host {error}") from error
     options = HubOptions(
         data=arguments.data,
         host=arguments.host,
@@ -61,5 +69,6 @@ def run(arguments: Namespace) -> int:
         http_port=arguments.http_port,
         retention_ns=arguments.retention * SECOND,
         clips_bytes=arguments.clips,
+        hosts=hosts,
     )
     return lifecycle.run(lambda stop: serve(options, stop))

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 from embereye.process import lifecycle
-from embereye_operator.up.up import SIMULATE, Up, load_fleets, locked
+from embereye_operator.up.folder import load_fleets, locked
+from embereye_operator.up.up import SIMULATE, Up, UpOptions
 
 DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$")
 UNIT_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
@@ -42,5 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C, SIGTERM or the end of --for."""
     lifecycle.configure_logging("WARNING")
     fleets = load_fleets(arguments.manifests)
-    with locked(arguments.data):
-        return lifecycle.run(lambda stop: Up(arguments, fleets).run(stop))
+    options = UpOptions(
+        manifests=arguments.manifests,
+        data=arguments.data,
+        seconds=arguments.seconds,
+        json=arguments.json,
+        simulate=not arguments.no_sim,
+        console_port=arguments.console_port,
+        hub_port=arguments.hub_port,
+        metrics_port=arguments.metrics_port,
+    )
+    with locked(options.data):
+        return lifecycle.run(lambda stop: Up(options, fleets).run(stop))

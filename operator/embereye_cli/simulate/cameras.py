@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--push", default="", metavar="HOST:PORT", help="push frames over gRPC instead of serving them")
     how.add_argument("--rtp", default="", metavar="HOST:PORT",
                      help="send RTP/JPEG instead: the first camera to PORT, the next one to PORT+2, …")  # fmt: skip
-    how.add_argument("--rtsp", default="", metavar="HOST:PORT", help="serve rtsp://HOST:PORT/ID instead, JPEG over RTP")
+    how.add_argument("--rtsp", default="", metavar="HOST:PORT", help="serve rtsp://HOST:PORT/ID instead")
+    parser.add_argument("--codec", default="jpeg", choices=["jpeg", "h264", "h265"],
+                        help="what --rtsp serves; ?codec=h264 in the URL asks for another one (%(default)s)")  # fmt: skip
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0: until stopped")
 
 
@@ -105,6 +107,8 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         await push_cameras(cameras, arguments.push, stop)
         return 0
 
+    if arguments.codec != "jpeg" and not arguments.rtsp:
+        raise UserError(f"--codec {arguments.codec}: only --rtsp serves it")
     if arguments.rtp or arguments.rtsp:
         return await _main_rtp(cameras, arguments, stop)
 
@@ -116,7 +120,8 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
 
 
 async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: asyncio.Event) -> int:
-    await asyncio.to_thread(check_carried, cameras)
+    if arguments.rtp or arguments.codec == "jpeg":
+        await asyncio.to_thread(check_carried, cameras)
     count = len(cameras.specs)
     if arguments.rtp:
         host, port = address_option("--rtp", arguments.rtp, any_port=True)
@@ -131,5 +136,5 @@ async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: async
     def ready(bound: int) -> None:
         logger.info("%d cameras on rtsp://%s:%d/ID", count, host, bound)
 
-    await serve_rtsp(cameras, host, port, stop, ready)
+    await serve_rtsp(cameras, host, port, stop, ready, arguments.codec.upper())
     return 0

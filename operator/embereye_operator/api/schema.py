@@ -14,12 +14,14 @@ from typing import Any, ClassVar, Literal, NewType, TypeVar, Union
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+
 T = TypeVar("T")
 Manifest = dict[str, Any]
 Duration = NewType("Duration", int)  # nanoseconds; in a manifest "50ms", "5s", "7d"
 Quantity = NewType("Quantity", str)  # a Kubernetes quantity: "500m", "256Mi", 2
 
-UNITS = {"ms": 1_000_000, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9}  # nanoseconds
+UNITS = {"ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 DURATION = r"^[1-9][0-9]{0,5}(ms|s|m|h)$"
 DURATION_OR_OFF = r"^(0s|[1-9][0-9]{0,5}(ms|s|m|h))$"
 LONG_DURATION = r"^[1-9][0-9]{0,3}(m|h|d)$"  # CEL's duration() knows no days, so this one carries no CEL bounds

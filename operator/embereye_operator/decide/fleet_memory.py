@@ -1,18 +1,18 @@
 """What the operator remembers of a fleet between passes: losing it makes decisions later, never worse."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from embereye.units import SECOND
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.status import FleetStatus
-from embereye_operator.decide.placement_record import Record
+from embereye_operator.decide.placement_record import PlacementRecord
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 
-SECOND = 1_000_000_000  # nanoseconds
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
 REFUSED = 15 * SECOND  # between attempts at what a quota or a policy refuses, as long as nobody changes the fleet
 UNEVEN = 60 * SECOND  # that loads must differ before devices move for it
@@ -42,7 +42,7 @@ class Refusal:
 
 
 @dataclass
-class Memory:
+class FleetMemory:
     """Of one fleet. Times are nanoseconds since the Unix epoch."""
 
     silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
@@ -54,10 +54,12 @@ class Memory:
     lead: float = DEFAULT_LEAD  # seconds from a new shard's making until it answers
     _coming: dict[str, int] = field(default_factory=dict)  # shard → since when it exists without answering
     # What the latest pass found, so that the next one need not work it out again while nothing has changed.
-    declared: tuple[Any, list[Device]] = ((), [])  # from what, devices
+    declared: tuple[tuple[Any, ...], Sequence[Device]] = ((), [])  # from what, devices
     applied: Any = None  # under what everything was as it should be
     status: FleetStatus | None = None  # as it was read or written last
-    found: tuple[Mapping[tuple[str, str], str], Record, list[str]] | None = None  # versions, record, existing shards
+    found: tuple[Mapping[tuple[str, str], str], PlacementRecord, Sequence[str]] | None = (
+        None  # versions, record, existing shards
+    )
     roster: tuple[Any, FleetRoster] = field(default_factory=lambda: ((), FleetRoster()))  # from what, as it was told
     left: Any = None  # what a paused fleet's shards were last moved away from
     judged: tuple[Any, Judgement | None] = ((), None)  # of which autoscaler as it is, and whether it works

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.decide.placement import place
-from embereye_operator.decide.placement_record import Move, Record
+from embereye_operator.decide.placement_record import Move, PlacementRecord
 
-SECOND = 1_000_000_000  # nanoseconds
 MIN_PATIENCE = 5 * SECOND
 MAX_PATIENCE = 60 * SECOND
 
@@ -38,7 +38,7 @@ def patience(deadline: int) -> int:
 
 def choose_shards(
     count: int,
-    record: Record,
+    record: PlacementRecord,
     existing: Sequence[str],
     *,
     up: Collection[str],
@@ -70,7 +70,7 @@ def choose_shards(
 
 
 def plan(  # noqa: PLR0913 -- the facts of one decision, all by name
-    record: Record,
+    record: PlacementRecord,
     devices: Sequence[Device],
     members: Sequence[str],
     statuses: Mapping[str, ShardStatus | None],
@@ -117,7 +117,7 @@ def plan(  # noqa: PLR0913 -- the facts of one decision, all by name
     return Plan(members, placement, moving, overdue)
 
 
-def _current(record: Record, members: Collection[str]) -> dict[str, str]:
+def _current(record: PlacementRecord, members: Collection[str]) -> dict[str, str]:
     """Who has each device, for stickiness: a shard that was to go but stays after all keeps what it still holds."""
     current = dict(record.devices)
     for device, move in record.moving.items():
@@ -126,7 +126,9 @@ def _current(record: Record, members: Collection[str]) -> dict[str, str]:
     return current
 
 
-def _move(record: Record, device: str, owner: str, covering: Mapping[str, Collection[str]], now: int) -> Move | None:
+def _move(
+    record: PlacementRecord, device: str, owner: str, covering: Mapping[str, Collection[str]], now: int
+) -> Move | None:
     """Who has to hold on to `device` until `owner` covers it; None where nobody has to, or can."""
     if device in covering.get(owner, ()):
         return None

@@ -22,7 +22,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Record:
+class PlacementRecord:
     """Who owns what, and under which epoch every shard was told."""
 
     epoch: int = 0
@@ -52,14 +52,14 @@ class Record:
         return {device: move.holder for device, move in self.moving.items()}
 
 
-def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> Record:
+def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> PlacementRecord:
     """What the placement ConfigMap says; empty where there is none or it was made unreadable."""
     data = placement_files(manifest or {})
     names = [name.removesuffix(".json") for name in data if name.endswith(".json")]
     assignments = {name: decode(data[f"{name}.json"]) for name in names if shard_index(fleet, name) is not None}
     try:
         raw = json.loads(data.get(PLACEMENT_KEY, "{}"))
-        return Record(
+        return PlacementRecord(
             epoch=int(raw.get("epoch", 0)),
             devices={str(device): str(shard) for device, shard in raw.get("devices", {}).items()},
             members=_shards(fleet, raw.get("members", ())),
@@ -71,10 +71,10 @@ def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> Record:
             assignments=assignments,
         )
     except (ValueError, TypeError, AttributeError, KeyError):
-        return Record(assignments=assignments)
+        return PlacementRecord(assignments=assignments)
 
 
-def recover(record: Record, statuses: Mapping[str, ShardStatus | None]) -> Record:
+def recover(record: PlacementRecord, statuses: Mapping[str, ShardStatus | None]) -> PlacementRecord:
     """`record` with the owners that shards themselves tell, where it has none: a lost record moves no device."""
     if record.devices:
         return record

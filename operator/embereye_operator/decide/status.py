@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import ShardStatus
@@ -27,7 +28,6 @@ from embereye_operator.decide.placement_record import Move
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import Decision, measure
 
-SECOND = 1_000_000_000  # nanoseconds
 LOAD_BAND = 0.25  # a load that changed by less than this share is not written again
 # A ledger is written anew once what was lost grew by more than this share, or what was offered doubled: devices that
 # send are no news, and a status that is written anyway has a recent one.

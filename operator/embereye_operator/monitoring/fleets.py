@@ -10,8 +10,7 @@ from prometheus_client.registry import Collector
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus
-
-LABELS = ("namespace", "kind", "fleet")
+from embereye_operator.monitoring.metrics import BY_NAME
 
 
 @dataclass(frozen=True)
@@ -38,57 +37,33 @@ class FleetReport:
     latest: float  # monotonic seconds of the latest pass that succeeded; 0: none has
 
 
-GAUGES: dict[str, tuple[str, Callable[[FleetView], float | None]]] = {
-    "required_shards": ("Shards that the scaling law asks for.", lambda told: told.required),
-    "shards": ("Shards that exist.", lambda told: told.status.shards),
-    "ready_shards": ("Shards that work under the current placement.", lambda told: told.status.ready_shards),
-    "min_shards": ("Fewest shards that scaling leaves.", lambda told: told.fleet.spec.autoscaling.min_shards),
-    "max_shards": ("Most shards that scaling makes.", lambda told: told.fleet.spec.autoscaling.max_shards),
-    "placement_epoch": ("Epoch of the placement.", lambda told: told.status.placement_epoch),
-    "devices": ("Devices declared.", lambda told: told.status.devices.declared),
-    "devices_covered": ("Devices covered.", lambda told: told.status.devices.covered),
-    "utilization_ratio": (
-        "Share of one core in use, mean over the shards.",
-        lambda told: told.status.load.utilization if told.status.load else None,
+# What each gauge tells; None: nothing to tell. Names, units and help stand in `metrics.py`.
+GAUGES: dict[str, Callable[[FleetView], float | None]] = {
+    "embereye_fleet_required_shards": lambda told: told.required,
+    "embereye_fleet_shards": lambda told: told.status.shards,
+    "embereye_fleet_ready_shards": lambda told: told.status.ready_shards,
+    "embereye_fleet_min_shards": lambda told: told.fleet.spec.autoscaling.min_shards,
+    "embereye_fleet_max_shards": lambda told: told.fleet.spec.autoscaling.max_shards,
+    "embereye_fleet_placement_epoch": lambda told: told.status.placement_epoch,
+    "embereye_fleet_devices": lambda told: told.status.devices.declared,
+    "embereye_fleet_devices_covered": lambda told: told.status.devices.covered,
+    "embereye_fleet_utilization_ratio": lambda told: told.status.load.utilization if told.status.load else None,
+    "embereye_fleet_target_utilization_ratio": lambda told: told.fleet.spec.autoscaling.target_utilization,
+    "embereye_fleet_arrivals_per_second": lambda told: told.status.load.arrival_rate if told.status.load else None,
+    "embereye_fleet_item_cost_seconds": lambda told: told.status.load.cost if told.status.load else None,
+    "embereye_fleet_queue_depth": lambda told: told.status.load.queue_depth if told.status.load else None,
+    "embereye_fleet_oldest_item_seconds": lambda told: told.status.load.oldest_age if told.status.load else None,
+    "embereye_fleet_lead_seconds": lambda told: told.status.load.lead if told.status.load else None,
+    "embereye_fleet_scaled_timestamp_seconds": lambda told: (
+        _seconds(told.status.last_scale.time) if told.status.last_scale else None
     ),
-    "target_utilization_ratio": (
-        "Share of one core that scaling aims at.",
-        lambda told: told.fleet.spec.autoscaling.target_utilization,
-    ),
-    "arrivals_per_second": (
-        "Items that arrive at all shards, as scaling sees it.",
-        lambda told: told.status.load.arrival_rate if told.status.load else None,
-    ),
-    "item_cost_seconds": (
-        "CPU time per item, as scaling sees it.",
-        lambda told: told.status.load.cost if told.status.load else None,
-    ),
-    "queue_depth": (
-        "Items waiting in all shards, as scaling sees it.",
-        lambda told: told.status.load.queue_depth if told.status.load else None,
-    ),
-    "oldest_item_seconds": (
-        "How long the longest waiting item has been waiting, as scaling sees it.",
-        lambda told: told.status.load.oldest_age if told.status.load else None,
-    ),
-    "lead_seconds": (
-        "Time until a new shard is ready, as scaling sees it.",
-        lambda told: told.status.load.lead if told.status.load else None,
-    ),
-    "scaled_timestamp_seconds": (
-        "When the number of shards was changed last.",
-        lambda told: _seconds(told.status.last_scale.time) if told.status.last_scale else None,
-    ),
-    "alerts_enabled": (
-        "1 where alerts of the fleet are wanted (spec.alerts.enabled).",
-        lambda told: told.fleet.spec.alerts.enabled,
-    ),
-    "paused": ("1 where the fleet is left as it is (spec.paused).", lambda told: told.fleet.spec.paused),
+    "embereye_fleet_alerts_enabled": lambda told: told.fleet.spec.alerts.enabled,
+    "embereye_fleet_paused": lambda told: told.fleet.spec.paused,
 }
-COUNTERS: dict[str, tuple[str, Callable[[FleetReport], float]]] = {
-    "passes": ("Reconcile passes.", lambda told: told.passes),
-    "failures": ("Passes that failed.", lambda told: told.failures),
-    "pass_seconds": ("Time spent in passes.", lambda told: told.seconds),
+COUNTERS: dict[str, Callable[[FleetReport], float]] = {
+    "embereye_operator_passes_total": lambda told: told.passes,
+    "embereye_operator_failures_total": lambda told: told.failures,
+    "embereye_operator_pass_seconds_total": lambda told: told.seconds,
 }
 
 
@@ -113,18 +88,13 @@ class FleetMetrics(Collector):
         """One sample per fleet and family, and one per condition."""
         reports = [(told, [told.namespace, told.kind, told.name]) for told in self._reports()]
         views = [(told.view, values) for told, values in reports if told.view]
-        for name, (text, read) in GAUGES.items():
-            gauge = GaugeMetricFamily(f"embereye_fleet_{name}", text, labels=LABELS)
+        for name, read in GAUGES.items():
+            gauge = _gauge(name)
             for view, values in views:
                 if (value := read(view)) is not None:
                     gauge.add_metric(values, value)
             yield gauge
-        condition = GaugeMetricFamily(
-            "embereye_fleet_condition", "1 where the condition is true.", labels=[*LABELS, "condition"]
-        )
-        age = GaugeMetricFamily(
-            "embereye_fleet_pass_age_seconds", "Since the latest reconcile pass that succeeded.", labels=LABELS
-        )
+        condition, age = _gauge("embereye_fleet_condition"), _gauge("embereye_fleet_pass_age_seconds")
         for told, values in reports:
             for name, true in told.conditions.items():
                 condition.add_metric([*values, name], float(true))
@@ -132,8 +102,12 @@ class FleetMetrics(Collector):
                 age.add_metric(values, time.monotonic() - told.latest)
         yield condition
         yield age
-        for name, (text, count) in COUNTERS.items():
-            counter = CounterMetricFamily(f"embereye_operator_{name}", text, labels=LABELS)
+        for name, count in COUNTERS.items():
+            counter = CounterMetricFamily(name.removesuffix("_total"), BY_NAME[name].help, labels=BY_NAME[name].labels)
             for told, values in reports:
                 counter.add_metric(values, count(told))
             yield counter
+
+
+def _gauge(name: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, BY_NAME[name].help, labels=BY_NAME[name].labels)

@@ -39,6 +39,10 @@ def uid(source: Dashboard) -> str:
 def render(source: Dashboard) -> str:
     """The dashboard's JSON."""
     built = json.loads(json.dumps(_dashboard(source).build(), cls=JSONEncoder))
+    for variable in built["templating"]["list"]:
+        # The SDK writes of every variable what only those of intervals have.
+        for name in ("auto", "auto_count", "auto_min"):
+            del variable[name]
     return json.dumps(built, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 

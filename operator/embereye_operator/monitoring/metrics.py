@@ -335,6 +335,14 @@ METRICS = (
     Metric("embereye_camera_clips_waiting", "gauge", "", (), "Clips that the hub has not got.", (CAMERA,)),
     Metric("embereye_camera_decoders", "gauge", "", (), "Decoder processes.", (CAMERA,)),
     Metric(
+        "embereye_camera_decoders_busy_ratio",
+        "gauge",
+        "ratio",
+        (),
+        "Share of the last half second in which the decoders worked.",
+        (CAMERA,),
+    ),
+    Metric(
         "embereye_camera_decoders_died_total", "counter", "", (), "Decoder processes that were replaced.", (CAMERA,)
     ),
     Metric(
@@ -379,6 +387,14 @@ METRICS = (
     ),
     Metric("embereye_camera_frames_waiting", "gauge", "", (), "Frames that wait for a decoder.", (CAMERA,)),
     Metric(
+        "embereye_camera_loop_busy_ratio",
+        "gauge",
+        "ratio",
+        (),
+        "Share of the last half second in which the event loop ran or waited for a processor.",
+        (CAMERA,),
+    ),
+    Metric(
         "embereye_camera_model_cpu_seconds_total",
         "counter",
         "CPU seconds",
@@ -407,6 +423,14 @@ METRICS = (
     ),
     Metric(
         "embereye_camera_refused", "gauge", "", (), "Cameras that are not looked at for want of decoding.", (CAMERA,)
+    ),
+    Metric(
+        "embereye_camera_slowed",
+        "gauge",
+        "",
+        (),
+        "Cameras that are looked at less often than they are to be, because the shard does not keep up.",
+        (CAMERA,),
     ),
     Metric("embereye_camera_sources", "gauge", "", ("state",), "Cameras by state of their source.", (CAMERA,)),
     Metric("embereye_camera_suspects", "gauge", "", (), "Cameras that suspect fire.", (CAMERA,)),
@@ -504,6 +528,14 @@ METRICS = (
         "",
         ("fleet", "outcome"),
         "What became of everything the devices of a fleet offered, over all owners they ever had.",
+        (HUB,),
+    ),
+    Metric(
+        "embereye_hub_rows_unreadable_total",
+        "counter",
+        "",
+        (),
+        "Stored rows that could not be read and were passed over.",
         (HUB,),
     ),
     Metric("embereye_hub_shard_clocks_wrong", "gauge", "", (), "Shards whose clock differs by more than 2 s.", (HUB,)),

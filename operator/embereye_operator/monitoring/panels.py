@@ -202,6 +202,13 @@ CAMERA = Dashboard(
                   "EmberEyeDecodingSaturated",
                   (Query(_rate("embereye_camera_analysis_cpu_seconds_total", CAMERA_SHARDS), "cores {{shard}}"),
                    Query(f"sum by (shard) (embereye_camera_decoders{{{CAMERA_SHARDS}}})", "decoders {{shard}}"))),
+            Panel("Time to spare", "Share of their time that decoders and event loop are busy; beside a neighbour waiting"
+                  " for a processor counts.", "percentunit", "EmberEyeCamerasShedding",
+                  (Query(f"max by (shard) (embereye_camera_decoders_busy_ratio{{{CAMERA_SHARDS}}})",
+                         "decoders {{shard}}"),
+                   Query(f"max by (shard) (embereye_camera_loop_busy_ratio{{{CAMERA_SHARDS}}})", "loop {{shard}}"))),
+            Panel("Cameras slowed", "Looked at less often than they are to be.", "short", "EmberEyeCamerasShedding",
+                  _one(f"max by (shard) (embereye_camera_slowed{{{CAMERA_SHARDS}}})", SHARD_NAME)),
             Panel("Cameras refused", "Not looked at at all for want of decoding.", "short",
                   "EmberEyeDecodingSaturated",
                   _one(f"max by (shard) (embereye_camera_refused{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat", 1, 1, 4),

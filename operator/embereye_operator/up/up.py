@@ -1,21 +1,18 @@
 """Run fleets on this machine: the manifests and decisions of a cluster, with local processes instead of pods."""
 
-import argparse
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import grpc
 import watchfiles
-import yaml
 from prometheus_client import CollectorRegistry, Gauge
 
 from embereye.levels import Level, ZoneState
@@ -29,14 +26,14 @@ from embereye.process.tasks import Tasks, first_of
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign
-from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
+from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.status import FleetStatus
-from embereye_operator.decide.fleet_memory import Memory
+from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.scaling.trace import Trace
 from embereye_operator.errors import UnavailableError
 from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView
-from embereye_operator.reconcile import reconcile
+from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
 from embereye_operator.runtime.local.runtime import (
     HOST,
@@ -48,6 +45,7 @@ from embereye_operator.runtime.local.runtime import (
     simulated_cameras,
 )
 from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow
+from embereye_operator.up.folder import load_fleets
 
 logger = logging.getLogger(__name__)
 SIMULATE = "embereye.dev/simulate"
@@ -57,53 +55,23 @@ UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
 READY_SECONDS = 30.0  # for the hub to answer
 
 
-def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
-    """The fleets in these files by key; UserError names the file, the field and the remedy."""
-    fleets: dict[str, Fleet] = {}
-    for path in paths:
-        try:
-            documents = list(yaml.safe_load_all(path.read_text()))
-        except FileNotFoundError as error:
-            raise UserError(f"{path} does not exist") from error
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-        manifests = [document for document in documents if document is not None]
-        if not manifests:
-            raise UserError(f"{path} holds no manifest: it should hold a SensorFleet or a CameraFleet")
-        for manifest in manifests:
-            try:
-                if not isinstance(manifest, dict):
-                    raise UserError(f"{path} holds a {type(manifest).__name__} where a manifest should stand")
-                fleet = identified(parse_fleet(manifest), 1)
-            except FleetError as error:
-                raise UserError(f"{path}: {error}") from error
-            if fleet.key in fleets:
-                raise UserError(f"{path}: {fleet.key} is declared twice")
-            fleets[fleet.key] = fleet
-    return fleets
-
-
 def target(job: str, address: str, **labels: str) -> dict[str, Any]:
     """One entry of a Prometheus target file."""
     return {"targets": [address], "labels": {"job": job, **labels}}
 
 
-@contextlib.contextmanager
-def locked(data: Path) -> Iterator[None]:
-    """Hold the data folder for this process alone; UserError where another holds it or it cannot be written."""
-    try:
-        data.mkdir(parents=True, exist_ok=True)
-        lock: TextIO = (data / "lock").open("w")
-    except OSError as error:
-        raise UserError(f"--data {data} cannot be written: {error.strerror}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(f"{data} is in use by another `embereye up`: stop it or choose another --data") from error
-        yield
+@dataclass(frozen=True, kw_only=True)
+class UpOptions:
+    """What `embereye up` is asked for."""
+
+    manifests: Sequence[Path]
+    data: Path  # folder of history, spools and logs
+    seconds: float | None = None  # after which it stops by itself
+    json: bool = False  # say where everything listens as one JSON object
+    simulate: bool = True  # start simulators for fleets that ask for them
+    console_port: int = 8080
+    hub_port: int = 50052
+    metrics_port: int = 0  # 0: a free one
 
 
 @dataclass
@@ -112,7 +80,7 @@ class FleetState:
 
     fleet: Fleet
     failing: str = ""
-    memory: Memory = field(default_factory=Memory)
+    memory: FleetMemory = field(default_factory=FleetMemory)
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=5.0))
     due: float = 0.0  # monotonic seconds
     status: FleetStatus | None = None  # by the latest pass that succeeded
@@ -135,35 +103,35 @@ class FleetState:
 class Up:
     """One `embereye up`: hub, shards and simulators, kept as the manifests say."""
 
-    def __init__(self, arguments: argparse.Namespace, fleets: dict[str, Fleet]) -> None:
-        self._arguments = arguments
+    def __init__(self, options: UpOptions, fleets: dict[str, Fleet]) -> None:
+        self._options = options
         self._fleets = {key: FleetState(fleet) for key, fleet in fleets.items()}
-        self._hub = f"{HOST}:{arguments.hub_port}"
+        self._hub = f"{HOST}:{options.hub_port}"
         self._settings = Settings(
-            image="embereye", hub=self._hub, host=HOST, trace=Trace(arguments.data / "scaling").write
+            image="embereye", hub=self._hub, host=HOST, trace=Trace(options.data / "scaling").write
         )
-        self._console = f"http://{HOST}:{arguments.console_port}/"
+        self._console = f"http://{HOST}:{options.console_port}/"
         self._supervisor: Supervisor
         self._runtime: LocalRuntime
         self._display: Display
         self._zones: Sequence[Zone] = ()
         self._dirty = asyncio.Event()
         self._connected = False
-        self._metrics_port = arguments.metrics_port
+        self._metrics_port = options.metrics_port
         self._targets = ""  # as they were written last
 
     async def run(self, stop: asyncio.Event) -> int:
         """Start everything, serve until `stop`, stop everything in the order that loses nothing."""
-        arguments = self._arguments
+        options = self._options
         self._check_ports()
         self._display = self._make_display()
-        self._supervisor = Supervisor(arguments.data / "logs", self._process_ended)
-        self._runtime = LocalRuntime(arguments.data, self._hub, self._supervisor)
+        self._supervisor = Supervisor(options.data / "logs", self._process_ended)
+        self._runtime = LocalRuntime(options.data, self._hub, self._supervisor)
         registry = CollectorRegistry()
         runtime_metrics = RuntimeMetrics(registry)
         registry.register(FleetMetrics(lambda: [state.report() for state in self._fleets.values()]))
         Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry).set(1)
-        pages = await serve_pages(metrics_pages(registry), HOST, arguments.metrics_port)
+        pages = await serve_pages(metrics_pages(registry), HOST, options.metrics_port)
         self._metrics_port = pages.sockets[0].getsockname()[1]
         started = time.monotonic()
         try:
@@ -181,7 +149,7 @@ class Up:
                 await self._until_ready(stop)
                 if not stop.is_set():
                     self._announce(time.monotonic() - started)
-                await first_of(stop.wait(), tasks.failed.wait(), timeout=arguments.seconds)
+                await first_of(stop.wait(), tasks.failed.wait(), timeout=options.seconds)
                 return int(tasks.failed.is_set())
         finally:
             self._display.say("stopping")
@@ -198,20 +166,20 @@ class Up:
         await self._runtime.close()
 
     def _make_display(self) -> Display:
-        if self._arguments.json:
+        if self._options.json:
             return Lines(sys.stderr)
         if sys.stdout.isatty():
             return LiveTable([f"EmberEye   console {self._console}   Ctrl-C stops"])
         return Lines()
 
     def _check_ports(self) -> None:
-        arguments = self._arguments
-        check_port(arguments.hub_port, "the hub", "choose another with --hub-port")
-        check_port(arguments.console_port, "the console", "choose another with --console-port")
-        taken = {arguments.hub_port: "the hub", arguments.console_port: "the console"}
-        if arguments.metrics_port:
-            check_port(arguments.metrics_port, "metrics", "choose another with --metrics-port")
-            taken[arguments.metrics_port] = "metrics"
+        options = self._options
+        check_port(options.hub_port, "the hub", "choose another with --hub-port")
+        check_port(options.console_port, "the console", "choose another with --console-port")
+        taken = {options.hub_port: "the hub", options.console_port: "the console"}
+        if options.metrics_port:
+            check_port(options.metrics_port, "metrics", "choose another with --metrics-port")
+            taken[options.metrics_port] = "metrics"
         for state in self._fleets.values():
             wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(state.fleet).items()}
             if self._is_simulated(state.fleet):
@@ -224,17 +192,17 @@ class Up:
                 check_port(port, what, "stop what listens there or change the manifest")
 
     def _is_simulated(self, fleet: Fleet) -> bool:
-        return not self._arguments.no_sim and fleet.annotations.get(SIMULATE) == "true"
+        return self._options.simulate and fleet.annotations.get(SIMULATE) == "true"
 
     def _process_ended(self, ended: Exit) -> None:
         self._display.say(str(ended), style="bold yellow")
         self._dirty.set()
 
     async def _start_hub(self) -> None:
-        arguments = self._arguments
-        command = embereye_command("hub", "--host", HOST, "--grpc-port", str(arguments.hub_port),
-                                   "--http-port", str(arguments.console_port),
-                                   "--data", str(arguments.data / "hub"))  # fmt: skip
+        options = self._options
+        command = embereye_command("hub", "--host", HOST, "--grpc-port", str(options.hub_port),
+                                   "--http-port", str(options.console_port),
+                                   "--data", str(options.data / "hub"))  # fmt: skip
         await self._supervisor.ensure(ProcessSpec("hub", command))
         deadline = time.monotonic() + READY_SECONDS
         async with channel(self._hub) as link:
@@ -302,10 +270,10 @@ class Up:
 
     def _write_targets(self) -> None:
         """Say where metrics are, in the form of Prometheus' file_sd_configs, with the labels of a cluster."""
-        data = self._arguments.data
+        data = self._options.data
         found = [
             target("embereye-operator", f"{HOST}:{self._metrics_port}"),
-            target("embereye-hub", f"{HOST}:{self._arguments.console_port}"),
+            target("embereye-hub", f"{HOST}:{self._options.console_port}"),
         ]
         for state in self._fleets.values():
             fleet = state.fleet
@@ -331,10 +299,10 @@ class Up:
             "console": self._console,
             "hub": self._hub,
             "metrics": f"http://{HOST}:{self._metrics_port}/metrics",
-            "data": str(self._arguments.data.resolve()),
+            "data": str(self._options.data.resolve()),
             "fleets": {key: self._runtime.endpoints(state.fleet) for key, state in self._fleets.items()},
         }
-        if self._arguments.json:
+        if self._options.json:
             print(json.dumps(endpoints), flush=True)
             return
         self._display.say(f"ready after {seconds:.1f} s: console {self._console}, hub gRPC {self._hub}", style="bold")
@@ -355,7 +323,7 @@ class Up:
             await self._supervisor.ensure(spec)
 
     async def _follow_files(self, stop: asyncio.Event) -> None:
-        paths = {path.resolve() for path in self._arguments.manifests}
+        paths = {path.resolve() for path in self._options.manifests}
         # Their folders are watched: an editor that saves puts another file in a manifest's place, which nobody watches.
         folders = {path.parent for path in paths}
 
@@ -366,7 +334,7 @@ class Up:
             *folders, stop_event=stop, debounce=200, watch_filter=is_ours, recursive=False
         ):
             try:
-                fleets = load_fleets(self._arguments.manifests)
+                fleets = load_fleets(self._options.manifests)
                 self._check_change(fleets)
             except UserError as error:
                 self._display.say(f"change not taken: {error}", style="bold yellow")

@@ -1,8 +1,7 @@
 """What people are told of a fleet, and how often."""
 
+from embereye.units import SECOND
 from embereye_operator.decide.event_correlator import BURST, REFILL, REPEAT, EventCorrelator
-
-SECOND = 1_000_000_000
 
 
 def note(correlator: EventCorrelator, message: str = "quota", subject: str = "hall", second: int = 0) -> None:

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from embereye.units import SECOND
 from embereye_operator.api.fleets import FleetError
 from embereye_operator.api.status import Condition, FleetStatus
 from embereye_operator.controller import PASS_LIMIT, FleetRecord, rest_period
 from embereye_operator.decide.failure import GRACE, build_failed_status, is_to_be_told, judge
 from embereye_operator.errors import RefusedError
 
-SECOND = 1_000_000_000
 WELL = FleetStatus(
     conditions=(
         Condition("Covered", "True", "AllCovered", "all 4 devices are watched", "2026-01-01T00:00:00Z", 1),

@@ -10,11 +10,11 @@ import pytest
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, AssignResponse
 from embereye_operator.decide.cluster.nodes import Displaced
-from embereye_operator.decide.fleet_memory import LOST, Memory
+from embereye_operator.decide.fleet_memory import LOST, FleetMemory
 from embereye_operator.decide.handoff import MAX_PATIENCE, MIN_PATIENCE, choose_shards, patience
+from embereye_operator.decide.intent import DRAIN_LIMIT
 from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY
-from embereye_operator.decide.placement_record import Record
-from embereye_operator.reconcile import DRAIN_LIMIT
+from embereye_operator.decide.placement_record import PlacementRecord
 
 from ..fakes import FakeRuntime, World
 from ..test_reconcile import PLACEMENT, condition, fleet_of, record
@@ -90,7 +90,7 @@ class Slow(World):
                 outcome = await self.step()
             except CrashError:
                 crashes += 1
-                self.memory = Memory()
+                self.memory = FleetMemory()
                 continue
             if outcome.settled and not outcome.actions:
                 return crashes
@@ -292,7 +292,7 @@ async def test_a_scale_down_that_is_stuck_is_told_with_its_reason() -> None:
 def chosen(count: int, shards: list[int], existing: list[int], up: list[int], **loads: float) -> list[str]:
     return choose_shards(
         count,
-        Record(shards=tuple(f"x{index}" for index in shards)),
+        PlacementRecord(shards=tuple(f"x{index}" for index in shards)),
         [f"x{index}" for index in existing],
         up=[f"x{index}" for index in up],
         loads=loads,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.need import GRAFANA_TYPES, GRAFANA_TYPES_FOLDER
 
 from embereye_operator.monitoring.alerts import ALERTS, BY_NAME, RECORDINGS, Alert, expression
 from embereye_operator.monitoring.grafana import render, uid
@@ -93,3 +94,27 @@ def alert_selectors(alert: Alert) -> set[str]:
 
 def test_selectors_are_found() -> None:
     assert all(alert_selectors(alert) or "embereye:" in alert.expression for alert in ALERTS)
+
+
+TYPES = """import type { Dashboard } from "@grafana/schema";
+// An enumeration's values, as JSON has them.
+type Json<T> = T extends string ? `${T}` : T extends number ? number : T extends boolean | null | undefined ? T
+  : T extends (infer E)[] ? Json<E>[] : T extends object ? { [K in keyof T]: Json<T[K]> } : T;
+"""
+
+
+@pytest.mark.needs(GRAFANA_TYPES)
+def test_dashboards_are_what_grafanas_own_types_say(tmp_path: Path) -> None:
+    program = TYPES
+    for source in DASHBOARDS:
+        document = json.loads(render(source))
+        # An annotation is a query of its data source's kind, which Grafana's types leave open.
+        for annotation in document["annotations"].get("list", []):
+            del annotation["expr"]
+        program += f"export const {source.name.replace('-', '_')}: Json<Dashboard> = {json.dumps(document)};\n"
+    (tmp_path / "node_modules").symlink_to(GRAFANA_TYPES_FOLDER / "node_modules")
+    (tmp_path / "dashboards.ts").write_text(program)
+    options = "--noEmit --strict --skipLibCheck --target es2022 --module esnext --moduleResolution bundler"
+    command = ["node", "node_modules/typescript/bin/tsc", *options.split(), "dashboards.ts"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == ""

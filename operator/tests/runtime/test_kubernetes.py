@@ -19,7 +19,7 @@ from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_serve
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import from_manifest
 from embereye_operator.api.status import FleetStatus
-from embereye_operator.reconcile import reconcile
+from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
 from ..fakes import SETTINGS, FakeShard

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from harness.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of, wait_for
-from harness.chart import NAMESPACE, render
+from harness.chart import NAMESPACE, operators_rights
 
 from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY
 
@@ -22,7 +22,7 @@ def role(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) ->
     """The chart's role for the whole cluster, bound to the operator for one test; its Lease is in the namespace."""
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
     monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
-    rights = [manifest for manifest in render() if "rbac" in manifest["apiVersion"]]
+    rights = operators_rights()
     for manifest in rights:
         if "namespace" in manifest["metadata"]:
             manifest["metadata"]["namespace"] = namespace
@@ -149,10 +149,9 @@ def test_the_rights_in_one_namespace_suffice_for_it(
 ) -> None:
     monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
     monkeypatch.setenv("EMBEREYE_HUB", f"embereye-hub.{namespace}.svc:50052")
-    for manifest in render("--set", "operator.namespaced=true"):
-        if "rbac" in manifest["apiVersion"]:
-            manifest["metadata"]["namespace"] = namespace
-            create(cluster, manifest)
+    for manifest in operators_rights("--set", "operator.namespaced=true"):
+        manifest["metadata"]["namespace"] = namespace
+        create(cluster, manifest)
     before, log = len(cluster.audit()), tmp_path / "log"
     with operator(cluster, log, namespace, kubeconfig=cluster.operator_kubeconfig):
         fleet = create(cluster, sensor_fleet(namespace))
@@ -167,11 +166,10 @@ def test_the_rights_in_each_of_two_namespaces_suffice_for_both_and_for_a_fleet_t
 ) -> None:
     other = f"{namespace}-b"
     cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
-    for manifest in render("--set", f"operator.namespaces={{{namespace},{other}}}"):
-        if "rbac" in manifest["apiVersion"]:
-            if manifest["metadata"]["namespace"] == NAMESPACE:
-                manifest["metadata"]["namespace"] = namespace  # where the release is here
-            create(cluster, manifest)
+    for manifest in operators_rights("--set", f"operator.namespaces={{{namespace},{other}}}"):
+        if manifest["metadata"]["namespace"] == NAMESPACE:
+            manifest["metadata"]["namespace"] = namespace  # where the release is here
+        create(cluster, manifest)
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
     before, log = len(cluster.audit()), tmp_path / "log"
     held = create(cluster, sensor_fleet(namespace))

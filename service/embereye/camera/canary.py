@@ -14,6 +14,7 @@ from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.observation import Observation
+from embereye.process.clock import now_ns
 from embereye.process.latency import LatencyHistogram
 from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes
@@ -83,7 +84,7 @@ class CameraCanary:
 
         def report(camera: CameraDevice, seen: Observation) -> None:
             for sign in signs_of(camera, seen):
-                if evidence := episodes.observe(sign, time.time_ns()):
+                if evidence := episodes.observe(sign, now_ns()):
                     fire.report(evidence)
 
         own = replace(
@@ -107,7 +108,7 @@ class CameraCanary:
                 drawing += time.thread_time() - began
                 if number == CALM:
                     fire.light()
-                camera.push_frame(picture, time.time_ns(), Tally())
+                camera.push_frame(picture, now_ns(), Tally())
                 number += 1
                 await asyncio.sleep(1 / RATE)
         finally:

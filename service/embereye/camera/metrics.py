@@ -70,7 +70,12 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
     yield GaugeMetricFamily(
         "embereye_camera_degraded",
         "Cameras in which less is detected than was asked for.",
-        value=sum(bool(camera.analyser.degraded(now_ns)) for camera in cameras),
+        value=sum(bool(camera.status.degraded(now_ns)) for camera in cameras),
+    )
+    yield GaugeMetricFamily(
+        "embereye_camera_slowed",
+        "Cameras that are looked at less often than they are to be, because the shard does not keep up.",
+        value=sum(camera.arrivals.mailbox.rate_controller.limited for camera in cameras),
     )
     yield from _each(cameras)
     models = [camera.analyser.model for camera in cameras if camera.analyser.model]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from embereye.camera.decode.image import DecodeOrder, UndecodableError
+from embereye.camera.decode.video import NoPictureError, VideoDecoder
 from embereye.camera.replay import Replay
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.dials import DialLimiter
@@ -15,6 +17,8 @@ from embereye.camera.sources.video.player import frames
 from embereye.detect.vision.observation import Observation
 from embereye.units import Box
 from embereye.v1.shard_pb2 import CameraSettings
+from embereye.wire.jpeg.header import MAX_SIDE
+from embereye.wire.video.access_unit import AccessUnit
 
 TARGET = 15.0  # frames/s: a fleet's default; under suspicion a camera takes all there are, and so do we
 STREAM_SECONDS = 60.0  # of a stream that are looked at
@@ -68,16 +72,52 @@ def _play(path: str, show: Callable[[bytes, float], None], most: float) -> None:
         raise SourceError("it is not a video that can be read")
 
 
+class _Pictures:
+    """Makes JPEG of a video's access units, as they were recorded by a camera that sends JPEG."""
+
+    def __init__(self) -> None:
+        self._decoder: VideoDecoder | None = None
+        self._times: dict[int, int] = {}  # by access unit
+        self._number = 0
+
+    def decode(self, unit: AccessUnit, time_ns: int) -> tuple[bytes, int]:
+        """The picture that is to be shown after `unit`, and when it was taken; empty: none, or a damaged one."""
+        self._number += 1
+        self._times[self._number] = time_ns
+        if unit.damaged and not unit.refreshes:
+            self._decoder = None
+            return b"", 0
+        if self._decoder is None:
+            if not unit.key:
+                return b"", 0
+            self._decoder = VideoDecoder(unit.encoding)
+        try:
+            decoded = self._decoder.decode(DecodeOrder(1, picture_side=MAX_SIDE), [(unit.data, self._number)])
+        except NoPictureError:
+            return b"", 0
+        except UndecodableError:
+            self._decoder = None
+            return b"", 0
+        taken_ns = self._times.pop(decoded.unit, time_ns)
+        return (b"", 0) if unit.damaged else (decoded.picture, taken_ns)
+
+
 async def _pull(source: str, seconds: float, show: Callable[[bytes, float, tuple[Box, ...]], None]) -> None:
     stream = open_source(source, DialLimiter(1), SocketPoller())
     if stream is None:
         raise SourceError("frames that are pushed cannot be waited for: name a file or a URL")
     began_ns, shown = 0, 0
 
-    def offer(data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+    pictures = _Pictures()
+
+    def offer(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         nonlocal began_ns, shown
-        shown += 1
         time_ns = time_ns or time.time_ns()
+        if isinstance(data, AccessUnit):
+            data, time_ns = pictures.decode(data, time_ns)
+            if not data:
+                return
+        shown += 1
         began_ns = began_ns or time_ns
         show(data, max(0.0, (time_ns - began_ns) / 1e9), lost)
 

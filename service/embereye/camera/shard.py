@@ -11,12 +11,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from embereye.camera.canary import CameraCanary
 from embereye.camera.clips.pipeline import ClipPipeline
-from embereye.camera.clips.ring import Budget
+from embereye.camera.clips.ring import Budget, KeptUnit
 from embereye.camera.decode.pool import DecoderPool, decoder_count
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.metrics import camera_metrics, frame_metrics, latency_metrics
 from embereye.camera.model.host import ModelHost
+from embereye.camera.pace import Pace
 from embereye.camera.scheduling.admission import Admission, Demand
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.camera.sources.declared import SourceError
@@ -29,6 +30,7 @@ from embereye.camera.totals import Totals
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
 from embereye.process.aligned_sleep import aligned_sleep
+from embereye.process.clock import now_ns
 from embereye.process.grpc_server import Service
 from embereye.process.heap import freeze_heap
 from embereye.shard.canary import Fire
@@ -42,6 +44,7 @@ from embereye.v1.shard_pb2 import Assignment, Load
 from embereye.v1.types_pb2 import Device
 
 TICK = 0.25  # seconds between two checks of coverage
+ADAPT_TICKS = 2  # ticks between two looks at whether the pool keeps up
 SAMPLE_TICKS = 3  # ticks between two samples of load
 CLEAR = Level.CLEAR  # looked up once: a lookup costs more than all the rest of a comparison
 DIALS = 8  # sources that are being connected at the same time
@@ -64,10 +67,12 @@ class CameraShard:
         self._dials = DialLimiter(DIALS)
         self._poller = SocketPoller()
         self._admission = Admission()
+        self._pace = Pace(self._pool)
         self._host = ModelHost()
         self._links = ShardLinks(
-            submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host
-        )
+            submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host,
+            record=self._record_unit,
+        )  # fmt: skip
         self._canary = CameraCanary(self._links, self._pool.withdraw)
         self._retired = Totals()  # of cameras that were ours
         self._draining = False
@@ -156,7 +161,8 @@ class CameraShard:
             camera.status.source_state = state
 
         self._sources[name] = self._context.tasks.start(
-            keep_playing(name, source, camera.offer_frame, set_state), name=f"source-{name}"
+            keep_playing(name, source, camera.offer_frame, set_state, declared=camera.device.source),
+            name=f"source-{name}",
         )
 
     def _close_source(self, name: str) -> None:
@@ -187,7 +193,7 @@ class CameraShard:
         device = camera.device
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
-        now = time.time_ns()
+        now = now_ns()
         # Most frames of most cameras show nothing, as the ones before them did.
         worth_telling = seen.level > CLEAR or self._episodes.active(device.id)
         for sign, finding in zip(signs_of(camera, seen), seen.findings, strict=True) if worth_telling else ():
@@ -201,6 +207,11 @@ class CameraShard:
         if self._clips:
             self._clips.record_frame(camera, now)
 
+    def _record_unit(self, camera: CameraDevice, kept: KeptUnit) -> None:
+        """Add an access unit of a video to the clips of its camera."""
+        if self._clips:
+            self._clips.record_unit(camera.device.id, kept, now_ns())
+
     async def light_canary(self, fire: Fire) -> None:
         """Have a fire grow before a camera that nobody declared."""
         await self._canary.burn(fire, self._assignment.fleet, self._assignment.camera)
@@ -210,11 +221,13 @@ class CameraShard:
     async def _tick(self) -> None:
         ticks = 0
         while True:
-            now = time.time_ns()
+            now = now_ns()
             covered = {name: not camera.reason(now) for name, camera in self._cameras.items()}
             if covered != self._covered and self._context:
                 self._context.coverage_changed()
             self._covered = covered
+            if ticks % ADAPT_TICKS == 0:
+                self._pace.adapt(self._cameras.values(), now)
             if ticks % SAMPLE_TICKS == 0:
                 if self._clips:
                     self._clips.end_overdue(now)
@@ -265,7 +278,7 @@ class CameraShard:
 
     def load(self) -> Load:
         """What was measured over the last seconds."""
-        now = time.time_ns()
+        now = now_ns()
         mailboxes = [camera.arrivals.mailbox for camera in self._cameras.values()]
         waiting = [frame for mailbox in mailboxes if (frame := mailbox.waiting)]
         return self._meter.load(
@@ -277,15 +290,22 @@ class CameraShard:
         """Its own metric families, read at scrape time."""
         yield from frame_metrics(self._totals())
         yield from latency_metrics(self._links.delays, self._links.ages)
-        yield from camera_metrics(self._cameras.values(), time.time_ns())
+        yield from camera_metrics(self._cameras.values(), now_ns())
         yield GaugeMetricFamily("embereye_camera_push_streams", "Open push streams.", value=self._push.streams)
         yield CounterMetricFamily(
             "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._pool.died
         )
+        load = self._pace.load
         for name, text, value in (
             ("decoders", "Decoder processes.", self._pool.count),
             ("frames_waiting", "Frames that wait for a decoder.", self._pool.waiting),
             ("frames_in_work", "Frames that are being decoded or looked at.", self._pool.in_work),
+            ("decoders_busy_ratio", "Share of the last half second in which the decoders worked.", load.decoders_busy),
+            (
+                "loop_busy_ratio",
+                "Share of the last half second in which the event loop ran or waited for a processor.",
+                load.loop_busy,
+            ),
             ("refused", "Cameras that are not looked at for want of decoding.", len(self._admission.refused)),
         ):
             yield GaugeMetricFamily(f"embereye_camera_{name}", text, value=value)

@@ -5,7 +5,6 @@ import hashlib
 import logging
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,7 +13,9 @@ from typing import TypeVar
 
 from google.protobuf import json_format
 
+from embereye.process.clock import now_ns
 from embereye.process.files import sync_file, sync_folder, write_whole
+from embereye.units import DAY
 from embereye.v1.clips_pb2 import Clip
 
 logger = logging.getLogger(__name__)
@@ -23,10 +24,11 @@ R = TypeVar("R")
 DEFAULT_BYTES = 5 * 1024**3  # of all clips
 FREE_BYTES = 256 * 1024**2  # left on the disk for the database, which alarms need
 CLIP_BYTES = 128 * 1024**2  # of one clip
-PARTIAL_SECONDS = 86_400  # that a clip may stay unfinished
+PARTIAL_NS = DAY  # that a clip may stay unfinished
+PARTIAL_SHARE = 4  # of the room for clips, a quarter is for what is not finished
 PRUNE_SECONDS = 60.0
 DIGEST = re.compile(r"[0-9a-f]{64}")
-SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg"}
+SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4"}
 
 
 class ClipRefusedError(Exception):
@@ -40,13 +42,15 @@ class NoRoomError(Exception):
 class ClipStore:
     """Everything about clips is known in memory; content is written and read by one thread."""
 
-    def __init__(self, folder: Path, *, capacity: int = DEFAULT_BYTES, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, folder: Path, *, capacity: int = DEFAULT_BYTES, clock: Callable[[], int] = now_ns) -> None:
+        """`clock` is one that nobody sets, in nanoseconds since the Unix epoch."""
         self._folder = folder
         self._partial = folder / "partial"
         self._capacity = capacity
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hub-clips")
         self._clips: dict[str, Clip] = {}
+        self._partials: dict[str, int] = {}  # unfinished uploads → when they grew last, on `clock`
         self.bytes = 0
         self.failing = ""  # why none can be taken; empty: they can
         self.removed = 0  # by age and by size
@@ -54,8 +58,11 @@ class ClipStore:
     # On the event loop
 
     async def open(self) -> None:
-        """Learn what there is."""
-        await self._run(self._load)
+        """Learn what there is; where that fails no clip is known, and `failing` says why."""
+        try:
+            await self._run(self._load)
+        except OSError as error:
+            self._set_failing(f"clips cannot be read: {error.strerror or error}")
 
     async def run(self) -> None:
         """Remove what is too old or too much until cancelled."""
@@ -112,7 +119,7 @@ class ClipStore:
         if clip.sha256 in self._clips:
             return clip.bytes, True
         await self._guarded(partial(self._check_room, clip.bytes))
-        return await self._run(partial(self._partial_size, clip)), False
+        return await self._run(partial(self._partial_size, clip.sha256)), False
 
     async def write(self, clip: Clip, offset: int, data: bytes) -> None:
         """Add `data` at `offset`; NoRoomError, or ClipRefusedError where that is not where the content ends."""
@@ -150,15 +157,19 @@ class ClipStore:
             if clip is not None and clip.sha256 == path.stem and self.path(clip).is_file():
                 self._clips[clip.sha256] = clip
                 self.bytes += clip.bytes
+                clip.kept_ns = clip.kept_ns or min(clip.until_ns, self._clock())
             else:
                 path.unlink(missing_ok=True)
         for path in self._folder.glob("??/*"):
             if path.stem not in self._clips:
                 path.unlink(missing_ok=True)
+        self._partials = dict.fromkeys((path.name for path in self._partial.iterdir()), self._clock())
 
-    def _partial_size(self, clip: Clip) -> int:
-        path = self._partial / clip.sha256
-        return path.stat().st_size if path.exists() else 0
+    def _partial_size(self, name: str) -> int:
+        try:
+            return (self._partial / name).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def _check_room(self, size: int) -> None:
         if shutil.disk_usage(self._folder).free < FREE_BYTES + size:
@@ -166,10 +177,11 @@ class ClipStore:
 
     def _append(self, clip: Clip, offset: int, data: bytes) -> None:
         self._check_room(len(data))
-        if offset != self._partial_size(clip) or offset + len(data) > clip.bytes:
-            raise ClipRefusedError(f"offset {offset}: {self._partial_size(clip)} of {clip.bytes} bytes are here")
+        if offset != self._partial_size(clip.sha256) or offset + len(data) > clip.bytes:
+            raise ClipRefusedError(f"offset {offset}: {self._partial_size(clip.sha256)} of {clip.bytes} bytes are here")
         with (self._partial / clip.sha256).open("ab") as file:
             file.write(data)
+        self._partials[clip.sha256] = self._clock()
 
     def _keep(self, clip: Clip) -> None:
         if clip.sha256 in self._clips:
@@ -178,16 +190,18 @@ class ClipStore:
         with draft.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != clip.sha256:
-            draft.unlink()
+            self._abandon(clip.sha256)
             raise ClipRefusedError(f"what arrived has the SHA-256 {digest[:12]}…, not {clip.sha256[:12]}…")
         path = self.path(clip)
         path.parent.mkdir(exist_ok=True)
         sync_file(draft)
         draft.replace(path)
-        write_whole(path.with_suffix(".json"), json_format.MessageToJson(clip).encode())
-        sync_folder(self._folder)
+        self._partials.pop(clip.sha256, None)
         kept = Clip()
         kept.CopyFrom(clip)
+        kept.kept_ns = self._clock()
+        write_whole(path.with_suffix(".json"), json_format.MessageToJson(kept).encode())
+        sync_folder(self._folder)
         self._clips[clip.sha256] = kept
         self.bytes += clip.bytes
         self._prune()
@@ -195,14 +209,21 @@ class ClipStore:
     def _prune(self) -> None:
         now = self._clock()
         for clip in list(self._clips.values()):
-            if clip.retention_ns and clip.until_ns + clip.retention_ns < now:
+            if clip.retention_ns and clip.kept_ns + clip.retention_ns < now:
                 self._remove(clip)
-        oldest = iter(self._newest(self._clips.values())[::-1])
-        while self.bytes > self._capacity and len(self._clips) > 1:
+        # Unfinished uploads take room, too: those that nobody goes on with make way first.
+        unfinished = sum(self._partial_size(name) for name in self._partials)
+        for name in sorted(self._partials, key=self._partials.__getitem__):
+            if now - self._partials[name] > PARTIAL_NS or unfinished > self._capacity // PARTIAL_SHARE:
+                unfinished -= self._partial_size(name)
+                self._abandon(name)
+        oldest = iter(sorted(self._clips.values(), key=lambda clip: clip.kept_ns))
+        while self.bytes + unfinished > self._capacity and len(self._clips) > 1:
             self._remove(next(oldest))
-        for path in self._partial.iterdir():
-            if now / 1e9 - path.stat().st_mtime > PARTIAL_SECONDS:
-                path.unlink(missing_ok=True)
+
+    def _abandon(self, name: str) -> None:
+        self._partials.pop(name, None)
+        (self._partial / name).unlink(missing_ok=True)
 
     def _remove(self, clip: Clip) -> None:
         del self._clips[clip.sha256]

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from embereye.hub.store import Store, StoreThreads, Transaction
+from embereye.process.clock import Timeline
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 logger = logging.getLogger(__name__)
@@ -34,8 +35,9 @@ class Draft:
     """A transaction in the making, which operations add to."""
 
     known: set[str]  # evidence ids that were committed before
-    now_ns: int  # wall clock, nanoseconds since the Unix epoch
+    now_ns: int  # on the hub's timeline, nanoseconds since the Unix epoch
     transaction: Transaction
+    stepped_ns: int = 0  # to be added to times for people: how far ahead the wall clock is
     touched: dict[ZoneKey, int] = field(default_factory=dict)  # zones' revisions before the transaction
 
 
@@ -115,12 +117,12 @@ class Committer:
         self,
         store: StoreThreads,
         *,
-        clock: Callable[[], int],
+        timeline: Timeline,
         seal: Callable[[Draft], None],
         publish: Callable[[list[AlarmEvent]], None],
     ) -> None:
         self._store = store
-        self._clock = clock
+        self._timeline = timeline
         self._seal = seal
         self._publish = publish
         self._pending: list[Operation] = []
@@ -131,7 +133,6 @@ class Committer:
         self._idle.set()
         self.counters = CommitCounters()
         self.failing = ""  # why the store cannot be written; empty: it can
-        self.failing_changed = asyncio.Event()
 
     def enqueue(self, operation: Operation) -> None:
         """Have `operation` done in the next transaction. Unbounded: who brings much asks for room first."""
@@ -184,12 +185,12 @@ class Committer:
                     known = await self._known(batch)
                     applied += self._apply(batch, known, transaction)
                     batch = []
-                    if transaction:
+                    if transaction or self._store.failing:
                         await self._store.write(partial(_write, transaction))
                 except sqlite3.Error as error:
                     self._pending[:0] = batch
                     self.counters.failures += 1
-                    self._set_failing(f"the hub cannot write its database: {error}")
+                    self.note_failing(str(error))
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 self._set_failing("")
@@ -208,7 +209,9 @@ class Committer:
     def _apply(self, batch: list[Operation], known: set[str], transaction: Transaction) -> list[_Applied]:
         """Do the operations of `batch` in memory; returns those that somebody waits for, with their errors."""
         # What waits for a failing store is known as well as what was stored.
-        draft = Draft(known | {name for name, _ in transaction.evidence}, self._clock(), transaction)
+        known = known | {name for name, _ in transaction.evidence}
+        draft = Draft(known, self._timeline.now_ns(), transaction, self._timeline.stepped_ns())
+        transaction.recorded_ns = draft.now_ns
         awaited: list[_Applied] = []
         for operation in batch:
             failure: Exception | None = None
@@ -230,6 +233,10 @@ class Committer:
         written, self._written = self._written, asyncio.Event()
         written.set()
 
+    def note_failing(self, why: str) -> None:
+        """The database cannot be written, for this reason."""
+        self._set_failing(f"the hub cannot write its database: {why}")
+
     def _set_failing(self, why: str) -> None:
         if why == self.failing:
             return
@@ -242,8 +249,6 @@ class Committer:
         else:
             logger.warning("the hub's database can be written again")
         self.failing = why
-        changed, self.failing_changed = self.failing_changed, asyncio.Event()
-        changed.set()
 
 
 def _write(transaction: Transaction, store: Store) -> None:

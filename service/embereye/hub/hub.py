@@ -1,6 +1,7 @@
 """The hub without its servers: the parts, wired together, and what they do as time passes."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
@@ -15,8 +16,11 @@ from embereye.hub.inbox import EvidenceInbox
 from embereye.hub.store import StoreThreads
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
+from embereye.process.clock import Timeline, now_ns
 from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.zone.sentences import duration
 
+logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 TIDY_SECONDS = 60.0
 LEDGER_SECONDS = 10.0  # between two times that the ledgers of the present owners are stored
@@ -36,18 +40,27 @@ class Hub:
         retention_ns: int,
         clock: Callable[[], int] = time.time_ns,
         steady: Callable[[], int] = time.monotonic_ns,
+        work: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self._store = store
         self._retention_ns = retention_ns
-        self._clock = clock
+        self.timeline = Timeline(clock, steady)
         book = CoverageBook(steady())
         self.feed = Feed(0, lambda after, limit: store.read(lambda opened: opened.events(after, limit)))
         self.history = History(store, self.feed)
-        self.zones = Zones(book, clock=clock, steady=steady)
-        self.committer = Committer(store, clock=clock, seal=self.zones.store_changes, publish=self._publish)
-        self.canaries = Canaries(clock=clock, steady=steady)
+        self.zones = Zones(book, timeline=self.timeline, steady=lambda: steady() - book.unheard)
+        self.committer = Committer(store, timeline=self.timeline, seal=self.zones.store_changes, publish=self._publish)
+        self.canaries = Canaries(clock=self.timeline.now_ns, steady=lambda: steady() - book.unheard)
         self.inbox = EvidenceInbox(self.committer, self.zones, book, self.canaries)
-        self.coverage = CoverageKeeper(self.committer, self.zones, book, retention_ns=retention_ns, steady=steady)
+        self.coverage = CoverageKeeper(
+            self.committer,
+            self.zones,
+            book,
+            retention_ns=retention_ns,
+            timeline=self.timeline,
+            steady=steady,
+            work=work,
+        )
         self.actions = Actions(self.committer, self.zones)
 
     def trace(self, traces: EvidenceTraces) -> None:
@@ -58,24 +71,38 @@ class Hub:
         if (traces := self.inbox.traces) is None:
             self.feed.publish(events)
             return
-        began = time.time_ns()
+        began = now_ns()
         self.feed.publish(events)
-        traces.published(began, time.time_ns())
+        traces.published(began, now_ns())
 
     async def open(self) -> None:
         """Go on from what the store holds. UserError where that cannot be read, or another hub has it."""
         stored = await self._store.open()
+        if ahead := self.timeline.resume(stored.latest_ns):
+            logger.warning(
+                "the clock is %s %s what this hub stored last: that time does not count, nothing is forgotten for it",
+                duration(abs(ahead)), "ahead of" if ahead > 0 else "behind",
+            )  # fmt: skip
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
         self.canaries.restore(stored.canaries)
         self.feed.latest = stored.cursor
+        if self._store.failing:
+            self.committer.note_failing(self._store.failing)
+
+    @property
+    def unreadable(self) -> int:
+        """What was stored and could not be read: it was passed over."""
+        return self._store.unreadable + self.zones.unreadable
 
     async def run(self) -> None:
         """Write, let time pass and forget the oldest, until cancelled; if one of these fails, all end."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.committer.run(), name="hub-commit")
             tasks.create_task(self._tick(), name="hub-tick")
-            tasks.create_task(self.history.prune(self.committer, self._retention_ns, self._clock), name="hub-prune")
+            tasks.create_task(
+                self.history.prune(self.committer, self._retention_ns, self.timeline.now_ns), name="hub-prune"
+            )
 
     async def pass_time(self) -> None:
         """What happens every tick: signs end, devices go dark or come back. Raises StoreFailingError."""

@@ -109,7 +109,7 @@ class EvidenceInbox:
         if machine.alarm and item.episode:
             draft.transaction.episodes[machine.alarm, item.episode] = draft.now_ns
         if item.snapshot and machine.alarm and machine.told.get(key_of(item), 0) > announced:
-            picture = Picture(machine.alarm, item.device, item.kind, item.until_ns, item.snapshot)
+            picture = Picture(machine.alarm, item.device, item.kind, draft.now_ns, item.snapshot)
             draft.transaction.pictures.append(picture)
 
     def _zone_of(self, item: EvidenceItem) -> str:

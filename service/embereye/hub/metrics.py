@@ -47,6 +47,7 @@ class HubCollector(Collector):
             ("evidence_duplicate", "Reports that were known already.", counters.duplicate),
             ("evidence_unusable", "Reports without an id, which nobody can acknowledge.", counters.unusable),
             ("evidence_refused", "Reports turned away while the database could not be written.", counters.refused),
+            ("rows_unreadable", "Stored rows that could not be read and were passed over.", self._hub.unreadable),
             ("commit_failures", "Attempts to write the database that failed.", commits.failures),
         ):
             yield CounterMetricFamily(f"embereye_hub_{name}", text, value=value)
@@ -103,7 +104,7 @@ class HubCollector(Collector):
             ("subscribers", "Subscribers of the alarm feeds.", hub.feed.subscribers),
             ("subscriber_lag_events", "Events that the slowest subscriber is behind.", hub.feed.lag),
             ("shard_streams", "Shards that are connected.", self._evidence.streams),
-            ("shard_clocks_wrong", "Shards whose clock differs by more than 2 s.", self._evidence.clocks.wrong()),
+            ("shard_clocks_wrong", "Shards whose clock differs by more than 2 s.", self._evidence.clocks_wrong),
             ("cursor", "Cursor of the newest event.", hub.feed.latest),
             ("store_failing", "1 while the database cannot be written.", int(bool(hub.committer.failing))),
         ):

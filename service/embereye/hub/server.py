@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.clip_store import ClipStore
 from embereye.hub.http.api import Api
+from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
 from embereye.hub.outputs import Outputs
@@ -43,13 +44,14 @@ class HubOptions:
     http_port: int
     retention_ns: int  # how long history is kept
     clips_bytes: int  # room for clips
+    hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
 
 
 async def serve(options: HubOptions, stop: asyncio.Event) -> int:
     """Run a hub until `stop` is set; returns the exit code. UserError where its folder or a port cannot be had."""
     store = StoreThreads(options.data)
     hub = Hub(store, retention_ns=options.retention_ns)
-    clips = ClipStore(options.data / "clips", capacity=options.clips_bytes)
+    clips = ClipStore(options.data / "clips", capacity=options.clips_bytes, clock=hub.timeline.now_ns)
     tracer = open_tracer("embereye-hub")
     if tracer:
         hub.trace(EvidenceTraces(tracer))
@@ -79,14 +81,13 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     registry.register(HubCollector(hub, evidence, clips, options.data))
     runtime = RuntimeMetrics(registry)
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
-    web = await serve_http(Api(hub, outputs, clips).app(registry), options.host, options.http_port)
+    web = await serve_http(Api(hub, outputs, clips, options.hosts).app(registry), options.host, options.http_port)
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
         tasks.start(clips.run(), name="hub-clips")
         tasks.start(runtime.run(), name="event-loop-lag")
         await grpc.start()
         await grpc.set_serving(True)
-        tasks.start(keep_health(hub, grpc), name="hub-health")
         logger.info("hub ready: gRPC %d, HTTP %d, data in %s", grpc_port, bound_port(web), options.data)
         await first_of(stop.wait(), tasks.failed.wait())
         failed = tasks.failed.is_set()
@@ -96,11 +97,3 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
     return int(failed)
-
-
-async def keep_health(hub: Hub, grpc: GrpcServer) -> None:
-    """Keep the gRPC health at what the store allows."""
-    while True:
-        changed = hub.committer.failing_changed
-        await grpc.set_serving(not hub.committer.failing)
-        await changed.wait()

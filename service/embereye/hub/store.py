@@ -3,13 +3,17 @@
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from google.protobuf.message import DecodeError
 
 from embereye.hub.coverage.ledgers import LedgerKey, Part
 from embereye.process.lifecycle import UserError
@@ -17,6 +21,7 @@ from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.roster_pb2 import FleetRoster
 
+logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 SCHEMA = 1
@@ -73,9 +78,10 @@ class Transaction:
     episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
     # fleet, shard: when its latest canary was an alarm, after how many nanoseconds; None: removed
     canaries: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
+    recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
-        return any(getattr(self, each.name) for each in fields(self))
+        return any(getattr(self, each.name) for each in fields(self) if each.name != "recorded_ns")
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ class StoredState:
     forgotten: list[str]
     ledgers: list[Part]
     cursor: int  # of the newest event there ever was
+    latest_ns: int = 0  # the newest time on the hub's timeline; 0: nothing was stored yet
     canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, when alarmed, delay
 
 
@@ -94,7 +101,10 @@ def lock_folder(folder: Path) -> int:
     """Make `folder` this process's own for as long as the returned descriptor is open."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / "hub.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            descriptor = os.open(folder / "hub.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError:  # a full disk, or one that cannot be written: what it holds can be served all the same
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise UserError(f"--data {folder}: {error.strerror or error}") from error
     try:
@@ -106,40 +116,139 @@ def lock_folder(folder: Path) -> int:
 
 
 class Store:
-    """The database. Not to be shared between threads."""
+    """The database. Not to be shared between threads.
+
+    Where it cannot be written when it is opened, `failing` says why, and it serves what can be read until a `commit`
+    succeeds.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.failing = ""
+        self.unreadable = 0  # rows that were passed over
+        self._loaded = 0  # cursor of the newest event that the hub went on from
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version > SCHEMA:
-                raise UserError(f"{path} was written by a newer version of the hub (format {version}, not {SCHEMA})")
+            self._db = self._open()
+        except sqlite3.OperationalError as error:
+            self.failing = str(error)
+            self._db = self._open_readable()
+
+    def _open(self) -> sqlite3.Connection:
+        """A connection that can write; sqlite3.OperationalError where there is none to be had now."""
+        db = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_SECONDS)
+        try:
+            self._check_version(db)
             # FULL: an acknowledgement promises that the report outlives a power cut.
-            self._db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES}")
-            self._db.execute(f"PRAGMA user_version = {SCHEMA}")
-        except sqlite3.DatabaseError as error:
-            raise UserError(f"{path} cannot be used as the hub's database: {error}") from error
+            db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES}")
+            db.execute(f"PRAGMA user_version = {SCHEMA}")
+        except BaseException as error:
+            db.close()
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+                raise UserError(f"{self._path} cannot be used as the hub's database: {error}") from error
+            raise
+        return db
+
+    def _open_readable(self) -> sqlite3.Connection:
+        """A connection that reads what there is, whatever it takes; an empty database where nothing can be read."""
+        # Without room for the file that readers share, one alone can read. The last one misses what is in the log.
+        for options, mode in (("mode=rw", "EXCLUSIVE"), ("mode=ro", "NORMAL"), ("immutable=1", "NORMAL")):
+            uri = f"file:{quote(str(self._path))}?{options}"
+            with contextlib.suppress(sqlite3.OperationalError):
+                db = sqlite3.connect(uri, uri=True, isolation_level=None)
+                try:
+                    db.execute(f"PRAGMA locking_mode = {mode}")
+                    self._check_version(db)
+                    db.execute("SELECT COUNT(*) FROM zones")
+                except sqlite3.Error:
+                    db.close()
+                    raise
+                return db
+        db = sqlite3.connect(":memory:", isolation_level=None)
+        db.executescript(TABLES)
+        return db
+
+    def _check_version(self, db: sqlite3.Connection) -> None:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA:
+            raise UserError(f"{self._path} was written by a newer version of the hub (format {version}, not {SCHEMA})")
+
+    def _reopen(self) -> None:
+        """Go on with a connection that can write; sqlite3.OperationalError where that is still not to be had.
+
+        RuntimeError where it turns out to hold more than could be read: the hub has to begin anew, from all of it.
+        """
+        # As it is the only one allowed, the one that reads has to go first.
+        self._db.close()
+        try:
+            self._db = self._open()
+        except sqlite3.OperationalError:
+            self._db = self._open_readable()
+            raise
+        newest = self._newest_cursor()
+        if newest > self._loaded:
+            raise RuntimeError(
+                f"{self._path} holds events up to {newest}, of which {self._loaded} could be read before"
+            )
+        self.failing = ""
+
+    def _newest_cursor(self) -> int:
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
+        return max(self._rows(query, lambda row: int(row[0])), default=0)
 
     def load(self) -> StoredState:
-        """All that the hub goes on from."""
-        newest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        """All that the hub goes on from; what cannot be read is passed over, counted and logged."""
+        self._loaded = self._newest_cursor()
         return StoredState(
-            zones=[row[0] for row in self._db.execute("SELECT state FROM zones")],
-            rosters=[
-                (bool(derived), FleetRoster.FromString(roster))
-                for derived, roster in self._db.execute("SELECT derived, roster FROM rosters")
-            ],
-            forgotten=[row[0] for row in self._db.execute("SELECT fleet FROM forgotten")],
-            ledgers=[
-                Part(LedgerKey(*key), until_ns, bool(final), Ledger.FromString(ledger))
-                for *key, until_ns, final, ledger in self._db.execute(
-                    "SELECT fleet, device, shard, since_ns, until_ns, final, ledger FROM ledgers ORDER BY since_ns"
+            zones=list(self._rows("SELECT state FROM zones", lambda row: bytes(row[0]))),
+            rosters=list(
+                self._rows(
+                    "SELECT derived, roster FROM rosters",
+                    lambda row: (bool(row[0]), FleetRoster.FromString(row[1])),
                 )
-            ],
-            cursor=newest[0] if newest else 0,
-            canaries=self._db.execute("SELECT fleet, shard, alarmed_ns, delay_ns FROM canaries").fetchall(),
+            ),
+            forgotten=list(self._rows("SELECT fleet FROM forgotten", lambda row: str(row[0]))),
+            ledgers=list(
+                self._rows(
+                    "SELECT fleet, device, shard, since_ns, until_ns, final, ledger FROM ledgers ORDER BY since_ns",
+                    lambda row: Part(LedgerKey(*row[:4]), int(row[4]), bool(row[5]), Ledger.FromString(row[6])),
+                )
+            ),
+            cursor=self._loaded,
+            latest_ns=self._latest_ns(),
+            canaries=list(
+                self._rows(
+                    "SELECT fleet, shard, alarmed_ns, delay_ns FROM canaries",
+                    lambda row: (str(row[0]), str(row[1]), int(row[2]), int(row[3])),
+                )
+            ),
         )
+
+    def _latest_ns(self) -> int:
+        newest = (
+            "SELECT MAX(received_ns) FROM evidence",
+            "SELECT time_ns FROM events ORDER BY cursor DESC LIMIT 1",
+            "SELECT MAX(until_ns) FROM ledgers",
+        )
+        return max((time for query in newest for time in self._rows(query, lambda row: int(row[0] or 0))), default=0)
+
+    def _rows(self, query: str, read: Callable[[Any], R], arguments: Sequence[object] = ()) -> Iterator[R]:
+        """What `read` makes of each row of `query`; a row that it cannot read is passed over."""
+        rows = self._db.execute(query, arguments)
+        while True:
+            try:
+                row = rows.fetchone()
+                if row is None:
+                    return
+                yield read(row)
+            except sqlite3.DatabaseError as error:  # the file is damaged: there is no way past this place
+                self._pass_over(query, error)
+                return
+            except (DecodeError, ValueError, TypeError) as error:
+                self._pass_over(query, error)
+
+    def _pass_over(self, query: str, error: Exception) -> None:
+        self.unreadable += 1
+        logger.error("%s: a row cannot be read and is passed over: %s (%s)", self._path, error, query)
 
     def known(self, ids: Iterable[str]) -> set[str]:
         """Which of `ids` were committed before."""
@@ -153,6 +262,8 @@ class Store:
 
     def commit(self, transaction: Transaction) -> None:
         """Make `transaction` durable; sqlite3.Error where that failed, and then nothing of it is stored."""
+        if self.failing:
+            self._reopen()
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -164,7 +275,10 @@ class Store:
                     db.execute("INSERT OR REPLACE INTO zones VALUES (?, ?, ?)", (namespace, name, state))
             db.executemany(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-                [(e.cursor, e.time_ns, e.namespace, e.zone, e.SerializeToString()) for e in transaction.events],
+                [
+                    (e.cursor, transaction.recorded_ns or e.time_ns, e.namespace, e.zone, e.SerializeToString())
+                    for e in transaction.events
+                ],
             )
             for fleet, entry in transaction.rosters.items():
                 if entry is None:
@@ -240,17 +354,13 @@ class Store:
         # A zone's own name may contain a slash, a namespace's may not.
         where = "AND (zone = ? OR (zone = ? AND namespace = ?))" if zone else ""
         arguments = (zone, name, namespace) if zone else ()
-        rows = self._db.execute(
-            f"SELECT event FROM events WHERE cursor > ? {where} ORDER BY cursor LIMIT ?", (after, *arguments, limit)
-        )
-        return [AlarmEvent.FromString(row[0]) for row in rows]
+        query = f"SELECT event FROM events WHERE cursor > ? {where} ORDER BY cursor LIMIT ?"
+        return list(self._rows(query, _event, (after, *arguments, limit)))
 
     def latest_events(self, before: int, limit: int) -> list[AlarmEvent]:
         """The last `limit` events up to cursor `before`, ascending."""
-        rows = self._db.execute(
-            "SELECT event FROM events WHERE cursor <= ? ORDER BY cursor DESC LIMIT ?", (before, limit)
-        ).fetchall()
-        return [AlarmEvent.FromString(row[0]) for row in reversed(rows)]
+        query = "SELECT event FROM events WHERE cursor <= ? ORDER BY cursor DESC LIMIT ?"
+        return list(self._rows(query, _event, (before, limit)))[::-1]
 
     def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """The JPEG that was kept of `device` for `alarm`."""
@@ -268,6 +378,10 @@ class Store:
         self._db.close()
 
 
+def _event(row: tuple[bytes]) -> AlarmEvent:
+    return AlarmEvent.FromString(row[0])
+
+
 class StoreThreads:
     """The store for the event loop: one thread writes, another reads, so that a long history delays no alarm."""
 
@@ -283,15 +397,30 @@ class StoreThreads:
         self._lock = lock_folder(self._folder)
         path = self._folder / "hub.sqlite"
         self._store = await loop.run_in_executor(self._writer, Store, path)
-        self._history = await loop.run_in_executor(self._reader, Store, path)
+        if self._store.failing:
+            logger.error("%s cannot be written: %s; what it holds is served", path, self._store.failing)
+        else:
+            self._history = await loop.run_in_executor(self._reader, Store, path)
         return await self.write(Store.load)
+
+    @property
+    def failing(self) -> str:
+        """Why the database could not be written when it was opened, nor since; '' where it can."""
+        return self._store.failing
+
+    @property
+    def unreadable(self) -> int:
+        """Rows that were passed over because they cannot be read."""
+        return self._store.unreadable + (self._history.unreadable if hasattr(self, "_history") else 0)
 
     async def write(self, method: "Callable[[Store], R]") -> R:
         """Run `method(store)` in the writing thread."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, lambda: method(self._store))
 
     async def read(self, method: "Callable[[Store], R]") -> R:
-        """Run `method(store)` in the reading thread."""
+        """Run `method(store)` in the reading thread; in the writing one where there was no room for two."""
+        if not hasattr(self, "_history"):
+            return await self.write(method)
         return await asyncio.get_running_loop().run_in_executor(self._reader, lambda: method(self._history))
 
     async def close(self) -> None:

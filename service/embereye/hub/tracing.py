@@ -1,7 +1,7 @@
 """The hub's part of an alarm's trace: committed, and published to those who are subscribed."""
 
-import time
 
+from embereye.process.clock import now_ns
 from embereye.process.tracing import OpenSpan, Tracer
 from embereye.v1.evidence_pb2 import EvidenceItem
 
@@ -17,7 +17,7 @@ class EvidenceTraces:
     def admit(self, item: EvidenceItem) -> None:
         """`item` begins to wait for its transaction."""
         if item.traceparent and item.id not in self._open:
-            now = time.time_ns()
+            now = now_ns()
             self._open[item.id] = now, self._tracer.begin("commit", now, parent=item.traceparent)
 
     def published(self, begin_ns: int, end_ns: int) -> None:
@@ -31,6 +31,6 @@ class EvidenceTraces:
         since_ns, span = self._open.pop(item.id)
         begin_ns, end_ns = self._published
         if begin_ns < since_ns:  # it was known already: there was nothing to publish
-            span.end(time.time_ns())
+            span.end(now_ns())
             return
         self._tracer.record("publish", begin_ns, end_ns, parent=span.end(begin_ns))

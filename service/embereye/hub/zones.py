@@ -1,37 +1,44 @@
 """The zones' alarm state machines: every step of one becomes part of a transaction."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
+
+from google.protobuf.message import DecodeError
 
 from embereye.hub.committer import Draft, ZoneKey
 from embereye.hub.coverage.book import CoverageBook
 from embereye.levels import ZoneState
-from embereye.process.lifecycle import UserError
+from embereye.process.clock import Timeline
 from embereye.units import DAY
 from embereye.v1.alarms_pb2 import AlarmEvent, Zone
 from embereye.zone.state import ZoneMachine
 
+logger = logging.getLogger(__name__)
 RESET_MEMORY_NS = DAY  # a reset keeps reports from before it away for so long
 
 
 class Zones:
-    """Holds all zones and numbers their events. `clock` is the wall's, `steady` is set by no time server."""
+    """Holds all zones and numbers their events. They live on `timeline`; what people are told is the wall clock's."""
 
-    def __init__(self, book: CoverageBook, *, clock: Callable[[], int], steady: Callable[[], int]) -> None:
+    def __init__(self, book: CoverageBook, *, timeline: Timeline, steady: Callable[[], int]) -> None:
         self._book = book
-        self._clock = clock
+        self._timeline = timeline
         self._steady = steady
         self._machines: dict[ZoneKey, ZoneMachine] = {}
+        self.unreadable = 0  # zones that begin anew because what was stored of them cannot be read
         self._cursor = 0  # of the newest event, durable or not
         self.events: Counter[str] = Counter()  # by type, since the start
 
     def restore(self, zones: Iterable[bytes], cursor: int) -> None:
-        """Go on from what was stored; UserError where that cannot be read."""
+        """Go on from what was stored; a zone that cannot be read begins anew, and the others are not kept waiting."""
         for data in zones:
             try:
-                machine = ZoneMachine.load(data)
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(f"the hub's database holds a zone that cannot be read: {error}") from error
+                machine = ZoneMachine.load(data, self._timeline.now_ns())
+            except (ValueError, KeyError, TypeError, AttributeError, DecodeError) as error:
+                self.unreadable += 1
+                logger.error("a stored zone cannot be read and begins anew: %s: %.200r", error, data)  # noqa: TRY400
+                continue
             self._machines[machine.namespace, machine.name] = machine
         self._cursor = cursor
 
@@ -46,13 +53,15 @@ class Zones:
 
     def messages(self) -> list[Zone]:
         """Every zone as it is told to clients, the most urgent first."""
-        now_ns, counts = self._clock(), self._book.counts(self._steady())
+        now_ns, counts = self._timeline.now_ns(), self._book.counts(self._steady())
+        stepped_ns = self._timeline.stepped_ns()
         messages = []
         for key in self._machines.keys() | counts.keys():
             machine = self._machines.get(key) or ZoneMachine(*key)
             if machine.idle and key not in counts:
                 continue
             message = machine.message(now_ns)
+            label(message, stepped_ns)
             message.declared, message.covered = counts.get(key, (0, 0))
             messages.append(message)
         messages.sort(key=lambda zone: (-ZoneState(zone.state).severity, not zone.faults, zone.namespace, zone.name))
@@ -82,6 +91,7 @@ class Zones:
         for event in events:
             self._cursor += 1
             event.cursor = self._cursor
+            label(event, draft.stepped_ns)
             draft.transaction.events.append(event)
             self.events[AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower()] += 1
 
@@ -123,4 +133,21 @@ class Zones:
                 del self._machines[key]
                 draft.transaction.zones[key] = None
             elif machine.revision != revision:
-                draft.transaction.zones[key] = machine.dump()
+                draft.transaction.zones[key] = machine.dump(draft.now_ns)
+
+
+def label(message: Zone | AlarmEvent, stepped_ns: int) -> None:
+    """Put the times in `message`, which are on the hub's timeline, on the wall clock, which is so far ahead of it."""
+    if not stepped_ns:
+        return
+    if isinstance(message, Zone):
+        message.since_ns += stepped_ns if message.since_ns else 0
+        faults = list(message.faults)
+    else:
+        message.time_ns += stepped_ns
+        faults = [message.fault] if message.HasField("fault") else []
+    for fault in faults:
+        fault.since_ns += stepped_ns
+    for item in message.contributions:
+        item.since_ns += stepped_ns
+        item.until_ns += stepped_ns

@@ -7,8 +7,8 @@ noticed: `Tasks` by its owner, `start_task` in the log, `beside` by the block th
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Tasks:
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception():
+        if failure_of(task) is not None:
             self.failed.set()
 
     async def stop(self) -> None:
@@ -74,9 +74,38 @@ def start_task(coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[
     return task
 
 
+def failure_of(task: asyncio.Task[Any]) -> BaseException | None:
+    """Why a task that is over failed; None where it did not.
+
+    A cancellation that nobody asked for is a failure: a library ended the task from within, and nobody would notice.
+    """
+    if not task.cancelled():
+        return task.exception()
+    return None if task.cancelling() else CalledOffError(f"task {task.get_name()} was cancelled by nobody")
+
+
 def _log_failure(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and (error := task.exception()):
+    if (error := failure_of(task)) is not None:
         logger.error("task %s failed", task.get_name(), exc_info=error)
+
+
+class CalledOffError(Exception):
+    """What was awaited was cancelled, and nobody had asked for it."""
+
+
+@contextmanager
+def no_stray_cancellation(what: str) -> Iterator[None]:
+    """Within the block a cancellation of the running task goes through; any other becomes CalledOffError.
+
+    gRPC cancels a call whose requests cannot be made, and raises that where the call is awaited.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise CalledOffError(f"{what} was called off") from error
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.process.clock import stepped_ns
 from embereye.process.lifecycle import UserError
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class Archive:
         self._share_free = share_free
         self._pending = _Pending()
         self._full = asyncio.Event()
+        self._latest = 0  # number of the newest file
         self.written = 0  # readings and frames
         self.dropped = 0  # readings and frames
         self.failing = ""  # why the latest could not be written; empty: it could
@@ -96,18 +98,19 @@ class Archive:
             folder.mkdir(parents=True, exist_ok=True)
             for half in folder.glob(f"*-{shard}-*.part"):
                 half.unlink(missing_ok=True)  # left behind by a shard that was killed
+            self._latest = max(map(_number, folder.glob(f"*-{shard}-*.parquet")), default=0)
         except OSError as error:
             raise UserError(f"--telemetry {folder}: {error.strerror or error}") from error
 
     def add(self, device: str, rows: NDArray[np.float64], now_ns: int) -> None:
         """Keep readings (n, 4): smoke, flame, gas in ADC counts, digital flame; NaN: not said. No room: dropped."""
         if self._room(len(rows), len(rows) * ROW_BYTES):
-            self._pending.readings.append(_Readings(device, now_ns, rows))
+            self._pending.readings.append(_Readings(device, now_ns + stepped_ns(), rows))
 
     def add_frame(self, device: str, words: bytes, celsius: NDArray[np.float32] | None, now_ns: int) -> None:
         """Keep a thermal frame: its words, and its (24, 32) °C where it is calibrated. Without room it is dropped."""
         if self._room(1, len(words) if celsius is None else celsius.nbytes):
-            self._pending.frames.append(_Frame(device, now_ns, words, celsius))
+            self._pending.frames.append(_Frame(device, now_ns + stepped_ns(), words, celsius))
 
     def _room(self, items: int, size: int) -> bool:
         pending = self._pending
@@ -161,7 +164,9 @@ class Archive:
     def _write_file(self, kind: str, table: Any) -> None:
         import pyarrow.parquet
 
-        path = self._folder / f"{kind}-{self._shard}-{time.time_ns()}.parquet"
+        # Files are removed in the order of these numbers: one that was written later has the higher one.
+        self._latest = max(self._latest + 1, time.time_ns())
+        path = self._folder / f"{kind}-{self._shard}-{self._latest}.parquet"
         half = path.with_suffix(".part")
         try:
             pyarrow.parquet.write_table(table, half, compression="zstd")
@@ -174,7 +179,7 @@ class Archive:
         files = [
             file for kind in ("readings", "frames") for file in self._folder.glob(f"{kind}-{self._shard}-*.parquet")
         ]
-        files.sort(key=lambda file: int(file.stem.rpartition("-")[2]))
+        files.sort(key=_number)
         sizes = [file.stat().st_size for file in files]
         surplus = sum(sizes) + needed - self._retention_bytes
         for file, size in zip(files, sizes, strict=True):
@@ -184,6 +189,10 @@ class Archive:
             surplus -= size
         if self._share_free(self._folder) < FREE_SHARE:
             raise OSError(f"less than {FREE_SHARE:.0%} of the disk is free: the rest is for evidence")
+
+
+def _number(file: Path) -> int:
+    return int(file.stem.rpartition("-")[2])
 
 
 def _readings_table(arrow: Any, blocks: list[_Readings]) -> Any:

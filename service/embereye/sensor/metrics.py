@@ -1,6 +1,5 @@
 """A sensor shard's metrics, read from plain slots at scrape time."""
 
-import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import islice
@@ -8,6 +7,7 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from embereye.process.clock import now_ns
 from embereye.process.latency import LatencyHistogram
 from embereye.process.series import ManySeries
 from embereye.sensor.archive import Archive
@@ -95,7 +95,7 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
         for name, (metric, text, _) in GAUGES.items()
     }
     age = ManySeries("embereye_sensor_age_seconds", "Since it was last heard.", "gauge", ("device", "zone"))
-    now = time.time_ns()
+    now = now_ns()
     yield from over_limit(len(devices))
     for device in islice(devices, DEVICE_SERIES):
         labels = device.spec.id, device.spec.zone

@@ -1,7 +1,7 @@
 """Text devices: one TCP connection each, lines in, bare command words out.
 
-A read that holds one usual, unsuspicious line is done with at once. Everything else waits, as bytes, for the intake's
-tick; what crosses a threshold makes the tick come at once.
+A read that holds a few usual, unsuspicious lines is done with at once. Everything else waits, as bytes, for
+the tick; what crosses a threshold makes the tick come at once.
 """
 
 import asyncio
@@ -9,10 +9,11 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
+from embereye.process.clock import BEGAN_NS, now_ns
 from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Relay
@@ -75,6 +76,10 @@ class Owner(Protocol):
         """The shard that owns the device where it is another one."""
         ...
 
+    def peers(self) -> Iterable[Peer]:
+        """The fleet's other shards."""
+        ...
+
 
 class Sessions:
     """The open sessions of one shard's text listeners."""
@@ -91,7 +96,7 @@ class Sessions:
 
     def protocol(self) -> asyncio.Protocol:
         """A protocol for one more connection: a factory for `create_server`."""
-        self._last = max(self._last + 1, time.time_ns())
+        self._last = max(self._last + 1, now_ns())
         return TextSession(self._owner, self, self._last)
 
     def opened(self, session: "TextSession") -> bool:
@@ -186,12 +191,12 @@ class TextSession(asyncio.Protocol):
         self._relays = None
 
     def data_received(self, data: bytes) -> None:
-        """Count a quiet line at once, keep everything else for the tick; nothing a device sends may end the shard."""
+        """Count quiet lines at once, keep everything else for the tick; nothing a device sends may end the shard."""
         device = self._device
         if device is None:
             self.reader.receive(data)
-        elif (line := self.reader.receive(data, device.readings.quiet_line)) is not None:
-            device.arrivals.count_quiet_line(line, time.time_ns())
+        elif lines := self.reader.receive(data, device.readings.quiet_line):
+            device.arrivals.count_quiet_lines(lines, time.monotonic_ns() + BEGAN_NS)
             return
         waiting, batcher = self.reader.waiting, self._owner.batcher
         batcher.add(self, len(data))
@@ -274,17 +279,24 @@ class TextSession(asyncio.Protocol):
                 self._identity = device
                 self.forget()
             case PassedOn():
+                if not any(self._owner.peers()):
+                    self._refuse("passed on although the fleet has no other shard")
+                    return
                 self._passed_on = item
-                self.number = item.since_ns or self.number
+                # Nothing is newer than the connection that it came by: who claims so would speak for good.
+                self.number = min(item.since_ns or self.number, self.number)
                 self.forget()
             case Garbage(reason=reason):
-                self._owner.garbage[reason] += 1
-                if (sender := self._owner.owned(self._identity)) is not None:
-                    sender.arrivals.refuse(reason)
+                self._refuse(reason)
             case Eeprom(name):
                 self._route(name or self._identity, item, now_ns)
             case SensorReading(location) | FrameWords(location) | Rows(location):
                 self._route(location or self._identity, item, now_ns)
+
+    def _refuse(self, reason: str) -> None:
+        self._owner.garbage[reason] += 1
+        if (sender := self._owner.owned(self._identity)) is not None:
+            sender.arrivals.refuse(reason)
 
     def _route(self, name: str, item: Measured, now_ns: int) -> None:
         device = self._owner.owned(name)

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 
 from embereye.detect.sensing.bands import BandTable
 from embereye.process.aligned_sleep import aligned_sleep
+from embereye.process.clock import now_ns
 from embereye.process.grpc_server import Service
 from embereye.process.heap import freeze_heap
 from embereye.process.lifecycle import UserError
@@ -282,7 +283,7 @@ class SensorShard:
         ticks = 0
         while True:
             await aligned_sleep(TICK_SECONDS)
-            now, deadline = time.time_ns(), self._settings.deadline_ns
+            now, deadline = now_ns(), self._settings.deadline_ns
             covered = {name: device.covered(now, deadline) for name, device in self._devices.items()}
             if covered != self._covered and self._context is not None:
                 self._covered = covered

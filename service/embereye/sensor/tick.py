@@ -19,6 +19,7 @@ from embereye.detect.sensing.bands import BandTable
 from embereye.detect.thermal.batch import temperatures
 from embereye.detect.thermal.heat import Extreme, extremes
 from embereye.detect.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
+from embereye.process.clock import now_ns
 from embereye.process.latency import LatencyHistogram
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.arrivals import Row
@@ -175,7 +176,7 @@ class TickBatcher:
                 return
 
     def _process(self, batch: Sequence[Source]) -> None:
-        now = time.time_ns()
+        now = now_ns()
         for source in batch:
             source.resume_reading()
         for source, items in zip(batch, read_together([source.reader for source in batch]), strict=True):

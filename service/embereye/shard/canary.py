@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from embereye.levels import Level
+from embereye.process.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import CanaryFire, CanaryPlan, EvidenceItem
 from embereye.v1.shard_pb2 import Canary
@@ -36,7 +37,7 @@ class Fire:
 
     def light(self) -> None:
         """Its first sign is given now."""
-        self._mark.lit_ns = time.time_ns()
+        self._mark.lit_ns = now_ns()
 
     def report(self, evidence: EvidenceItem) -> None:
         """Send `evidence` as a canary's; in the spool it replaces the one before it, which says no more."""

@@ -1,9 +1,9 @@
 """The conservation ledger: what became of everything a device offered."""
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from embereye.process.clock import now_ns
 from embereye.v1 import evidence_pb2
 
 
@@ -18,7 +18,7 @@ class Ledger:
     rejected: Counter[str] = field(default_factory=Counter)
     shared: int = 0  # of offered: passed on by the owner before, which counts it, too
     takeovers: int = 0  # times that a newer connection began to speak for it while an older one was open
-    since_ns: int = field(default_factory=time.time_ns)  # when it was begun, which tells it from an earlier one
+    since_ns: int = field(default_factory=now_ns)  # when it was begun, which tells it from an earlier one
 
     @property
     def waiting(self) -> int:

@@ -10,6 +10,7 @@ import grpc
 
 from embereye.process.aligned_sleep import until_aligned
 from embereye.process.backoff import Backoff
+from embereye.process.clock import now_ns
 from embereye.process.grpc_server import channel, converse
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
@@ -103,7 +104,7 @@ class Reporter:
                     if is_canary(evidence.device) and not self.welcomes_canaries:
                         self._spool.acknowledge([evidence.id])  # from before; what it was to prove has failed
                         continue
-                    await call.write(ReportRequest(evidence=evidence))
+                    await call.write(ReportRequest(evidence=evidence, sent_ns=now_ns()))
             now = time.monotonic()
             if now >= self._coverage_due:
                 self._coverage_due = now + until_aligned(COVERAGE_PERIOD)
@@ -116,8 +117,8 @@ class Reporter:
 
         The last word on ledgers is waited for, too, where the hub is there: nobody else will tell it.
         """
-        now_ns, deadline = time.time_ns(), time.monotonic() + timeout
+        asked_ns, deadline = now_ns(), time.monotonic() + timeout
         self.coverage_changed()
-        while time.monotonic() < deadline and (len(self._spool) or (self.connected and self._told_ns < now_ns)):
+        while time.monotonic() < deadline and (len(self._spool) or (self.connected and self._told_ns < asked_ns)):
             await asyncio.sleep(0.01)
         return not len(self._spool)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from embereye.process.clock import now_ns, stepped_ns
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics, disk_metrics
@@ -131,7 +131,7 @@ class ShardProcess(ShardServicer, Collector):
         self._final = False
         self._drained = asyncio.Event()
         self._draining = False
-        self._started_ns = time.time_ns()
+        self._started_ns = now_ns()
         services = [Service(add_ShardServicer_to_server, self, "embereye.v1.Shard"), *core.services()]
         self._grpc = GrpcServer(services, share_port=bool(options.shared_grpc_port))
 
@@ -185,12 +185,13 @@ class ShardProcess(ShardServicer, Collector):
         return ShardHello(fleet=current.fleet, shard=self._options.shard, epoch=current.epoch)
 
     def _coverage(self) -> Coverage:
-        current, now = self._assignments.current, time.time_ns()
+        current, now = self._assignments.current, now_ns()
         return Coverage(
             fleet=current.fleet,
             shard=self._options.shard,
             epoch=current.epoch,
             time_ns=now,
+            clock_ns=now + stepped_ns(),
             devices=self._core.devices(now),
             closed=[closed for _, closed in self._closed],
             final=self._final,
@@ -198,7 +199,7 @@ class ShardProcess(ShardServicer, Collector):
         )
 
     def _close_ledger(self, device: str, ledger: Ledger) -> None:
-        self._closed.append((time.time_ns(), ClosedLedger(device=device, ledger=ledger)))
+        self._closed.append((now_ns(), ClosedLedger(device=device, ledger=ledger)))
         del self._closed[:-CLOSED_LIMIT]
 
     def _ledgers_told(self, time_ns: int) -> None:
@@ -206,7 +207,7 @@ class ShardProcess(ShardServicer, Collector):
 
     def _status(self, *, devices: bool) -> ShardStatus:
         current = self._assignments.current
-        now = time.time_ns()
+        now = now_ns()
         declared, covered = self._core.covered(now)
         return ShardStatus(
             fleet=current.fleet,
@@ -220,7 +221,7 @@ class ShardProcess(ShardServicer, Collector):
             load=self._core.load(),
             started_ns=self._started_ns,
             evidence_spooled=len(self._spool),
-            degraded=self._core.degraded(),
+            degraded="; ".join(filter(None, (self._core.degraded(), self._spool.degraded))),
         )
 
     async def _begin_drain(self) -> None:

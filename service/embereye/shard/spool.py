@@ -4,31 +4,63 @@ import contextlib
 import logging
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
 
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 logger = logging.getLogger(__name__)
+R = TypeVar("R")
 CAPACITY = 20_000  # reports; about 10 MB without snapshots
 
 
-def _open(path: Path | None) -> tuple[sqlite3.Connection, int]:
-    """The database at `path`, None: in memory, and how many reports it holds."""
+NAMED = 5  # devices in a sentence
+
+# NORMAL outlives the process, which is what a spool is for; a fsync per report would delay the alarm.
+TABLES = """PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
+CREATE TABLE IF NOT EXISTS spool (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,
+    episode TEXT NOT NULL, level INTEGER NOT NULL, report BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS spool_episode ON spool (episode, level);"""
+
+Row = tuple[int, EvidenceItem]  # number, report
+
+
+def _connect(path: Path | None) -> sqlite3.Connection:
+    """The database at `path`, None: in memory. sqlite3.DatabaseError where it is damaged, OSError."""
+    emptied = False
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        emptied = path.is_file() and not path.stat().st_size
     db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
     try:
-        # NORMAL outlives the process, which is what a spool is for; a fsync per report would delay the alarm.
-        db.executescript(
-            """PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
-            CREATE TABLE IF NOT EXISTS spool (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,
-                episode TEXT NOT NULL, level INTEGER NOT NULL, report BLOB NOT NULL);
-            CREATE INDEX IF NOT EXISTS spool_episode ON spool (episode, level);"""
-        )
-        return db, db.execute("SELECT COUNT(*) FROM spool").fetchone()[0]
+        if emptied:
+            raise sqlite3.DatabaseError("the file is empty")
+        if (found := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(found)
+        db.executescript(TABLES)
     except sqlite3.Error:
         db.close()
         raise
+    return db
+
+
+def _salvage(db: sqlite3.Connection) -> tuple[list[Row], int]:
+    """What can be read, from both ends towards the place that cannot, and how many of the rows cannot be understood."""
+    found: dict[int, EvidenceItem] = {}
+    garbled = 0
+    for order in ("ASC", "DESC"):
+        with contextlib.suppress(sqlite3.Error):
+            for number, text in db.execute(f"SELECT number, report FROM spool ORDER BY number {order}"):
+                if number in found:
+                    break
+                try:
+                    found[number] = EvidenceItem.FromString(text)
+                except (DecodeError, TypeError):
+                    garbled += 1
+    return sorted(found.items()), garbled
 
 
 class Spool:
@@ -36,97 +68,161 @@ class Spool:
 
     Reports of one episode replace each other when they are of the same level: the later one says all that the earlier
     one said. So the queue is bounded by what really happened; past `capacity` the weakest, oldest reports go first and
-    `dropped` counts them.
+    `dropped` counts them. A file that turns out to be damaged is put aside; what can be read goes on in a new one, and
+    `degraded` names the rest.
     """
 
     def __init__(self, path: Path | None, *, capacity: int = CAPACITY) -> None:
-        try:
-            self._db, self._count = _open(path)
-        except (OSError, sqlite3.Error) as error:  # whoever cannot keep reports still has to watch
-            logger.warning("%s cannot be used: %s; reports wait in memory, which a restart loses", path, error)
-            self._db, self._count = _open(None)
-        self._disk: sqlite3.Connection | None = None  # while it cannot be written and reports are kept in memory
+        self._path = path
         self._capacity = capacity
-        self._idle = time.monotonic()  # when it was empty, or reports were acknowledged, last
+        self._devices: dict[str, str] = {}  # report id → device, of all that wait
+        self._latest = 0  # number
+        self._disk: sqlite3.Connection | None = None  # while it cannot be written and reports are kept in memory
+        self.degraded = ""  # what was lost, and why; '' where nothing was
         self.dropped = 0
+        try:
+            self._db = _connect(path)
+            rows, garbled = _salvage(self._db)
+            self._know(rows)
+            if garbled:
+                self._begin_anew("rows are garbled", garbled)
+        except (OSError, sqlite3.OperationalError) as error:  # whoever cannot keep reports still has to watch
+            logger.warning("%s cannot be used: %s; reports wait in memory, which a restart loses", path, error)
+            self._db = _connect(None)
+        except sqlite3.DatabaseError as error:
+            self._db = sqlite3.connect(path or ":memory:", isolation_level=None)
+            self._begin_anew(str(error), None)
+        self._idle = time.monotonic()  # when it was empty, or reports were acknowledged, last
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._devices)
+
+    def _know(self, rows: list[Row]) -> None:
+        self._devices = {report.id: report.device for _, report in rows}
+        self._latest = max(self._latest, *(number for number, _ in rows), 0)
 
     def waiting_seconds(self) -> float:
         """While reports wait: how long none has been acknowledged; 0 where none waits."""
-        return time.monotonic() - self._idle if self._count else 0.0
+        return time.monotonic() - self._idle if self._devices else 0.0
 
     def put(self, report: EvidenceItem) -> int:
         """Keep `report`; returns its number, by which `after` continues. A full disk keeps no alarm back."""
-        if not self._count:
+        if not self._devices:
             self._idle = time.monotonic()
+        self._guard(lambda: self._insert(report))
+        return self._latest
+
+    def _guard(self, step: Callable[[], R]) -> R:
+        """The result of `step`, in memory where the disk is full, in a new file where the old one is damaged."""
         try:
-            return self._insert(report)
+            return step()
         except sqlite3.Error as error:
-            self._leave_disk(error)
-            return self._insert(report)
+            if self._disk is None and isinstance(error, sqlite3.OperationalError) and self._leave_disk(error):
+                return step()
+            self._begin_anew(str(error), None)
+            return step()
 
-    def _insert(self, report: EvidenceItem) -> int:
+    def _insert(self, report: EvidenceItem) -> None:
         self._db.execute("BEGIN IMMEDIATE")
-        superseded = self._db.execute(
-            "DELETE FROM spool WHERE episode = ? AND level = ?", (report.episode, report.level)
-        ).rowcount
-        cursor = self._db.execute(
-            "INSERT INTO spool (id, episode, level, report) VALUES (?, ?, ?, ?)",
-            (report.id, report.episode, report.level, report.SerializeToString()),
+        gone = self._db.execute(
+            "DELETE FROM spool WHERE episode = ? AND level = ? RETURNING id", (report.episode, report.level)
+        ).fetchall()
+        self._db.execute(
+            "INSERT OR REPLACE INTO spool (number, id, episode, level, report) VALUES (?, ?, ?, ?, ?)",
+            (self._latest + 1, report.id, report.episode, report.level, report.SerializeToString()),
         )
-        number = cursor.lastrowid or 0
-        self._count += 1 - superseded
-        if self._count > self._capacity:
-            self._count -= self._db.execute(
+        surplus = len(self._devices) + 1 - len(gone) > self._capacity
+        if surplus:
+            gone += self._db.execute(
                 "DELETE FROM spool WHERE number = (SELECT number FROM spool ORDER BY level, number LIMIT 1)"
-            ).rowcount
-            self.dropped += 1
+                " RETURNING id"
+            ).fetchall()
         self._db.execute("COMMIT")
-        return number
+        self._latest += 1
+        self.dropped += surplus
+        self._devices[report.id] = report.device
+        for (name,) in gone:
+            self._devices.pop(name, None)
 
-    def after(self, number: int, limit: int = 256) -> list[tuple[int, EvidenceItem]]:
+    def after(self, number: int, limit: int = 256) -> list[Row]:
         """Up to `limit` reports numbered above `number`, oldest first."""
+        return self._guard(lambda: self._read(number, limit))
+
+    def _read(self, number: int, limit: int) -> list[Row]:
         rows = self._db.execute(
             "SELECT number, report FROM spool WHERE number > ? ORDER BY number LIMIT ?", (number, limit)
         ).fetchall()
-        return [(row[0], EvidenceItem.FromString(row[1])) for row in rows]
+        try:
+            return [(row[0], EvidenceItem.FromString(row[1])) for row in rows]
+        except (DecodeError, TypeError) as error:
+            raise sqlite3.DatabaseError(f"rows are garbled: {error}") from error
 
     def acknowledge(self, ids: list[str]) -> None:
         """Forget the reports with these ids."""
-        try:
-            self._remove(ids)
-        except sqlite3.Error as error:
-            self._leave_disk(error)
-            self._remove(ids)
+        self._guard(lambda: self._remove(ids))
         self._idle = time.monotonic()
-        if self._disk is not None and not self._count:
+        if self._disk is not None and not self._devices:
             self._return_to_disk()
 
-    def _leave_disk(self, error: sqlite3.Error) -> None:
-        """Go on in memory with all that is on the disk."""
-        if self._disk is not None:
-            raise error
-        logger.error("reports cannot be written to the disk: %s; they wait in memory, which a restart loses", error)
+    def _leave_disk(self, error: sqlite3.Error) -> bool:
+        """Go on in memory with all that is on the disk; False where that cannot be read."""
         self._roll_back(self._db)
         memory = sqlite3.connect(":memory:", isolation_level=None)
-        self._db.backup(memory)
+        try:
+            self._db.backup(memory)
+            self._know(_salvage(memory)[0])
+        except sqlite3.Error:
+            memory.close()
+            return False
+        logger.error("reports cannot be written to the disk: %s; they wait in memory, which a restart loses", error)
         self._disk, self._db = self._db, memory
-        self._count = memory.execute("SELECT COUNT(*) FROM spool").fetchone()[0]
+        return True
+
+    def _begin_anew(self, why: str, garbled: int | None) -> None:
+        """Put the damaged file aside and go on, in a new one, with what can be read of it."""
+        self._roll_back(self._db)
+        rows, _ = _salvage(self._db)
+        kept = {report.id for _, report in rows}
+        lost = sorted({device for name, device in self._devices.items() if name not in kept})
+        if lost:
+            what = f"reports about {', '.join(lost[:NAMED])}{' and others' if len(lost) > NAMED else ''} are lost"
+        elif garbled:
+            what = f"{garbled} reports are lost"
+        else:
+            what = "nothing is lost" if self._devices else "what could not be read of it is lost"
+        self.degraded = f"evidence spool: {self._path} was damaged ({why}): {what}"
+        logger.error("%s; %d reports go on in a new file", self.degraded, len(rows))
+        self._db.close()
+        if self._disk is not None:
+            self._disk.close()
+            self._disk = None
+        try:
+            if self._path is not None:
+                for suffix in ("", "-wal", "-shm"):
+                    file = self._path.with_name(self._path.name + suffix)
+                    if file.exists():
+                        file.replace(self._path.with_name(f"{self._path.name}.damaged{suffix}"))
+            self._db = _connect(self._path)
+            self._write_all(rows)
+        except (OSError, sqlite3.Error) as error:
+            logger.error("reports wait in memory, which a restart loses: %s", error)  # noqa: TRY400
+            self._db = _connect(None)
+            self._write_all(rows)
+        self._know(rows)
+
+    def _write_all(self, rows: list[Row]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.executemany(
+            "INSERT OR REPLACE INTO spool (number, id, episode, level, report) VALUES (?, ?, ?, ?, ?)",
+            [(number, one.id, one.episode, one.level, one.SerializeToString()) for number, one in rows],
+        )
+        self._db.execute("COMMIT")
 
     def _return_to_disk(self) -> None:
         """Go on on the disk, where that can be written again; numbers go on where they are."""
         assert self._disk is not None
-        latest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'spool'").fetchone()[0]
         try:
-            self._disk.execute("BEGIN IMMEDIATE")
-            # A row carries the number over, also where the disk never had one.
-            self._disk.execute(
-                "INSERT OR REPLACE INTO spool (number, id, episode, level, report) VALUES (?, '', '', 0, '')", (latest,)
-            )
             self._disk.execute("DELETE FROM spool")
-            self._disk.execute("COMMIT")
         except sqlite3.Error:
             self._roll_back(self._disk)
             return
@@ -145,8 +241,10 @@ class Spool:
         for start in range(0, len(ids), 500):
             part = ids[start : start + 500]
             marks = ",".join("?" * len(part))
-            self._count -= self._db.execute(f"DELETE FROM spool WHERE id IN ({marks})", part).rowcount
+            self._db.execute(f"DELETE FROM spool WHERE id IN ({marks})", part)
         self._db.execute("COMMIT")
+        for name in ids:
+            self._devices.pop(name, None)
 
     def close(self) -> None:
         """Close the file."""

@@ -1,11 +1,11 @@
 """A shard's part of an alarm's trace: received, analysed, reported, for every step up of an episode."""
 
-import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TypeVar
 
 from embereye.levels import Kind, Level
+from embereye.process.clock import now_ns
 from embereye.process.tracing import OpenSpan, Tracer
 from embereye.v1.evidence_pb2 import EvidenceItem
 
@@ -29,7 +29,7 @@ class EpisodeTraces:
         root, told = self._episodes.get(item.episode, ("", Level.CLEAR))
         if item.level <= told:
             return
-        now, tracer = time.time_ns(), self._tracer
+        now, tracer = now_ns(), self._tracer
         about = {
             "fleet": item.fleet,
             "device": item.device,
@@ -44,13 +44,13 @@ class EpisodeTraces:
         item.traceparent = span.traceparent
         _remember(self._episodes, item.episode, (root or received, item.level))
         if (superseded := _remember(self._open, item.id, span)) is not None:
-            superseded.end(time.time_ns())
+            superseded.end(now_ns())
 
     def acknowledged(self, ids: Iterable[str]) -> None:
         """The hub has these reports."""
         for name in ids:
             if (span := self._open.pop(name, None)) is not None:
-                span.end(time.time_ns())
+                span.end(now_ns())
 
     def close(self) -> None:
         """End what is open and send it."""

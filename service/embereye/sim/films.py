@@ -38,6 +38,7 @@ class Film:
 
     rate: float  # frames/s
     frame: Callable[[float], bytes]
+    place: Callable[[float], tuple[Sequence[bytes], int]]  # the loop that the frame is of, and its number there
     raw: RawWords | None = None  # the size of frames that are bare words; None: they are JPEG
 
 
@@ -52,40 +53,56 @@ class Cameras:
 
     async def frames(self, camera: str) -> AsyncIterator[bytes]:
         """The frames of `camera`, each when it is due; a slow consumer misses frames. Ends when it is closed."""
+        async for seconds in self.moments(camera):
+            yield self.films[camera].frame(seconds)
+
+    async def moments(self, camera: str) -> AsyncIterator[float]:
+        """The seconds after the start at which a frame of `camera` is due, each when it has come."""
         film = self.films[camera]
         while True:
             now = time.monotonic() - self.started
             number = int(now * film.rate) + 1
             await asyncio.sleep(number / film.rate - now)
             self.sent += 1
-            yield film.frame(number / film.rate)
+            yield number / film.rate
 
 
 def room_film(loops: Loops, spec: CameraSpec, fires: Sequence[Fire], rate: float, phase: float) -> Film:
     """A room: quiet, now and then with somebody in it, burning while one of `fires` does."""
     concerned = [fire for fire in fires if fire.reaches(spec.id, spec.zone)]
 
-    def frame(seconds: float) -> bytes:
+    def place(seconds: float) -> tuple[Sequence[bytes], int]:
         for fire in concerned:
             burning = fire.burning(seconds)
             if burning >= 0:
                 number = int(burning * rate)
                 if number < len(loops.growth):
-                    return loops.growth[number]
-                return loops.blaze[(number - len(loops.growth)) % len(loops.blaze)]
+                    return loops.growth, number
+                return loops.blaze, (number - len(loops.growth)) % len(loops.blaze)
         number = int((seconds + phase) * rate)
         since_walk = number % max(len(loops.walk) + 1, int(WALK_EVERY * rate))
         if since_walk < len(loops.walk) and number >= len(loops.walk):
-            return loops.walk[since_walk]
-        return loops.quiet[number % len(loops.quiet)]
+            return loops.walk, since_walk
+        return loops.quiet, number % len(loops.quiet)
 
-    return Film(rate, frame)
+    return looped_film(rate, place)
+
+
+def looped_film(rate: float, place: Callable[[float], tuple[Sequence[bytes], int]]) -> Film:
+    """A film of `rate` frames/s whose frames are in loops; `place` says which is shown when."""
+
+    def frame(seconds: float) -> bytes:
+        loop, number = place(seconds)
+        return loop[number]
+
+    return Film(rate, frame, place)
 
 
 def thermal_film(spec: CameraSpec, fires: Sequence[Fire], seed: int) -> Film:
     """A room as temperatures."""
     room = ThermalRoom(seed, [fire for fire in fires if fire.reaches(spec.id, spec.zone)])
-    return Film(THERMAL_RATE, room.frame, RawWords(width=THERMAL_WIDTH, height=THERMAL_HEIGHT))
+    raw = RawWords(width=THERMAL_WIDTH, height=THERMAL_HEIGHT)
+    return Film(THERMAL_RATE, room.frame, lambda seconds: ([room.frame(seconds)], 0), raw)
 
 
 def clip_film(path: Path, quality: int = 85) -> Film:
@@ -101,7 +118,7 @@ def clip_film(path: Path, quality: int = 85) -> Film:
     video.release()
     if not frames:
         raise UserError(f"{path} is not a video that can be read")
-    return Film(min(60.0, rate), lambda seconds: frames[int(seconds * rate) % len(frames)])
+    return looped_film(min(60.0, rate), lambda seconds: (frames, int(seconds * rate) % len(frames)))
 
 
 async def prepare(

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks, first_of
 from embereye.sim.films import Cameras
+from embereye.sim.video import CodedFilms
 from embereye.wire.jpeg.header import JpegError
 from embereye.wire.rtp.packet import VIDEO_HZ
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 
 REPORT_SECONDS = 5.0  # between two sender reports
 NTP_EPOCH = 2_208_988_800  # seconds from 1900 to 1970
+VIDEO_PAYLOAD = 96  # RTP payload type of H.264 and H.265
 PORT_STEP = 2  # the odd ports are for reports
 
 
@@ -56,6 +58,24 @@ async def stream_pictures(
         now = time.time()
         timestamp = base + int((now - began) * VIDEO_HZ)
         for data in sender.packets_of(read_scan(frame), timestamp):
+            send_packet(data)
+        if now - reported >= REPORT_SECONDS:
+            reported = now
+            send_report(sender.report(int((now + NTP_EPOCH) * (1 << 32)), timestamp))
+
+
+async def stream_video(
+    films: CodedFilms, camera: str, encoding: str, send_packet: Callable[[bytes], None],
+    send_report: Callable[[bytes], None], key_wanted: asyncio.Event,
+) -> None:  # fmt: skip
+    """Send a camera's pictures as `encoding` by `send_packet`, and its clock by `send_report`, until cancelled."""
+    chance = random.SystemRandom()
+    sender = Packetizer(chance.getrandbits(32), chance.getrandbits(16), payload_type=VIDEO_PAYLOAD)
+    base, began, reported = chance.getrandbits(32), time.time(), 0.0
+    async for picture in films.pictures(camera, encoding, key_wanted):
+        now = time.time()
+        timestamp = base + int((now - began) * VIDEO_HZ)
+        for data in sender.packed(picture.payloads, timestamp):
             send_packet(data)
         if now - reported >= REPORT_SECONDS:
             reported = now

@@ -1,4 +1,4 @@
-"""An RTSP server of simulated cameras, JPEG over RTP, by TCP and UDP (RFC 2326)."""
+"""An RTSP server of simulated cameras, JPEG, H.264 or H.265 over RTP, by TCP and UDP (RFC 2326)."""
 
 import asyncio
 import contextlib
@@ -6,14 +6,16 @@ import logging
 import random
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks, first_of
 from embereye.sim.films import Cameras
-from embereye.sim.rtp import stream_pictures
+from embereye.sim.rtp import VIDEO_PAYLOAD, stream_pictures, stream_video
+from embereye.sim.video import CodedFilms
+from embereye.wire.rtp.packet import asks_key_frame
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
-from embereye.wire.rtsp.messages import Message, RtspError, RtspParser, interleaved
+from embereye.wire.rtsp.messages import Interleaved, Message, RtspError, RtspParser, interleaved
 
 logger = logging.getLogger(__name__)
 SESSION_SECONDS = 60.0  # that a client may be silent
@@ -21,13 +23,18 @@ UNSENT_BYTES = 1024 * 1024  # waiting for a slow client before it misses picture
 
 
 async def serve_rtsp(
-    cameras: Cameras, host: str, port: int, stop: asyncio.Event, ready: Callable[[int], None] | None = None
-) -> None:
-    """Serve rtsp://`host`:`port`/ID until `stop`, over TCP and UDP; `ready` is told the port."""
+    cameras: Cameras, host: str, port: int, stop: asyncio.Event, ready: Callable[[int], None] | None = None,
+    encoding: str = "JPEG",
+) -> None:  # fmt: skip
+    """Serve rtsp://`host`:`port`/ID until `stop`, over TCP and UDP; `ready` is told the port.
+
+    `encoding` is JPEG, H264 or H265; `?codec=h264` and so on in the URL asks for another one.
+    """
+    films = CodedFilms(cameras)
     async with Tasks() as tasks:
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            tasks.start(_Viewer(cameras, writer).serve(reader), name="rtsp-viewer")
+            tasks.start(_Viewer(films, encoding, writer).serve(reader), name="rtsp-viewer")
 
         try:
             server = await asyncio.start_server(serve, host, port)
@@ -42,8 +49,11 @@ async def serve_rtsp(
 class _Viewer:
     """One client of the RTSP server."""
 
-    def __init__(self, cameras: Cameras, writer: asyncio.StreamWriter) -> None:
-        self._cameras = cameras
+    def __init__(self, films: CodedFilms, encoding: str, writer: asyncio.StreamWriter) -> None:
+        self._cameras = films.cameras
+        self._films = films
+        self._encoding = encoding
+        self._key_wanted = asyncio.Event()
         self._writer = writer
         self._camera = ""
         self._sinks: tuple[Callable[[bytes], None], Callable[[bytes], None]] | None = None
@@ -58,7 +68,9 @@ class _Viewer:
         try:
             while data := await asyncio.wait_for(reader.read(65_536), SESSION_SECONDS):
                 for item in parser.feed(data):
-                    if isinstance(item, Message) and item.status == 0:
+                    if isinstance(item, Interleaved):
+                        self._hear(item.data)
+                    elif item.status == 0:
                         self._answer(item)
                         if item.reason == "TEARDOWN":
                             return
@@ -69,24 +81,42 @@ class _Viewer:
             self._sockets.close()
             self._writer.close()
 
+    def _hear(self, report: bytes) -> None:
+        if asks_key_frame(report):
+            self._key_wanted.set()
+
+    def _pictures(self) -> Coroutine[None, None, None]:
+        assert self._sinks
+        if self._encoding == "JPEG":
+            return stream_pictures(self._cameras, self._camera, *self._sinks)
+        return stream_video(self._films, self._camera, self._encoding, *self._sinks, self._key_wanted)
+
+    def _description(self, camera: str) -> str:
+        sdp = f"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns={camera}\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\na=control:*\r\n"
+        if self._encoding == "JPEG":
+            return f"{sdp}m=video 0 RTP/AVP {PAYLOAD_TYPE}\r\na=control:video\r\n"
+        number = VIDEO_PAYLOAD
+        sdp += f"m=video 0 RTP/AVP {number}\r\na=rtpmap:{number} {self._encoding}/90000\r\n"
+        mode = f"a=fmtp:{number} packetization-mode=1\r\n" if self._encoding == "H264" else ""
+        return f"{sdp}{mode}a=rtcp-fb:{number} nack pli\r\na=control:video\r\n"
+
     def _answer(self, item: Message) -> None:
+        if asked := re.search(r"[?&]codec=(jpeg|h264|h265)\b", item.url, re.IGNORECASE):
+            self._encoding = asked[1].upper()
         camera = item.url.partition("://")[2].partition("/")[2].partition("?")[0].partition("/")[0]
         if camera not in self._cameras.films and item.reason != "OPTIONS":
             self._reply(item, "404 Not Found")
         elif item.reason == "OPTIONS":
             self._reply(item, "200 OK", "Public: OPTIONS, DESCRIBE, SETUP, PLAY, GET_PARAMETER, TEARDOWN")
         elif item.reason == "DESCRIBE":
-            sdp = f"v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns={camera}\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\na=control:*\r\n"
-            sdp += f"m=video 0 RTP/AVP {PAYLOAD_TYPE}\r\na=control:video\r\n"
             base = f"Content-Base: {item.url.rstrip('/')}/"
-            self._reply(item, "200 OK", base, "Content-Type: application/sdp", body=sdp)
+            self._reply(item, "200 OK", base, "Content-Type: application/sdp", body=self._description(camera))
         elif item.reason == "SETUP":
             self._set_up(item, camera)
         elif item.reason == "PLAY" and self._sinks:
             if not self._playing:
                 self._playing = True
-                pictures = stream_pictures(self._cameras, self._camera, *self._sinks)
-                self._tasks.start(pictures, name=f"rtsp-play-{self._camera}")
+                self._tasks.start(self._pictures(), name=f"rtsp-play-{self._camera}")
             self._reply(item, "200 OK")
         elif item.reason in {"GET_PARAMETER", "TEARDOWN"}:
             self._reply(item, "200 OK")
@@ -124,12 +154,19 @@ class _Viewer:
         sender = self._sockets.enter_context(socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
         sender.bind((own, 0))
         sender.connect((peer, port))
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sender, self._read, sender)
+        self._sockets.callback(loop.remove_reader, sender)
 
         def send(data: bytes) -> None:
             with contextlib.suppress(OSError):  # full: packets are lost
                 sender.send(data)
 
         return send, sender.getsockname()[1]
+
+    def _read(self, reports: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            self._hear(reports.recv(2048))
 
     def _reply(self, item: Message, status: str, *headers: str, body: str = "") -> None:
         lines = [

@@ -1,7 +1,7 @@
 """The alarm state machine of one zone: evidence and people's actions in, alarm events out.
 
 normal → pre-alarm → alarm → acknowledged → restored → normal; alarms latch. Fault and test are flags beside the state.
-Every method takes the time as nanoseconds since the Unix epoch and returns events whose cursor is still 0.
+Every method takes the time as nanoseconds on a clock that nobody sets, and returns events whose cursor is still 0.
 """
 
 import base64
@@ -17,7 +17,9 @@ from embereye.zone.fusion import WINDOW_NS, Verdict, judge
 from embereye.zone.sentences import duration, sign
 
 TEST_NS = 1_800_000_000_000  # a test that nobody ends ends by itself: half an hour
-FORMAT = 1  # of what `dump` writes
+FORMAT = 2  # of what `dump` writes
+FORMATS = (1, FORMAT)  # that `load` reads
+REMEMBERED = 1_000  # episodes of one alarm, and of alarms that were reset
 
 
 Key = tuple[str, str, Kind]  # fleet, device, kind
@@ -57,7 +59,9 @@ class ZoneMachine:
     since_ns: int = 0  # of state
     cause: str = ""  # why the open alarm was raised
     acknowledged_by: str = ""
-    reset_ns: int = 0  # signs last seen before this belong to an alarm that is over
+    reset_ns: int = 0  # when an alarm was last reset
+    over: dict[str, None] = field(default_factory=dict)  # episodes of alarms that were reset, the newest last
+    joined: dict[str, None] = field(default_factory=dict)  # episodes of the open alarm
     tester: str = ""
     test_until_ns: int = 0
     contributions: dict[Key, Contribution] = field(default_factory=dict)
@@ -85,8 +89,8 @@ class ZoneMachine:
 
     def evidence(self, item: EvidenceItem, now_ns: int) -> list[AlarmEvent]:
         """Take a report that was never taken before; a resend must be kept away by its id."""
-        if item.until_ns <= self.reset_ns:
-            return []
+        if item.episode in self.over and item.until_ns <= self.reset_ns:
+            return []  # the rest of an alarm that is over: a sign that goes on was seen since
         key = key_of(item)
         old = self.contributions.get(key)
         if item.level <= Level.CLEAR:
@@ -103,6 +107,7 @@ class ZoneMachine:
             level = Level(item.level)
             peak = max(level, old.peak) if old is not None and same else level
             self.contributions[key] = Contribution(kept, now_ns, peak=peak)
+            _remember(self.joined, item.episode)
         self.revision += 1
         return self._settle(now_ns, item)
 
@@ -118,7 +123,7 @@ class ZoneMachine:
         if not self.alarm:
             over = [key for key, c in self.contributions.items() if now_ns >= c.heard_ns + WINDOW_NS]
             for key in over:
-                del self.contributions[key]
+                self.joined.pop(self.contributions.pop(key).item.episode, None)
                 self.revision += 1
         return events
 
@@ -164,6 +169,8 @@ class ZoneMachine:
         if self.state not in {ZoneState.ACKNOWLEDGED, ZoneState.RESTORED}:
             raise NotAllowedError(f"zone {self.title} is in state {self._word}: there is no alarm to reset")
         event = self._enter(ZoneState.NORMAL, now_ns, _with_note(f"reset by {who}", note), who)
+        for episode in self.joined:
+            _remember(self.over, episode)
         self._close()
         self.contributions.clear()
         self.reset_ns = now_ns
@@ -301,6 +308,7 @@ class ZoneMachine:
     def _close(self) -> None:
         self.alarm = self.cause = self.acknowledged_by = ""
         self.told.clear()
+        self.joined.clear()
         self.revision += 1
 
     def _event(
@@ -330,8 +338,8 @@ class ZoneMachine:
 
     # How it survives
 
-    def dump(self) -> bytes:
-        """All of the zone, for `load`."""
+    def dump(self, now_ns: int) -> bytes:
+        """All of the zone at `now_ns`, for `load`."""
         document = {
             "format": FORMAT,
             "namespace": self.namespace,
@@ -342,6 +350,9 @@ class ZoneMachine:
             "cause": self.cause,
             "acknowledged_by": self.acknowledged_by,
             "reset_ns": self.reset_ns,
+            "over": list(self.over),
+            "joined": list(self.joined),
+            "now_ns": now_ns,
             "tester": self.tester,
             "test_until_ns": self.test_until_ns,
             "contributions": [
@@ -354,17 +365,23 @@ class ZoneMachine:
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
-    def load(cls, data: bytes) -> "ZoneMachine":
-        """The zone that `dump` wrote; ValueError where it is not one."""
+    def load(cls, data: bytes, now_ns: int) -> "ZoneMachine":
+        """The zone that `dump` wrote, at `now_ns`; ValueError where it is not one.
+
+        Signs are as old as they were then: nobody listened meanwhile, and the clock may have been set.
+        """
         document: dict[str, Any] = json.loads(data)
-        if document.pop("format", None) != FORMAT:
-            raise ValueError("not a zone of this version")
+        if (version := document.pop("format", None)) not in FORMATS:
+            raise ValueError(f"format {version} is not one of {FORMATS}")
         contributions, told, faults = (document.pop(name) for name in ("contributions", "told", "faults"))
-        zone = cls(**{**document, "state": ZoneState(document["state"])})
+        away_ns = now_ns - document.pop("now_ns", now_ns)
+        over, joined = (dict.fromkeys(document.pop(name, ())) for name in ("over", "joined"))
+        zone = cls(**{**document, "state": ZoneState(document["state"]), "over": over, "joined": joined})
         for entry in contributions:
             item = EvidenceItem.FromString(base64.b64decode(entry["item"]))
-            contribution = Contribution(item, entry["heard_ns"], entry["ended"], Level(entry["peak"]))
-            zone.contributions[key_of(item)] = contribution
+            heard_ns = min(entry["heard_ns"] + away_ns, now_ns)
+            zone.contributions[key_of(item)] = Contribution(item, heard_ns, entry["ended"], Level(entry["peak"]))
+            _remember(zone.joined, item.episode)
         zone.told = {(fleet, device, Kind(kind)): level for fleet, device, kind, level in told}
         for fleet, text in faults:
             fault = Fault.FromString(base64.b64decode(text))
@@ -374,6 +391,13 @@ class ZoneMachine:
 
 def _text(message: EvidenceItem | Fault) -> str:
     return base64.b64encode(message.SerializeToString()).decode()
+
+
+def _remember(episodes: dict[str, None], episode: str) -> None:
+    if episode:
+        episodes[episode] = None
+        if len(episodes) > REMEMBERED:
+            del episodes[next(iter(episodes))]
 
 
 def _with_note(words: str, note: str) -> str:

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,11 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
+from embereye.camera.clips import delivery as delivery_module
 from embereye.camera.clips.delivery import Delivery
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.ring import KeptFrame
+from embereye.camera.clips.spool import ClipSpool
 from embereye.hub import clip_store as clips_module
 from embereye.hub.clip_store import ClipStore
 from embereye.hub.http.api import Api
@@ -29,6 +32,7 @@ from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.http_server import bound_port, serve_http
+from embereye.process.tasks import Tasks
 from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest
 from embereye.v1.clips_pb2_grpc import ClipsStub, add_ClipsServicer_to_server
@@ -121,7 +125,9 @@ async def test_a_clip_is_kept_under_the_name_of_its_content_and_known_after_a_re
     assert (await running.stub.Held(clip)).whole
     again = ClipStore(running.folder)
     await again.open()
-    assert again.find(clip.sha256[:8]) == clip
+    kept = again.find(clip.sha256[:8])
+    assert kept is not None
+    assert (kept.sha256, kept.until_ns, kept.bytes) == (clip.sha256, clip.until_ns, clip.bytes)
     assert again.bytes == len(data)
     await again.close()
 
@@ -168,7 +174,7 @@ async def test_what_is_no_clip_is_refused_for_good(running: Running, clip: Clip,
 async def test_clips_go_when_they_are_too_old_and_the_oldest_where_there_are_too_many(running: Running) -> None:
     now = time.time_ns()
     old = content(seed=1)
-    await running.deliver(old, described(old, until_ns=now - 10 * SECOND, retention_ns=5 * SECOND))
+    await running.deliver(old, described(old, until_ns=now + 3600 * SECOND, retention_ns=1))
     assert len(running.clips) == 0
     for number in range(2, 12):
         data = content(seed=number)
@@ -279,3 +285,51 @@ async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path:
     clip = next(clip for clip in listed if clip.media == Clip.MEDIA_CLIP)
     assert len(list(frames(running.clips.path(clip).read_bytes()))) == 10
     assert not list((tmp_path / "spool").iterdir())
+
+
+class FaultyDisk:
+    """Fails the first `times` uses of a function with OSError."""
+
+    def __init__(self, function: Callable[..., Any], times: int) -> None:
+        self.function, self.left = function, times
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        return self.function(*arguments, **named)
+
+
+@pytest.mark.parametrize("faulty", ["Path.open", "ClipSpool.waiting", "ClipSpool.forget"])
+async def test_a_disk_that_fails_for_a_while_delays_a_clip_and_nothing_else(
+    tmp_path: Path, running: Running, monkeypatch: pytest.MonkeyPatch, faulty: str
+) -> None:
+    recorder = Recorder(tmp_path / "spool", lambda: None)
+    await recorder.start()
+    now = time.time_ns()
+    report = EvidenceItem(
+        id="e1-1", episode="e1", device="gate", zone="yard", kind=Kind.FLAME.wire, level=Level.ALARM.wire
+    )  # fmt: skip
+    frame = KeptFrame(now, JPEG, 64, 48)
+    recorder.record_report(report, [frame], box=None, now_ns=now, about=Clip(fleet="f"), after_ns=60 * SECOND)
+    await recorder.flush()
+    if faulty == "Path.open":
+        read = delivery_module._read
+        monkeypatch.setattr(delivery_module, "_read", FaultyDisk(read, 2))
+    else:
+        name = faulty.partition(".")[2]
+        times = 2 if name == "waiting" else 10**9  # a disk that cannot be written stays so
+        monkeypatch.setattr(ClipSpool, name, FaultyDisk(getattr(ClipSpool, name), times))
+    delivery = Delivery(running.address, recorder)
+    async with Tasks() as tasks:
+        tasks.start(delivery.run(), name="deliver-clips")
+        delivery.wake()
+        async with asyncio.timeout(20):
+            while len(running.clips) < 2:
+                delivery.wake()
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
+        assert not tasks.failed.is_set()
+        assert delivery.delivered == 2, "each once"
+        assert delivery.refused == 0
+    recorder.close()

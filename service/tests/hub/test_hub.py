@@ -14,7 +14,7 @@ from embereye.hub.coverage.keeper import OutdatedError
 from embereye.hub.hub import Hub
 from embereye.hub.store import Store, StoreThreads, Transaction
 from embereye.levels import Kind, Level, Sense, ZoneState
-from embereye.units import SECOND
+from embereye.units import DAY, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem
 from embereye.v1.roster_pb2 import FleetRoster
@@ -29,12 +29,13 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 5_000 * SECOND
+        self.step = 0  # by which the wall clock was set
 
     def steady(self) -> int:
         return self.now
 
     def wall(self) -> int:
-        return WALL + self.now
+        return WALL + self.now + self.step
 
 
 @asynccontextmanager
@@ -283,6 +284,32 @@ async def test_an_unknown_zone_is_named(tmp_path: Path) -> None:
     async with running(tmp_path, Clock()) as hub:
         with pytest.raises(UnknownZoneError, match="no zone default/attic"):
             await hub.actions.perform(Action.TEST, "default", "attic", "Ada", "")
+
+
+@pytest.mark.parametrize("step", [365 * DAY, -365 * DAY])
+async def test_history_is_as_old_as_time_has_passed_and_labelled_by_the_wall_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    monkeypatch.setattr("embereye.hub.history.PRUNE_SECONDS", 0.01)
+    clock = Clock()
+    async with running(tmp_path, clock) as hub:
+        hub.inbox.admit(sign("one", clock), lambda _: None)
+        await hub.committer.flush(5)
+        clock.step = step
+        await asyncio.sleep(0.2)
+        await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
+        before, after = await hub.history.events(0, 9)
+        assert after.time_ns - before.time_ns == step
+        assert after.contributions[0].until_ns - before.contributions[0].until_ns == step
+    clock.step = 0
+    async with running(tmp_path, clock) as hub:
+        clock.now += 3599 * SECOND
+        await asyncio.sleep(0.2)
+        assert len(await hub.history.events(0, 9)) == 2
+        clock.now += 2 * SECOND
+        async with asyncio.timeout(5):
+            while await hub.history.events(0, 9):
+                await asyncio.sleep(0.01)
 
 
 def test_the_cursor_never_goes_back_although_retention_took_every_event(tmp_path: Path) -> None:

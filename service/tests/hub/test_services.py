@@ -2,20 +2,17 @@
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from embereye.hub.feed import LAG
 from embereye.hub.hub import Hub
-from embereye.hub.server import keep_health
 from embereye.hub.services.alarms import AlarmsService, RosterService
-from embereye.hub.services.evidence import Clocks, EvidenceService
+from embereye.hub.services.evidence import EvidenceService, Skew, put_on_timeline
 from embereye.hub.store import StoreThreads
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.grpc_server import GrpcServer, Service, channel
@@ -167,47 +164,26 @@ async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_p
     assert seen[:resume] == list(range(1, resume + 1)), "everything up to that cursor was delivered"
 
 
-async def test_health_is_not_serving_while_nothing_can_be_written(tmp_path: Path) -> None:
-    store = StoreThreads(tmp_path)
-    hub = Hub(store, retention_ns=10**15)
-    await hub.open()
-    server, port = await serve(hub)
-    tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(keep_health(hub, server))]
-    other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
-    async with channel(f"127.0.0.1:{port}") as link:
-
-        async def becomes(wanted: int) -> None:
-            stub = health_pb2_grpc.HealthStub(link)
-            async with asyncio.timeout(20):
-                while (await stub.Check(health_pb2.HealthCheckRequest())).status != wanted:
-                    await asyncio.sleep(0.05)
-
-        await becomes(health_pb2.HealthCheckResponse.SERVING)
-        other.execute("BEGIN IMMEDIATE")
-        hub.inbox.admit(smoke("one"), lambda _: None)
-        await becomes(health_pb2.HealthCheckResponse.NOT_SERVING)
-        other.execute("ROLLBACK")
-        await becomes(health_pb2.HealthCheckResponse.SERVING)
-    other.close()
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await server.stop(0)
-    await store.close()
-
-
 def test_a_shards_wrong_clock_is_measured_by_its_quickest_report() -> None:
-    clocks, now = Clocks(), 1_700_000_000 * SECOND
+    skew, now = Skew(), 1_700_000_000 * SECOND
     for delay in (3, 0, 1):
-        clocks.observe(Coverage(fleet="f", shard="s", time_ns=now - (60 + delay) * SECOND), now)
-    assert clocks.behind_ns("f", "s") == 60 * SECOND
-    assert clocks.wrong() == 1
-    assert clocks.behind_ns("f", "other") == 0
+        skew.observe(Coverage(shard="s", clock_ns=now - (60 + delay) * SECOND), now)
+        assert skew.wrong
 
 
 def test_a_slow_line_is_not_a_wrong_clock() -> None:
-    clocks, now = Clocks(), 1_700_000_000 * SECOND
+    skew, now = Skew(), 1_700_000_000 * SECOND
     for delay in (5, 1, 4):
-        clocks.observe(Coverage(fleet="f", shard="s", time_ns=now - delay * SECOND), now)
-    assert clocks.behind_ns("f", "s") == 0
-    assert clocks.wrong() == 0
+        skew.observe(Coverage(shard="s", clock_ns=now - delay * SECOND), now)
+    assert not skew.wrong
+
+
+@pytest.mark.parametrize("clock", [0, 1_700_000_000 * SECOND, 2**62, -(2**62)])
+def test_a_report_is_as_old_as_it_was_when_it_was_sent_whatever_its_shards_clock_says(clock: int) -> None:
+    now = 1_700_000_000 * SECOND
+    item = EvidenceItem(since_ns=clock - 9 * SECOND, until_ns=clock - 2 * SECOND)
+    put_on_timeline(item, clock, now)
+    if clock:
+        assert (now - item.since_ns, now - item.until_ns) == (9 * SECOND, 2 * SECOND)
+    else:
+        assert item.since_ns == item.until_ns == now, "times that cannot be believed are now"

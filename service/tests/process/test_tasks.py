@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embereye.process.tasks import beside, start_task
+from embereye.process.tasks import CalledOffError, Tasks, beside, no_stray_cancellation, start_task
 
 ROOT = Path(__file__).parents[3]
 STARTS = {"create_task", "ensure_future"}
@@ -97,3 +97,35 @@ async def test_the_blocks_own_error_is_the_one_that_is_raised():
     with pytest.raises(KeyError):
         await block()
     assert isinstance(tasks[0].exception(), ValueError)
+
+
+async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_its_owner(caplog):
+    async def ended_from_within() -> None:
+        called_off = asyncio.get_running_loop().create_future()
+        called_off.cancel()
+        await called_off
+
+    async with Tasks() as tasks:
+        tasks.start(asyncio.sleep(60), name="asked").cancel()
+        await asyncio.sleep(0.01)
+        assert not tasks.failed.is_set()
+        tasks.start(ended_from_within(), name="deliver")
+        await asyncio.wait_for(tasks.failed.wait(), 5)
+    assert [record.message for record in caplog.records] == ["task deliver failed"]
+
+
+async def test_a_block_tells_its_own_cancellation_from_a_stray_one():
+    stray = asyncio.get_running_loop().create_future()
+    stray.cancel()
+    with pytest.raises(CalledOffError, match="a delivery was called off"), no_stray_cancellation("a delivery"):
+        await stray
+
+    async def guarded() -> None:
+        with no_stray_cancellation("a delivery"):
+            await asyncio.sleep(60)
+
+    task = start_task(guarded(), name="guarded")
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()

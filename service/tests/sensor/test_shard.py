@@ -185,7 +185,7 @@ async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shar
     start: Start, newer_is_relayed: bool
 ) -> None:
     owner, stranger = await start(), await start()
-    owner.own("s-01")
+    owner.own("s-01", peers=[Peer(shard="stranger", tcp=f"127.0.0.1:{stranger.tcp}")])
     peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", grpc="")
     stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
@@ -206,6 +206,24 @@ async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shar
     newest.write(line)
     await until(lambda: owner.status("s-01").ledger.takeovers == 1)
     for writer in (older, newest):
+        writer.close()
+
+
+@pytest.mark.parametrize("peers", [[], [Peer(shard="other", tcp="127.0.0.1:1")]])
+async def test_who_claims_to_pass_on_the_newest_connection_of_all_speaks_no_longer_than_until_the_next(
+    start: Start, peers: list[Peer]
+) -> None:
+    running = await start()
+    running.own("s-01", peers=peers)
+    line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
+    _, thief = await connect(running)
+    thief.write(b"#passedon:only:9223372036854775807!\r\n" + line)
+    await until(lambda: running.status("s-01").ledger.analysed == 1)
+    assert running.shard.garbage["passed on although the fleet has no other shard"] == (not peers)
+    _, device = await connect(running)
+    device.write(line)
+    await until(lambda: running.status("s-01").ledger.analysed == 2)
+    for writer in (thief, device):
         writer.close()
 
 

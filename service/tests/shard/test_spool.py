@@ -1,3 +1,5 @@
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,21 +29,90 @@ def test_what_is_not_acknowledged_is_still_there_after_a_restart(tmp_path: Path)
     assert len(again) == 1
 
 
-@pytest.mark.parametrize("content", [b"this is no database, whatever its name says" * 100, None])
-def test_a_file_that_cannot_be_used_keeps_no_alarm_back(
-    tmp_path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_cannot_be_opened_keeps_no_alarm_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "s.spool"
-    if content is None:
-        path.mkdir()
-    else:
-        path.write_bytes(content)
+    path.mkdir()
     spool = Spool(path)
     spool.put(report("a"))
     assert ids(spool) == ["a"]
     spool.acknowledge(["a"])
     assert not len(spool)
     assert f"{path} cannot be used: " in caplog.text
+
+
+def garble(path: Path, begin: float, end: float) -> None:
+    """Overwrite this part of a file."""
+    content = bytearray(path.read_bytes())
+    first, last = int(begin * len(content)), int(end * len(content))
+    content[first:last] = b"\xa5" * (last - first)
+    path.write_bytes(content)
+
+
+def truncate(path: Path, size: float) -> None:
+    os.truncate(path, int(size * path.stat().st_size))
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "replaced": lambda path: garble(path, 0, 1),
+    "emptied": lambda path: truncate(path, 0),
+    "cut off": lambda path: truncate(path, 0.5),
+    "header": lambda path: garble(path, 0, 0.01),
+    "middle": lambda path: garble(path, 0.4, 0.6),
+    "end": lambda path: garble(path, 0.9, 1),
+}
+
+
+def filled(path: Path) -> Spool:
+    spool = Spool(path)
+    for number in range(200):
+        spool.put(EvidenceItem(id=f"r-{number}", episode=f"e-{number}", device=f"s-{number}", note="x" * 300))
+    return spool
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_put_aside_and_what_can_be_read_goes_on_with_what_comes(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "s.spool"
+    filled(path).close()
+    damage(path)
+    spool = Spool(path)
+    assert "was damaged" in spool.degraded
+    assert "lost" in spool.degraded
+    left = len(spool)
+    spool.put(report("fire"))
+    assert ids(spool)[-1:] == ["fire"] or left >= 256
+    assert len(spool) == left + 1
+    spool.acknowledge(["fire"])
+    spool.close()
+    again = Spool(path)
+    assert again.degraded == ""
+    assert len(again) == left
+    assert (tmp_path / "s.spool.damaged").exists()
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_file_that_is_damaged_under_a_running_shard_loses_no_report_that_comes_after(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "s.spool"
+    spool = filled(path)
+    latest = spool.put(report("before"))
+    for file in (path, path.with_name("s.spool-wal")):
+        damage(file)
+    number = spool.put(report("fire", episode="later"))
+    assert number > latest, "who reads on from a number misses nothing"
+    assert "fire" in [evidence.id for _, evidence in spool.after(latest)]
+    spool.acknowledge(["fire"])
+    assert "fire" not in [evidence.id for _, evidence in spool.after(latest)]
+
+
+def test_what_a_damaged_file_took_with_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "s.spool"
+    spool = filled(path)
+    spool._db.execute("UPDATE spool SET report = x'ff' WHERE id IN ('r-7', 'r-8')")
+    assert len(spool.after(0, 300)) == 198
+    assert spool.degraded.endswith("reports about s-7, s-8 are lost")
 
 
 def test_a_later_report_of_the_same_episode_and_level_replaces_the_earlier_one() -> None:

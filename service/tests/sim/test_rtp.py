@@ -10,7 +10,7 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.process.lifecycle import UserError
-from embereye.sim.films import CameraSpec, Film, prepare
+from embereye.sim.films import CameraSpec, looped_film, prepare
 from embereye.sim.rtp import check_carried, send_rtp
 from embereye.sim.rtsp import serve_rtsp
 from embereye.wire.jpeg.header import read_header
@@ -96,6 +96,6 @@ async def test_a_viewer_that_talks_nonsense_is_sent_away_and_others_go_on():
 
 async def test_what_rtp_cannot_carry_is_told_before_anything_is_sent():
     shown = await cameras("a")
-    shown.films["a"] = Film(1.0, lambda _: b"no JPEG")
+    shown.films["a"] = looped_film(1.0, lambda _: ([b"no JPEG"], 0))
     with pytest.raises(UserError, match="camera a cannot be sent by RTP"):
         check_carried(shown)

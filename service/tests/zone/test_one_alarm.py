@@ -57,7 +57,7 @@ def test_one_alarm_per_fire_whatever_the_order_the_resends_and_the_restarts(
             known.add(item.id)
             events += machine.evidence(item, now)
         if data.draw(st.booleans()):
-            machine = ZoneMachine.load(machine.dump())
+            machine = ZoneMachine.load(machine.dump(now), now)
         if data.draw(st.booleans()) and machine.state == ZoneState.ALARM:
             events += machine.acknowledge("Ada", "", now)
     raised = {event.alarm for event in events if event.state == ZoneState.ALARM}

@@ -268,15 +268,15 @@ def test_a_zone_that_was_stored_and_loaded_goes_on_as_it_was() -> None:
     machine.fault("f", "cam-2", "silent", at(2))
     machine.test("Ada", "", at(3))
     machine.acknowledge("Ada", "", at(4))
-    loaded = ZoneMachine.load(machine.dump())
+    loaded = ZoneMachine.load(machine.dump(at(4)), at(4))
     loaded.revision = machine.revision
     assert loaded == machine
     assert loaded.tick(at(31)) == machine.tick(at(31))
 
 
 def test_what_is_not_a_zone_is_refused() -> None:
-    with pytest.raises(ValueError, match="not a zone"):
-        ZoneMachine.load(b'{"format": 99}')
+    with pytest.raises(ValueError, match="format 99 is not one of"):
+        ZoneMachine.load(b'{"format": 99}', 0)
 
 
 def test_an_open_alarm_lists_the_signs_that_ended_as_clear() -> None:

@@ -9,6 +9,15 @@ Judgement = tuple[ConditionStatus, str, str]  # as a condition has them: status,
 SCALERS = {"hpa": "HorizontalPodAutoscaler", "keda": "ScaledObject"}  # autoscaling.mode → kind
 
 
+def followed_shards(mode: str, required: int, shards: int, *, tolerance: bool) -> int:
+    """The number that autoscalers are told where `required` of them are needed and `shards` exist.
+
+    `tolerance`: HorizontalPodAutoscalers follow every change here.
+    """
+    steady = mode not in SCALERS or (mode == "hpa" and tolerance)
+    return required if steady else followed(required, shards)
+
+
 def followed(required: int, shards: int) -> int:
     """The number that makes an autoscaler which ignores changes of up to 10 % give at least `required` shards.
 

@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.api.shared import Autoscaling
 
 CAPACITY = 1.0  # cores that one shard can use: it is one event loop
-SECOND = 1_000_000_000  # nanoseconds
 DEFAULT_LEAD = 10.0  # seconds until a new shard is ready, where none was measured
 CONFIRM = 4 * SECOND  # that more must have been asked for before an ordinary step up; a burst is not waited for
 PANIC_FACTOR = 1.5  # of what there is: asked for at once, this is a burst

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import from_manifest, openapi, to_manifest, with_defaults
 from embereye_operator.api.shared import Autoscaling
@@ -103,9 +104,9 @@ class Trace:
         if path.exists() and path.stat().st_size > LIMIT:
             path.replace(path.with_suffix(".jsonl.1"))
         with path.open("a") as out:
-            out.write(encode(Entry(fleet.spec.autoscaling, fleet.spec.deadline / 1e9, observed)) + "\n")
+            out.write(encode(Entry(fleet.spec.autoscaling, fleet.spec.deadline / SECOND, observed)) + "\n")
 
 
 def _same(a: Observed, b: Observed) -> bool:
     same = (a.shards, a.measured, a.missing, a.lead) == (b.shards, b.measured, b.missing, b.lead)
-    return (same and 0 <= b.time - a.time < SAME) or 0 <= b.time - a.time < 1_000_000_000
+    return (same and 0 <= b.time - a.time < SAME) or 0 <= b.time - a.time < SECOND

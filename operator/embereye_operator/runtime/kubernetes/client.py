@@ -1,6 +1,5 @@
 """The few calls on an API server that commands make, with errors that a person can mend."""
 
-import argparse
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,22 +24,6 @@ class Target:
     namespace: str = ""  # "*": all
     context: str = ""
     kubeconfig: str = ""
-
-
-def add_target_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare kubectl's flags on `parser`, which leave no attribute where they are not given: see `target_of`."""
-    for name, metavar, text in (
-        ("--context", "NAME", "the kubeconfig's context; default: its current one"),
-        ("--kubeconfig", "FILE", "default: $KUBECONFIG, then ~/.kube/config"),
-    ):
-        parser.add_argument(name, default=argparse.SUPPRESS, metavar=metavar, help=text)
-    parser.add_argument("-n", "--namespace", default=argparse.SUPPRESS, help="default: the context's")
-
-
-def target_of(arguments: argparse.Namespace) -> Target:
-    """What the flags of `add_target_arguments` said."""
-    namespace = ALL_NAMESPACES if getattr(arguments, "all_namespaces", False) else getattr(arguments, "namespace", "")
-    return Target(namespace, getattr(arguments, "context", ""), getattr(arguments, "kubeconfig", ""))
 
 
 def _config(target: Target) -> SingleConfig | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import PARENT_VARIABLE
-from embereye.process.tasks import start_task
+from embereye.process.tasks import failure_of, start_task
 
 logger = logging.getLogger(__name__)
 HEALTHY_SECONDS = 10.0  # a process that lived this long starts its back-off anew
@@ -36,8 +36,11 @@ class Exit:
     code: int  # negative: the signal that ended it
     retry_in: float  # seconds
     log: Path
+    failure: str = ""  # why it could not even be started; '': it was
 
     def __str__(self) -> str:
+        if self.failure:
+            return f"{self.name} cannot be started: {self.failure}; trying again in {self.retry_in:.1f} s"
         how = f"was killed by {signal.Signals(-self.code).name}" if self.code < 0 else f"ended with code {self.code}"
         return f"{self.name} {how}; starting it again in {self.retry_in:.1f} s (log: {self.log})"
 
@@ -64,32 +67,39 @@ class Supervised:
         backoff = Backoff(floor=0.2, cap=10.0)
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
-            started = loop.time()
-            with self.log.open("ab") as log:
-                # Its own session: Ctrl-C reaches only us, and we stop things in the order that loses nothing.
-                self._process = await asyncio.create_subprocess_exec(
-                    *self.spec.command,
-                    stdin=DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env={
-                        **os.environ,
-                        **self.spec.environment,
-                        PARENT_VARIABLE: str(os.getpid()),
-                        "PYTHONUNBUFFERED": "1",
-                    },
-                    start_new_session=True,
-                )
-            code = await self._process.wait()
+            started, code, failure = loop.time(), 0, ""
+            try:
+                code = await self._run()
+            except OSError as error:  # no memory, no descriptor, no room for the log: there may be some later
+                failure = str(error)
             if self._stopping.is_set():
                 return
             if loop.time() - started > HEALTHY_SECONDS:
                 backoff.reset()
             self.restarts += 1
             pause = backoff.next()
-            self._on_exit(Exit(self.spec.name, code, pause, self.log))
+            self._on_exit(Exit(self.spec.name, code, pause, self.log, failure))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
+
+    async def _run(self) -> int:
+        """Start it and wait for its end; its exit code."""
+        with self.log.open("ab") as log:
+            # Its own session: Ctrl-C reaches only us, and we stop things in the order that loses nothing.
+            self._process = await asyncio.create_subprocess_exec(
+                *self.spec.command,
+                stdin=DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={
+                    **os.environ,
+                    **self.spec.environment,
+                    PARENT_VARIABLE: str(os.getpid()),
+                    "PYTHONUNBUFFERED": "1",
+                },
+                start_new_session=True,
+            )
+        return await self._process.wait()
 
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL if it does not listen."""
@@ -105,7 +115,7 @@ class Supervised:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
         await asyncio.wait([self._task])
-        if not self._task.cancelled() and (error := self._task.exception()):
+        if (error := failure_of(self._task)) is not None:
             logger.error("%s could not be run: %s", self.spec.name, error)
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from embereye.units import SECOND
 from embereye_operator.decide.cluster.nodes import STALE, Displaced, Heartbeats, displaced, newest, read_node
-from embereye_operator.decide.fleet_memory import LOST, Memory
+from embereye_operator.decide.fleet_memory import LOST, FleetMemory
+from embereye_operator.decide.intent import DRAIN_LIMIT
 from embereye_operator.decide.manifests.deployment import ABSENCES, build_deployment
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
-from embereye_operator.reconcile import DRAIN_LIMIT
 
 from ...fakes import SETTINGS, World
 from ...test_reconcile import condition, fleet_of
@@ -93,7 +93,7 @@ def test_the_newest_of_a_shards_pods_counts_and_none_that_ends() -> None:
 
 
 def test_the_only_shard_counts_as_lost_when_its_node_is() -> None:
-    memory = Memory()
+    memory = FleetMemory()
     memory.heard({"x-0": None}, 0)
     assert memory.lost(["x-0"], 2 * LOST) == set(), "it may be the operator that is cut off"
     assert memory.lost(["x-0"], 2 * LOST, dead={"x-0"}) == {"x-0"}

@@ -26,7 +26,7 @@ from embereye_operator.decide.manifests.services import build_service, peer_addr
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import credential_volumes
 from embereye_operator.decide.placement import place
-from embereye_operator.decide.placement_record import Record, read_record
+from embereye_operator.decide.placement_record import PlacementRecord, read_record
 
 from ...api.test_schema import manifest
 from ...fakes import SETTINGS
@@ -47,7 +47,8 @@ def assigned(owner: Fleet, count: int = 2, epoch: int = 1) -> Any:
 def built(owner: Fleet, settings: Settings = SETTINGS, **options: Any) -> list[Manifest]:
     assignments, placement = assigned(owner)
     return build_children(
-        owner, settings, assignments=assignments, record=Record(1, placement, tuple(assignments)).to_manifest(),
+        owner, settings, assignments=assignments,
+        record=PlacementRecord(1, placement, tuple(assignments)).to_manifest(),
         shards=list(assignments), **options,
     )  # fmt: skip
 
@@ -125,7 +126,7 @@ def test_shards_and_the_next_leader_read_from_the_files_what_was_decided(
     monkeypatch.setattr(config_map, "PLAIN_PLACEMENT", limit)
     owner = fleet()
     assignments, placement = assigned(owner, count=3, epoch=7)
-    record = Record(7, placement, tuple(assignments), tuple(assignments), assignments=assignments)
+    record = PlacementRecord(7, placement, tuple(assignments), tuple(assignments), assignments=assignments)
     files = build_placement(owner, assignments=assignments, record=record.to_manifest())
     assert ("data" in files) is (limit > 0)
     assert read_record(owner, files) == record
@@ -142,7 +143,7 @@ def test_ten_thousand_devices_on_twenty_shards_fit_into_a_config_map(tmp_path: P
     members = {shard_name(owner, index): Peer(shard=shard_name(owner, index)) for index in range(20)}
     placement = place(ids, list(members), {})
     assignments = build_assignments(owner, devices, placement, members=members, others=[], epoch=3)
-    record = Record(3, placement, tuple(members), tuple(members)).to_manifest()
+    record = PlacementRecord(3, placement, tuple(members), tuple(members)).to_manifest()
     files = build_placement(owner, assignments=assignments, record=record)
     assert placement_size(files) < 500_000
     read = load(written(files, tmp_path) / "hall-sensors-7.json")
@@ -153,7 +154,7 @@ def test_ten_thousand_devices_on_twenty_shards_fit_into_a_config_map(tmp_path: P
 
 def test_a_packed_file_that_somebody_broke_is_left_out() -> None:
     broken = {"binaryData": {"placement.json.gz": "bm8gZ3ppcA==", "hall-sensors-0.json.gz": "Zm9v"}}
-    assert read_record(fleet(), broken) == Record()
+    assert read_record(fleet(), broken) == PlacementRecord()
 
 
 class TestEpoch:

@@ -15,6 +15,7 @@ from embereye_cli.explain import replay
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.api.shared import Autoscaling
+from embereye_operator.decide.scaling.explanation import explanation, sentences
 from embereye_operator.decide.scaling.law import Measured, Observed
 from embereye_operator.decide.scaling.trace import Entry, Trace, decode, encode, read
 
@@ -226,12 +227,12 @@ async def test_a_fleet_is_explained_by_its_inputs_formula_and_outcome() -> None:
     world.runtime.shards["hall-sensors-0"].load = BUSY
     outcome = await world.step()
     fleet = parse_fleet({**world.manifest, "status": to_manifest(outcome.status)})
-    text = "\n".join(explain.sentences(explain.explanation(fleet)))
+    text = "\n".join(sentences(explanation(fleet)))
     assert "λ 2100 items/s, c 1 ms" in text
     assert "ceil((3 to keep up" in text
     assert "1 → 4: burst" in text
     idle = parse_fleet({**world.manifest, "status": {}})
-    assert "no shard has told its load" in "\n".join(explain.sentences(explain.explanation(idle)))
+    assert "no shard has told its load" in "\n".join(sentences(explanation(idle)))
 
 
 def test_a_fleet_is_selected_by_name_and_kind() -> None:

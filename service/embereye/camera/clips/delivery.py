@@ -13,6 +13,7 @@ from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.spool import ClipSpool
 from embereye.process.backoff import Backoff
 from embereye.process.grpc_server import channel
+from embereye.process.tasks import CalledOffError, no_stray_cancellation
 from embereye.v1.clips_pb2 import Clip, ClipChunk
 from embereye.v1.clips_pb2_grpc import ClipsStub
 
@@ -38,6 +39,7 @@ class Delivery:
         self.delivered = 0  # clips
         self.refused = 0  # clips that the hub will never accept
         self._aborted: Counter[str] = Counter()  # attempts, by SHA-256
+        self._over: set[str] = set()  # clips that are dealt with, by SHA-256, and could not be removed
 
     def wake(self) -> None:
         """Note that there may be a clip to deliver."""
@@ -49,9 +51,12 @@ class Delivery:
         backoff, failing = Backoff(floor=0.5, cap=30.0), ""
         while True:
             self._more.clear()
-            clips = await self._recorder.run(ClipSpool.waiting)
-            self.waiting = len(clips)
-            reason = await self._deliver_all(clips) if clips else ""
+            try:
+                clips = [one for one in await self._recorder.run(ClipSpool.waiting) if one.sha256 not in self._over]
+                self.waiting = len(clips)
+                reason = await self._deliver_all(clips) if clips else ""
+            except (OSError, CalledOffError) as error:
+                reason = f"the shard's disk: {error}" if isinstance(error, OSError) else str(error)
             if reason != failing and reason:
                 logger.warning("clips wait for hub %s: %s; trying again, %d waiting", self._hub, reason, self.waiting)
             failing = reason
@@ -67,7 +72,8 @@ class Delivery:
             stub = ClipsStub(link)
             for clip in clips:
                 try:
-                    await self._deliver(stub, clip)
+                    with no_stray_cancellation("a delivery"):
+                        await self._deliver(stub, clip)
                 except grpc.aio.AioRpcError as error:
                     if not self._hopeless(clip, error):
                         return f"{error.code().name}: {error.details()}"
@@ -76,7 +82,9 @@ class Delivery:
                 else:
                     self.delivered += 1
                 self.waiting -= 1
+                self._over.add(clip.sha256)  # on a disk that cannot be written it stays, and is not offered again
                 await self._recorder.run(partial(_forget, clip))
+                self._over.discard(clip.sha256)
         return ""
 
     def _hopeless(self, clip: Clip, error: grpc.aio.AioRpcError) -> bool:
@@ -94,7 +102,12 @@ class Delivery:
     async def _chunks(self, clip: Clip, offset: int) -> AsyncIterator[ClipChunk]:
         yield ClipChunk(clip=clip, offset=offset)
         while True:
-            data = await self._recorder.run(partial(_read, clip, offset))
+            try:
+                data = await self._recorder.run(partial(_read, clip, offset))
+            except OSError as error:
+                # The hub misses the end, and it is offered again: gRPC would call off all that is under way.
+                logger.warning("clip %s of %s cannot be read: %s", clip.sha256[:12], clip.device, error)
+                return
             if not data:
                 return
             yield ClipChunk(offset=offset, data=data)

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from embereye.camera.clips.delivery import Delivery
 from embereye.camera.clips.recorder import Recorder
+from embereye.camera.clips.ring import Kept, KeptUnit
 from embereye.camera.device.camera import CameraDevice
 from embereye.shard.service import ShardContext
 from embereye.units import Box
@@ -25,6 +26,8 @@ class ClipPipeline:
         assert options.data
         self._recorder = Recorder(options.data / f"{options.shard}.clips", self._wake)
         self._delivery = Delivery(options.hub, self._recorder)
+        # Of videos: whose still waits for a whole picture, why, and where in it something is seen.
+        self._stills: dict[str, list[tuple[Clip, EvidenceItem, Box | None]]] = {}
 
     @classmethod
     async def start(cls, context: ShardContext) -> "ClipPipeline":
@@ -46,20 +49,33 @@ class ClipPipeline:
         self, camera: CameraDevice, report: EvidenceItem, box: Box | None, assignment: Assignment, now_ns: int
     ) -> None:
         """Begin or prolong a clip for a `report` about `camera`; `box` is where its sign is seen."""
-        before = camera.ring.frames()
+        before: list[Kept] = [*(camera.video.frames() if camera.video else camera.ring.frames())]
         if camera.latest and (not before or before[-1] is not camera.latest):
             before.append(camera.latest)
         about = Clip(fleet=assignment.fleet, retention_ns=assignment.camera.evidence_retention_ns)
-        self._recorder.record_report(report, before, box=box, now_ns=now_ns, about=about, after_ns=camera.clip_ns[1])
+        stronger = self._recorder.record_report(
+            report, before, box=box, now_ns=now_ns, about=about, after_ns=camera.clip_ns[1]
+        )
+        if stronger and camera.video:
+            camera.picture_wanted = True
+            self._stills.setdefault(camera.device.id, []).append((about, report, box))
 
     def record_frame(self, camera: CameraDevice, now_ns: int) -> None:
-        """Add the latest picture of `camera` to its open clips."""
+        """Add the latest picture of `camera` to its open clips; a video's are added as they come, by `record_unit`."""
         if camera.latest:
             self._recorder.record_frame(camera.device.id, camera.latest, now_ns)
+        if camera.picture:
+            for about, report, box in self._stills.pop(camera.device.id, ()):
+                self._recorder.record_still(about, camera.picture, report, box)
+
+    def record_unit(self, camera: str, kept: KeptUnit, now_ns: int) -> None:
+        """Add the latest access unit of `camera` to its open clips."""
+        self._recorder.record_frame(camera, kept, now_ns)
 
     def end_clips(self, camera: str) -> None:
         """End the clips of a camera that another shard owns now."""
         self._recorder.end_clips(camera)
+        self._stills.pop(camera, None)
 
     def end_overdue(self, now_ns: int) -> None:
         """End clips that are over; call it every second or so."""

@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from embereye.camera.clips.ring import KeptFrame
+from embereye.camera.clips.ring import Kept, KeptFrame
 from embereye.camera.clips.spool import ClipSpool, Recording
 from embereye.camera.clips.stills import annotate_still
 from embereye.levels import Kind, Level
+from embereye.process.clock import stepped_ns
 from embereye.units import Box
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.wire.mp4 import Mp4Error
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -59,35 +61,43 @@ class Recorder:
     def record_report(
         self,
         report: EvidenceItem,
-        before: Sequence[KeptFrame],
+        before: Sequence[Kept],
         *,
         box: Box | None,
         now_ns: int,
         about: Clip,
         after_ns: int,
-    ) -> None:
+    ) -> bool:
         """Begin or prolong a clip for `report`, and make a still.
 
         Nothing changes where the report is no stronger than an earlier one of its episode. `before` are the pictures
-        that led to it, the last one its own; `about` says whose clip it is; the clip ends `after_ns` after the report.
+        that led to it, the last one its own; of a video, whose pictures are not decoded here, the still is made by
+        `record_still`. `about` says whose clip it is; the clip ends `after_ns` after the report. Returns whether it was
+        stronger.
         """
         kind, level = Kind(report.kind), Level(report.level)
         if level <= self._recorded.get(report.episode, Level.CLEAR) or not before:
-            return
+            return False
         self._recorded[report.episode] = level
         while len(self._recorded) > REMEMBERED:
             del self._recorded[next(iter(self._recorded))]
         about.device, about.zone, about.kind, about.episode = report.device, report.zone, report.kind, report.episode
-        self._write(partial(self._still, about, before[-1], report, box), len(before[-1].jpeg))
+        if isinstance(before[-1], KeptFrame):
+            self.record_still(about, before[-1], report, box)
         clip = self._open.get((report.device, kind))
         if clip is not None:
             clip.level, clip.ends_ns = level, now_ns + after_ns
-            return
+            return True
         clip = self._open[report.device, kind] = _OpenClip(report.episode, level, now_ns + after_ns)
-        size = sum(len(frame.jpeg) for frame in before)
+        size = sum(frame.size for frame in before)
         self._write(partial(self._begin, clip, about, list(before)), size)
+        return True
 
-    def record_frame(self, device: str, frame: KeptFrame, now_ns: int) -> None:
+    def record_still(self, about: Clip, picture: KeptFrame, report: EvidenceItem, box: Box | None) -> None:
+        """Make a still of `picture` for `report`."""
+        self._write(partial(self._still, about, picture, report, box), picture.size)
+
+    def record_frame(self, device: str, frame: Kept, now_ns: int) -> None:
         """Add a camera's next picture to its open clips."""
         if not self._open:
             return
@@ -99,7 +109,7 @@ class Recorder:
             elif self._pending > PENDING_BYTES:
                 self.left_out += 1
             else:
-                self._write(partial(self._append, clip, frame), len(frame.jpeg))
+                self._write(partial(self._append, clip, frame), frame.size)
 
     def end_overdue(self, now_ns: int) -> None:
         """End clips that are over although no picture comes any more; call it every second or so."""
@@ -146,7 +156,7 @@ class Recorder:
         elif (clip := future.result()) is not None:
             self.made += 1
             self._finished()
-            if clip.media == Clip.MEDIA_CLIP:  # a still is small: that it fits says little about the disk
+            if clip.media != Clip.MEDIA_STILL:  # a still is small: that it fits says little about the disk
                 self._set_failing("")
 
     def _set_failing(self, failing: str) -> None:
@@ -160,16 +170,16 @@ class Recorder:
 
     # On the thread; what they return is a finished clip or still
 
-    def _begin(self, clip: _OpenClip, about: Clip, before: list[KeptFrame]) -> None:
+    def _begin(self, clip: _OpenClip, about: Clip, before: list[Kept]) -> None:
         try:
-            clip.recording = self.spool.begin(about, before[0])
-        except OSError:
+            clip.recording = self.spool.begin(about, before[0], stepped_ns())
+        except (OSError, Mp4Error):
             clip.over = True
             raise
         for frame in before[1:]:
             self._append(clip, frame)
 
-    def _append(self, clip: _OpenClip, frame: KeptFrame) -> None:
+    def _append(self, clip: _OpenClip, frame: Kept) -> None:
         if clip.over or clip.recording is None:
             return
         try:
@@ -197,6 +207,6 @@ class Recorder:
     def _still(self, about: Clip, frame: KeptFrame, report: EvidenceItem, box: Box | None) -> Clip:
         still = Clip()
         still.CopyFrom(about)
-        still.from_ns = still.until_ns = frame.time_ns
-        jpeg, still.width, still.height = annotate_still(frame.jpeg, report, box, frame.time_ns)
+        still.from_ns = still.until_ns = frame.time_ns + stepped_ns()
+        jpeg, still.width, still.height = annotate_still(frame.jpeg, report, box, still.from_ns)
         return self.spool.add_still(still, jpeg)

@@ -4,8 +4,11 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from embereye.units import SECOND
+from embereye.wire.video.access_unit import AccessUnit
 
 RING_BYTES = 24 * 1024 * 1024  # of all cameras of a shard: 100 cameras keep 5 s of 640x480 at 1.2 frames/s
+VIDEO_RING_BYTES = 96 * 1024 * 1024  # of all videos of a shard: 100 cameras keep 5 s of 1.5 Mbit/s
+VIDEO_BYTES = 4 * 1024 * 1024  # of each of them at most: 6 s of 5 Mbit/s
 SPACING_NS = SECOND // 4  # between two pictures kept while nothing is suspected: people only need the gist
 SPACING_MAX_NS = SECOND  # a share too small for even this spacing keeps a shorter time, not fewer pictures
 MEAN_WEIGHT = 0.05  # of the newest frame in the mean size
@@ -19,6 +22,37 @@ class KeptFrame:
     jpeg: bytes
     width: int  # pixels
     height: int  # pixels
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.jpeg)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptUnit:
+    """One access unit of a video that is kept for a clip, as it was coded."""
+
+    time_ns: int  # of capture, nanoseconds since the Unix epoch
+    unit: AccessUnit
+
+    @property
+    def width(self) -> int:
+        """Pixels."""
+        return self.unit.size[0]
+
+    @property
+    def height(self) -> int:
+        """Pixels."""
+        return self.unit.size[1]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.unit.data)
+
+
+Kept = KeptFrame | KeptUnit
 
 
 @dataclass
@@ -86,4 +120,51 @@ class Ring:
         """Forget everything: the camera is another shard's now."""
         self._frames.clear()
         self._count(-self._bytes)
+        self.budget.rings -= 1
+
+
+@dataclass
+class VideoRing:
+    """One video's access units: whole groups that begin with a key frame. `close` gives its bytes back."""
+
+    budget: Budget
+    _groups: deque[list[KeptUnit]] = field(default_factory=deque, init=False)
+    _sizes: deque[int] = field(default_factory=deque, init=False)  # bytes of each group
+
+    def __post_init__(self) -> None:
+        self.budget.rings += 1
+
+    def add(self, kept: KeptUnit, before_ns: int) -> None:
+        """Keep the next unit; let go of groups that ended more than `before_ns` ago, or for which there is no room."""
+        if kept.unit.key:
+            self._groups.append([])
+            self._sizes.append(0)
+        if not self._groups or not kept.unit.data:
+            return
+        self._groups[-1].append(kept)
+        self._count(kept.size, -1)
+        allowed = min(VIDEO_BYTES, self.budget.share)
+        while len(self._groups) > 1 and (
+            sum(self._sizes) > allowed or self._groups[1][0].time_ns < kept.time_ns - before_ns
+        ):
+            self._drop()
+        if sum(self._sizes) > allowed:  # a group of its own that has no room: its end would be worth nothing
+            self._drop()
+
+    def _count(self, size: int, group: int) -> None:
+        self._sizes[group] += size
+        self.budget.used += size
+
+    def _drop(self) -> None:
+        self._groups.popleft()
+        self.budget.used -= self._sizes.popleft()
+
+    def frames(self) -> list[KeptUnit]:
+        """The units that are kept, in decoding order; the first is a key frame."""
+        return [kept for group in self._groups for kept in group]
+
+    def close(self) -> None:
+        """Forget everything."""
+        while self._groups:
+            self._drop()
         self.budget.rings -= 1

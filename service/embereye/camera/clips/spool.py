@@ -13,17 +13,18 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
-from embereye.camera.clips.ring import KeptFrame
+from embereye.camera.clips.ring import Kept, KeptFrame, KeptUnit
 from embereye.process.files import sync_file, sync_folder, write_whole
 from embereye.v1.clips_pb2 import Clip
-from embereye.wire.matroska import MatroskaError, Muxer, frames
+from embereye.wire.matroska import MatroskaError, Muxer, Patch, frames
+from embereye.wire.mp4 import Mp4Muxer
 
 logger = logging.getLogger(__name__)
 
 SPOOL_BYTES = 512 * 1024 * 1024  # of clips that wait for the hub; beyond that the oldest are dropped
 FREE_BYTES = 64 * 1024 * 1024  # left free on the disk for the spool of evidence, which alarms need
 CLIP_BYTES = 96 * 1024 * 1024  # of one clip, which ends there
-SUFFIXES = {Clip.MEDIA_CLIP: ".mkv", Clip.MEDIA_STILL: ".jpg"}
+SUFFIXES = {Clip.MEDIA_CLIP: ".mkv", Clip.MEDIA_STILL: ".jpg", Clip.MEDIA_VIDEO: ".mp4"}
 CUT = "cut off: the shard that recorded it ended"
 FULL = "ended early: it reached the largest size of a clip"
 
@@ -34,29 +35,43 @@ class Recording:
 
     path: Path
     about: Clip
-    muxer: Muxer
+    muxer: Muxer | Mp4Muxer
+    stepped_ns: int = 0  # added to the frames' times, which are no labels for people
     size: int = 0
     frames: int = 0
     until_ns: int = 0
 
-    def append(self, frame: KeptFrame) -> bool:
-        """Write `frame`; False where it would make the clip too large. A picture of another size is left out.
+    def append(self, frame: Kept) -> bool:
+        """Write `frame`; False where it would make the clip too large. A picture of another size or kind is left out.
 
         OSError where it cannot be written, or where the disk is nearly full.
         """
-        if (frame.width, frame.height) != (self.muxer.width, self.muxer.height):
+        muxer = self.muxer
+        if (frame.width, frame.height) != (muxer.width, muxer.height):
             return True
-        if self.size + len(frame.jpeg) > CLIP_BYTES:
+        if isinstance(frame, KeptUnit) != isinstance(muxer, Mp4Muxer):
+            return True
+        if self.size + frame.size > CLIP_BYTES:
             self.about.note = FULL
             return False
         check_room(self.path.parent)
-        if data := self.muxer.frame(frame.jpeg, frame.time_ns):
+        time_ns = frame.time_ns + self.stepped_ns
+        if isinstance(frame, KeptUnit):
+            assert isinstance(muxer, Mp4Muxer)
+            self._write(muxer.sample(frame.unit.data, time_ns, key=frame.unit.key))
+        elif isinstance(muxer, Muxer):
+            if not (data := muxer.frame(frame.jpeg, time_ns)):
+                return True
+            self._write(data)
+        self.frames += 1
+        self.until_ns = max(self.until_ns, time_ns)
+        return True
+
+    def _write(self, data: bytes) -> None:
+        if data:
             with self.path.open("ab") as file:
                 file.write(data)
             self.size += len(data)
-            self.frames += 1
-            self.until_ns = frame.time_ns
-        return True
 
 
 def check_room(folder: Path) -> None:
@@ -66,7 +81,7 @@ def check_room(folder: Path) -> None:
 
 
 class ClipSpool:
-    """The folder `folder`: FINISHED.mkv or .jpg with FINISHED.json beside it, and RUNNING.part with RUNNING.json."""
+    """The folder `folder`: FINISHED.mkv (.mp4, .jpg) with its FINISHED.json, and RUNNING.part with RUNNING.json."""
 
     def __init__(self, folder: Path, *, capacity: int = SPOOL_BYTES) -> None:
         self._folder = folder
@@ -78,13 +93,25 @@ class ClipSpool:
         except OSError as error:  # every clip fails then and says why, but the shard goes on watching
             logger.warning("clips that were left in %s cannot be read: %s", folder, error.strerror)
 
-    def begin(self, about: Clip, first: KeptFrame) -> Recording:
-        """Begin a clip with the picture `first`; OSError where it cannot be written."""
+    def begin(self, about: Clip, first: Kept, stepped_ns: int = 0) -> Recording:
+        """Begin a clip with the picture `first`; OSError where it cannot be written.
+
+        The wall clock, which the clip's times are of, is `stepped_ns` ahead of the frames'. A video's clip begins with
+        a key frame; Mp4Error where that lacks what players need.
+        """
         path = self._folder / f"{uuid.uuid4().hex}.part"
-        about.from_ns, about.width, about.height = first.time_ns, first.width, first.height
+        about.from_ns, about.width, about.height = first.time_ns + stepped_ns, first.width, first.height
+        muxer: Muxer | Mp4Muxer
+        if isinstance(first, KeptUnit):
+            about.media = Clip.MEDIA_VIDEO
+            muxer = Mp4Muxer(first.unit.encoding, first.width, first.height)
+            head = muxer.begin(first.unit.data)
+        else:
+            about.media = Clip.MEDIA_CLIP
+            muxer = Muxer(first.width, first.height, about.device, about.from_ns)
+            head = muxer.begin()
         write_whole(path.with_suffix(".json"), _text(about))
-        recording = Recording(path, about, Muxer(first.width, first.height, about.device, first.time_ns))
-        head = recording.muxer.begin()
+        recording = Recording(path, about, muxer, stepped_ns)
         try:
             path.write_bytes(head)
             recording.size = len(head)
@@ -96,7 +123,10 @@ class ClipSpool:
 
     def finish(self, recording: Recording) -> Clip:
         """Complete `recording`; returns the clip's description. OSError where it cannot be written."""
-        tail, patches = recording.muxer.finish()
+        if isinstance(recording.muxer, Mp4Muxer):
+            tail, patches = recording.muxer.finish(), list[Patch]()
+        else:
+            tail, patches = recording.muxer.finish()
         with recording.path.open("r+b") as file:
             file.seek(0, 2)
             file.write(tail)
@@ -104,13 +134,16 @@ class ClipSpool:
                 file.seek(patch.offset)
                 file.write(patch.data)
         about = recording.about
-        about.media, about.frames = Clip.MEDIA_CLIP, recording.frames
+        about.frames = recording.frames
         about.until_ns = recording.until_ns or about.from_ns
-        with recording.path.open("rb") as file:
+        return self._keep_part(recording.path, about)
+
+    def _keep_part(self, part: Path, about: Clip) -> Clip:
+        with part.open("rb") as file:
             about.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        about.bytes = recording.path.stat().st_size
-        self._keep(recording.path, about)
-        recording.path.with_suffix(".json").unlink(missing_ok=True)
+        about.bytes = part.stat().st_size
+        self._keep(part, about)
+        part.with_suffix(".json").unlink(missing_ok=True)
         return about
 
     def add_still(self, about: Clip, jpeg: bytes) -> Clip:
@@ -178,6 +211,12 @@ class ClipSpool:
     def _complete(self, part: Path) -> None:
         """Complete the clip that a crash left in `part`."""
         about = _read(part.with_suffix(".json"))
+        if about is not None and about.media == Clip.MEDIA_VIDEO and part.stat().st_size:
+            # Its fragments stand by themselves. When the last one ended nobody noted; it lasted no longer than it was
+            # written.
+            about.note, about.until_ns = CUT, max(about.from_ns, part.stat().st_mtime_ns)
+            self._keep_part(part, about)
+            return
         try:
             whole = list(frames(part.read_bytes())) if about else []
         except MatroskaError:

@@ -8,21 +8,29 @@ import numpy as np
 from embereye.camera.decode.image import DecodedImage
 
 HANG_SECONDS = 5.0  # for one frame; the slowest honest one takes a tenth of that
+UNIT_SECONDS = 0.7  # of CPU time for one access unit of a video; the slowest honest one takes a tenth of that
 SLOTS = 8  # frames that each decoder can hold
 FRAME_BYTES = 8 * 1024 * 1024  # of a compressed frame
-IMAGE_BYTES = 256 * 1024  # of an image of the working size, and its still
+IMAGE_BYTES = 1024 * 1024  # of an image of the working size, its still, and a picture for the model
+PICTURE_BYTES = 512 * 1024  # of the last, at most
 SLOT_BYTES = FRAME_BYTES + IMAGE_BYTES  # of address space: what is not used takes no memory
 MARK = SLOTS * SLOT_BYTES  # the byte in which a decoder notes the slot it is at: the frame it died of, if it dies
 AT_NONE = 255  # in that byte: it is at none
 SHARE_BYTES = MARK + mmap.PAGESIZE  # of each decoder
-ORDER = struct.Struct("=BBB?IHH")  # slot, scale, boxes, whether to make a still, bytes, width, height; then the boxes
+# Slot, scale, boxes, whether to make a still, bytes, width, height; of a video its encoding, its stream, access units,
+# and the side of a picture for the model. Then the boxes, then the access units.
+ORDER = struct.Struct("=BBB?IHHBIHH")
 BOX = struct.Struct("=4f")
-# Slot, whether it is decoded, rows, columns, bytes of the still, when it began and ended, CPU seconds, bytes of reason;
-# then the reason why it is not decoded.
-REPLY = struct.Struct("=B?HHIdddH")
+UNIT = struct.Struct("=II")  # bytes, number
+ENCODINGS = ("", "H264", "H265")  # "": a picture of its own
+FORGET = 255  # in place of an order's slot: the stream's context is needed no more
+# Slot, outcome, rows, columns, bytes of the still, when it began and ended, CPU seconds, bytes of reason; of a video
+# the number of the unit that is shown, and the bytes of the picture for the model. Then the reason of a failure.
+REPLY = struct.Struct("=BBHHIdddHII")
+FAILED, DECODED, HELD = 0, 1, 2  # outcomes; HELD: the picture is shown later
 REASON_BYTES = 200  # at most
 READY = b"ready"  # a decoder's first message
-MESSAGE_BYTES = 4096  # of orders, or of replies, in one message at most
+MESSAGE_BYTES = 32_768  # of orders, or of replies, in one message at most
 
 
 def image_in(memory: memoryview, slot: int, rows: int, columns: int) -> DecodedImage:
@@ -31,6 +39,6 @@ def image_in(memory: memoryview, slot: int, rows: int, columns: int) -> DecodedI
 
 
 def still_in(memory: memoryview, slot: int, rows: int, columns: int, size: int) -> bytes:
-    """A copy of the still in `slot`, which lies behind its image."""
+    """A copy of the still in `slot`, which lies behind its image; with more `size`, of what lies behind it as well."""
     place = slot * SLOT_BYTES + FRAME_BYTES + 3 * rows * columns
     return bytes(memory[place : place + size])

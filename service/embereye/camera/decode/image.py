@@ -31,6 +31,8 @@ _REDUCED = {
 class UndecodableError(Exception):
     """A frame that passed the header check and cannot be decoded all the same."""
 
+    crashed = False  # it ended the process that was to decode it
+
 
 @dataclass(frozen=True)
 class DecodeOrder:
@@ -38,6 +40,7 @@ class DecodeOrder:
 
     scale: int  # 1, 2, 4 or 8: the factor by which the image is reduced
     still: Sequence[Box] | None = None  # the boxes to draw into a still; None: no still is wanted
+    picture_side: int = 0  # of a video: pixels of the long side of a JPEG that is wanted besides, at most; 0: none
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Decoded:
     image: DecodedImage  # of the working size
     still: bytes  # JPEG; empty: none was made
     cpu_seconds: float
+    unit: int = 0  # of a video: the number of the access unit whose picture this is
+    picture: bytes = b""  # of a video: JPEG, where one was wanted
 
 
 def decode_frame(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import mmap
 import os
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,7 +18,11 @@ from typing import Protocol
 from embereye.camera.decode.exchange import (
     AT_NONE,
     BOX,
+    DECODED,
+    ENCODINGS,
+    FORGET,
     HANG_SECONDS,
+    HELD,
     MARK,
     MESSAGE_BYTES,
     ORDER,
@@ -26,6 +31,7 @@ from embereye.camera.decode.exchange import (
     SHARE_BYTES,
     SLOT_BYTES,
     SLOTS,
+    UNIT,
     image_in,
     still_in,
 )
@@ -45,7 +51,18 @@ BATCH_SECONDS = 0.003  # from the first waiting frame until it is dispatched
 ALONE_SECONDS = 0.02  # without a frame, after which the next one is dispatched at once: nothing will join it
 AHEAD_SECONDS = 0.005  # of work that a decoder gets ahead; more could not be overtaken by an urgent camera
 AHEAD_LEAST = 2  # frames, so that a decoder never waits for its next one
+APART_SECONDS = 60.0  # that a video which ended a decoder is decoded apart from others; longer after each further one
+PAUSE_SECONDS = 2.0  # that it is not decoded at all after its second such frame, twice as long after each further one
+PAUSE_MOST = 120.0
 COST_SHARE = 0.05  # weight of a frame in the mean of what frames cost
+
+
+class ContextLostError(Exception):
+    """The decoder that held this video's context has ended, of another camera's frame."""
+
+
+class PictureHeldError(Exception):
+    """The decoder has got the frame, and shows its picture after later ones."""
 
 
 class DecodedCamera(QueuedCamera, Protocol):
@@ -54,6 +71,15 @@ class DecodedCamera(QueuedCamera, Protocol):
     A turn's `result` is a `Decoded`, whose image is overwritten once `finish_turn` returns; or what
     `analyse_on_thread` returned; or an exception.
     """
+
+    @property
+    def encoding(self) -> str:
+        """Of a video H264 or H265: all of its frames go to one decoder, which keeps its context; else ''."""
+        ...
+
+    def lose_context(self) -> None:
+        """Begin anew with a key frame: the decoder that had a video's context has ended."""
+        ...
 
     def decode_order(self, frame: Frame) -> DecodeOrder | None:
         """How to decode `frame`; None where it is no picture, and `analyse_on_thread` does all of its work."""
@@ -81,6 +107,23 @@ class _Decoder:
     free: list[int] = field(default_factory=lambda: list(range(SLOTS)))  # slots
     unsent: list[bytes] = field(default_factory=list)  # orders
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.05, cap=5.0))
+    queue: FairQueue[DecodedCamera] = field(default_factory=FairQueue)  # of the videos whose contexts it keeps
+    credit: float = 0.0  # of pictures against its videos, turns
+
+    @property
+    def room(self) -> int:
+        """Frames that it can be sent."""
+        return len(self.free) if self.link else 0
+
+
+@dataclass(eq=False)
+class _Home:
+    """Where a video's context is."""
+
+    decoder: _Decoder
+    stream: int
+    crashed: float = float("-inf")  # when it last ended a decoder, monotonic seconds
+    crashes: int = 0
 
 
 class DecoderPool:
@@ -93,11 +136,14 @@ class DecoderPool:
     def __init__(self, count: int) -> None:
         self.count = count  # of decoders
         self.cpu_seconds = 0.0  # of the decoders, as far as they have answered
+        self.busy_seconds = 0.0  # for which the decoders were at frames, as far as they have answered
         self.died = 0  # decoders so far
         self._queue: FairQueue[DecodedCamera] = FairQueue()
         self._running: dict[DecodedCamera, Turn] = {}
         self._again: dict[DecodedCamera, float] = {}  # since when a frame waits behind the one in work, by camera
         self._decoders: list[_Decoder] = []
+        self._homes: dict[DecodedCamera, _Home] = {}
+        self._streams = itertools.count(1)
         self._cost = 0.0  # seconds that a frame takes to be decoded, smoothed
         self._batch_timer: asyncio.TimerHandle | None = None
         self._dispatched_at = 0.0  # when frames were dispatched last
@@ -112,12 +158,17 @@ class DecoderPool:
     @property
     def busy(self) -> bool:
         """Whether a frame is in work, or waits for its turn."""
-        return bool(self._running or len(self._queue))
+        return bool(self._running or self.waiting)
 
     @property
     def waiting(self) -> int:
         """Frames that wait for their turn."""
-        return len(self._queue)
+        return len(self._queue) + sum(len(decoder.queue) for decoder in self._decoders)
+
+    @property
+    def standing(self) -> float:
+        """Seconds for which frames have waited at every moment; 0: none waits."""
+        return self._queue.standing(time.monotonic())
 
     @property
     def in_work(self) -> int:
@@ -130,7 +181,7 @@ class DecoderPool:
         Cancelled while it waits, it leaves processes behind that `stop` ends.
         """
         self._loop = asyncio.get_running_loop()
-        size = self.count * SHARE_BYTES
+        size = (self.count + 1) * SHARE_BYTES
         self._descriptor = os.memfd_create("embereye-frames")
         os.ftruncate(self._descriptor, size)
         memory = memoryview(mmap.mmap(self._descriptor, size))
@@ -138,6 +189,8 @@ class DecoderPool:
             begin = number * SHARE_BYTES
             self._decoders.append(_Decoder(number, memory[begin : begin + SHARE_BYTES]))
             self._start_decoder(self._decoders[-1])
+        begin = self.count * SHARE_BYTES
+        self._apart = _Decoder(self.count, memory[begin : begin + SHARE_BYTES])
         try:
             await asyncio.wait_for(self._ready.wait(), START_SECONDS)
         except TimeoutError:
@@ -149,7 +202,7 @@ class DecoderPool:
         self._closed = True
         if self._batch_timer:
             self._batch_timer.cancel()
-        for decoder in self._decoders:
+        for decoder in {*self._decoders, self._apart}:
             self._disconnect(decoder)
         if self._forker:
             assert self._control
@@ -162,8 +215,10 @@ class DecoderPool:
 
     def withdraw(self, camera: DecodedCamera) -> None:
         """Remove `camera` from the queue; a frame of its that is in work is still finished."""
-        self._queue.forget(camera)
+        self._queue_of(camera).forget(camera)
         self._again.pop(camera, None)
+        if home := self._homes.pop(camera, None):
+            self._forget_stream(home)
 
     # A frame's way, from its mailbox to the turn's end
 
@@ -172,13 +227,46 @@ class DecoderPool:
         if self._closed:
             return
         now = time.monotonic()
+        home = self._homes.get(camera)
+        if home and home.crashes and self._paused(camera, home, now):
+            return
         if camera in self._running:
             self._again.setdefault(camera, now)
         else:
             self._enter(camera, now)
 
+    def _paused(self, camera: DecodedCamera, home: _Home, now: float) -> bool:
+        """Whether a video that has ended decoders is not decoded yet; after a while it is among the others again."""
+        since = now - home.crashed
+        if home.crashes > 1 and since < min(PAUSE_MOST, PAUSE_SECONDS * 2 ** (home.crashes - 2)):
+            return True
+        if since > APART_SECONDS * home.crashes and camera not in self._running:
+            self._forget_stream(home)
+            home.decoder.queue.forget(camera)
+            del self._homes[camera]
+            camera.lose_context()
+        return False
+
+    def _queue_of(self, camera: DecodedCamera) -> FairQueue[DecodedCamera]:
+        if camera in self._homes:
+            return self._homes[camera].decoder.queue
+        return self._settle(camera).decoder.queue if camera.encoding else self._queue
+
+    def _settle(self, camera: DecodedCamera) -> _Home:
+        """Choose the decoder that is to keep the context of `camera`."""
+        counts = Counter(home.decoder.number for home in self._homes.values())
+        decoder = min(self._decoders[: self.count], key=lambda decoder: counts[decoder.number])
+        home = self._homes[camera] = _Home(decoder, next(self._streams))
+        return home
+
+    def _forget_stream(self, home: _Home) -> None:
+        home.decoder.unsent.append(ORDER.pack(FORGET, 0, 0, False, 0, 0, 0, 0, home.stream, 0, 0))
+
     def _enter(self, camera: DecodedCamera, since: float) -> None:
-        if not self._queue.enter(camera, since, pause=camera.pause, urgent=camera.urgent) or self._batch_timer:
+        if (
+            not self._queue_of(camera).enter(camera, since, pause=camera.pause, urgent=camera.urgent)
+            or self._batch_timer
+        ):
             return
         if time.monotonic() - self._dispatched_at > ALONE_SECONDS:
             self._dispatch()
@@ -193,12 +281,16 @@ class DecoderPool:
         """Send queued frames to decoders as long as one has room."""
         self._dispatched_at = time.monotonic()
         ahead = min(SLOTS, max(AHEAD_LEAST, int(AHEAD_SECONDS / self._cost))) if self._cost else AHEAD_LEAST
-        while len(self._queue):
-            decoder = min(self._decoders, key=lambda decoder: len(decoder.dispatched) if decoder.link else SLOTS)
-            if len(decoder.dispatched) >= ahead or not decoder.free or not decoder.link:
+        while True:
+            able = [
+                decoder for decoder in self._decoders
+                if len(decoder.dispatched) < ahead and decoder.room and (len(self._queue) or len(decoder.queue))
+            ]  # fmt: skip
+            if not able:
                 break
+            decoder = min(able, key=lambda decoder: len(decoder.dispatched))
             now = time.monotonic()
-            picked = self._queue.pick(now)
+            picked = self._next_queue(decoder).pick(now)
             if picked is None:
                 break
             camera, waited = picked
@@ -222,14 +314,30 @@ class DecoderPool:
                 with contextlib.suppress(OSError):  # it has died: reading tells so, and its successor gets them again
                     decoder.link.send(orders)
 
+    def _next_queue(self, decoder: _Decoder) -> FairQueue[DecodedCamera]:
+        """The queue that `decoder` is to serve: pictures and its videos take turns, by how many of them wait."""
+        pictures, videos = len(self._queue) / self.count, len(decoder.queue)
+        if not videos or not pictures or decoder.number >= self.count:
+            return decoder.queue if videos else self._queue
+        decoder.credit += pictures / (pictures + videos)
+        if decoder.credit < 1.0:
+            return decoder.queue
+        decoder.credit -= 1.0
+        return self._queue
+
     def _write_order(self, decoder: _Decoder, camera: DecodedCamera, turn: Turn, order: DecodeOrder) -> None:
         frame, boxes, slot = turn.frame, order.still or (), decoder.free.pop()
-        size, header = len(frame.data), frame.header
+        data = frame.data if not frame.units else b"".join(unit.data for unit in frame.units)
+        size, header = len(data), frame.header
         begin = slot * SLOT_BYTES
-        decoder.memory[begin : begin + size] = frame.data
-        wanted = order.still is not None
-        message = ORDER.pack(slot, order.scale, len(boxes), wanted, size, header.width, header.height)
+        decoder.memory[begin : begin + size] = data
+        stream = self._homes[camera].stream if frame.units else 0
+        message = ORDER.pack(
+            slot, order.scale, len(boxes), order.still is not None, size, header.width, header.height,
+            ENCODINGS.index(frame.encoding), stream, len(frame.units), order.picture_side,
+        )  # fmt: skip
         message += b"".join(BOX.pack(*box) for box in boxes)
+        message += b"".join(UNIT.pack(len(unit.data), unit.number) for unit in frame.units)
         decoder.dispatched.append(_Dispatched(slot, message, camera, turn))
         decoder.unsent.append(message)
 
@@ -264,20 +372,28 @@ class DecoderPool:
         at = 0
         while at < len(replies):
             at += self._read_reply(decoder, replies, at)
-        self._dispatch()
+        # What has only just come waits for the others of its batch, also where a decoder has room now.
+        if self._batch_timer is None or self.standing > BATCH_SECONDS:
+            self._dispatch()
 
     def _read_reply(self, decoder: _Decoder, replies: bytes, at: int) -> int:
         """Finish the turn whose reply begins at byte `at`; returns the reply's length in bytes."""
-        slot, decoded, rows, columns, size, began, ended, cpu_seconds, reason = REPLY.unpack_from(replies, at)
+        slot, outcome, rows, columns, size, began, ended, cpu_seconds, reason, unit, picture = REPLY.unpack_from(
+            replies, at
+        )
         dispatched = decoder.dispatched.popleft()
         turn = dispatched.turn
         self.cpu_seconds += cpu_seconds
+        self.busy_seconds += ended - began
         self._cost += (ended - began - self._cost) * (COST_SHARE if self._cost else 1.0)
         turn.waited += began - turn.began
         turn.began = began
-        if decoded:
-            still = still_in(decoder.memory, slot, rows, columns, size) if size else b""
-            turn.result = Decoded(image_in(decoder.memory, slot, rows, columns), still, cpu_seconds)
+        if outcome == DECODED:
+            behind = still_in(decoder.memory, slot, rows, columns, size + picture) if size or picture else b""
+            image = image_in(decoder.memory, slot, rows, columns)
+            turn.result = Decoded(image, behind[:size], cpu_seconds, unit, behind[size:])
+        elif outcome == HELD:
+            turn.result = PictureHeldError()
         else:
             turn.result = UndecodableError(replies[at + REPLY.size :][:reason].decode(errors="replace"))
         self._finish_turn(dispatched.camera, turn, ended)
@@ -294,7 +410,7 @@ class DecoderPool:
         except Exception:  # this camera's own, and others wait behind it
             logger.exception("the result of a frame could not be used")
         del self._running[camera]
-        self._queue.charge(camera, turn.seconds + time.monotonic() - now)
+        self._queue_of(camera).charge(camera, turn.seconds + time.monotonic() - now)
         since = self._again.pop(camera, None)
         if since is not None:
             self._enter(camera, since)
@@ -337,16 +453,44 @@ class DecoderPool:
         self.died += 1
         at = decoder.memory[MARK]
         culprit = next((dispatched for dispatched in decoder.dispatched if dispatched.slot == at), None)
+        self._lose_contexts(decoder, culprit)
         if culprit is None:
             self._loop.call_later(decoder.backoff.next(), self._start_decoder, decoder)
             return
         # Its camera waits behind the others next time; the other frames are decoded by the successor at once.
         decoder.dispatched.remove(culprit)
         decoder.free.append(culprit.slot)
-        culprit.turn.result = UndecodableError(f"the decoder crashed on it, or took more than {HANG_SECONDS:g} s")
-        self._queue.charge(culprit.camera, CRASH_SECONDS)
+        error = UndecodableError(f"the decoder crashed on it, or took more than {HANG_SECONDS:g} s")
+        error.crashed = True
+        culprit.turn.result = error
+        self._queue_of(culprit.camera).charge(culprit.camera, CRASH_SECONDS)
         self._start_decoder(decoder)
         self._finish_turn(culprit.camera, culprit.turn, time.monotonic())
+
+    def _lose_contexts(self, decoder: _Decoder, culprit: _Dispatched | None) -> None:
+        """Let the videos of `decoder`, which has ended, begin anew; the one it ended of is tried apart from others."""
+        decoder.unsent.clear()
+        for dispatched in [of for of in decoder.dispatched if of.turn.frame.units and of is not culprit]:
+            decoder.dispatched.remove(dispatched)
+            decoder.free.append(dispatched.slot)
+            dispatched.turn.result = ContextLostError()
+            self._finish_turn(dispatched.camera, dispatched.turn, time.monotonic())
+        for camera, home in self._homes.items():
+            if home.decoder is decoder:
+                camera.lose_context()
+        if culprit and (own := self._homes.get(culprit.camera)):
+            own.crashed, own.crashes = time.monotonic(), own.crashes + 1
+            self._move(culprit.camera, own, self._apart)
+
+    def _move(self, camera: DecodedCamera, home: _Home, decoder: _Decoder) -> None:
+        """Have `decoder` keep the context of `camera` from now on."""
+        if decoder is home.decoder:
+            return
+        home.decoder.queue.forget(camera)
+        home.decoder = decoder
+        if decoder not in self._decoders:
+            self._decoders.append(decoder)
+            self._start_decoder(decoder)
 
     def _disconnect(self, decoder: _Decoder) -> None:
         if decoder.link:

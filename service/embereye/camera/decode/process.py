@@ -21,66 +21,124 @@ import numpy as np
 from embereye.camera.decode.exchange import (
     AT_NONE,
     BOX,
+    DECODED,
+    ENCODINGS,
+    FAILED,
+    FORGET,
     FRAME_BYTES,
     HANG_SECONDS,
+    HELD,
     IMAGE_BYTES,
     MARK,
     MESSAGE_BYTES,
     ORDER,
+    PICTURE_BYTES,
     READY,
     REASON_BYTES,
     REPLY,
     SHARE_BYTES,
     SLOT_BYTES,
+    UNIT,
+    UNIT_SECONDS,
     image_in,
 )
-from embereye.camera.decode.image import STILL_BYTES, DecodeOrder, UndecodableError, decode, decode_frame
+from embereye.camera.decode.image import STILL_BYTES, Decoded, DecodeOrder, UndecodableError, decode, decode_frame
+from embereye.camera.decode.video import NoPictureError, VideoDecoder
 
 REPLY_SECONDS = 0.002  # that a reply may wait for the next ones: waking the other side for each costs it more
 
 
-def serve(orders: socket.socket, memory: memoryview) -> None:
-    """Decode what `orders` names in `memory` until the other end of the socket is closed."""
-    with contextlib.suppress(ConnectionError):
-        orders.send(READY)
-        while message := orders.recv(MESSAGE_BYTES):
-            replies, since, at = b"", time.monotonic(), 0
-            while at < len(message):
-                # The alarm ends this process: there is no other way out of a C library.
-                memory[MARK] = message[at]
-                signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
-                reply, at = _answer(message, at, memory)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                replies += reply
-                if at < len(message) and time.monotonic() - since > REPLY_SECONDS:
+class Decoders:
+    """What one decoder process does: answers orders, keeps a context for each video."""
+
+    def __init__(self, orders: socket.socket, memory: memoryview) -> None:
+        self._orders = orders
+        self._memory = memory
+        self._streams: dict[int, tuple[str, VideoDecoder]] = {}  # encoding and context, by stream
+
+    def serve(self) -> None:
+        """Decode what the orders name until the other end of the socket is closed."""
+        memory, orders = self._memory, self._orders
+        with contextlib.suppress(ConnectionError):
+            orders.send(READY)
+            while message := orders.recv(MESSAGE_BYTES):
+                replies, since, at = b"", time.monotonic(), 0
+                while at < len(message):
+                    # The alarm ends this process: there is no other way out of a C library.
+                    memory[MARK] = message[at]
+                    signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
+                    reply, at = self._answer(message, at)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    replies += reply
+                    if at < len(message) and time.monotonic() - since > REPLY_SECONDS:
+                        orders.send(replies)
+                        replies, since = b"", time.monotonic()
+                memory[MARK] = AT_NONE
+                if replies:
                     orders.send(replies)
-                    replies, since = b"", time.monotonic()
-            memory[MARK] = AT_NONE
-            orders.send(replies)
 
+    def _answer(self, message: bytes, at: int) -> tuple[bytes, int]:
+        """The reply to the order that begins at byte `at`, and where the next order begins."""
+        slot, scale, count, still_wanted, size, width, height, encoding, stream, units, side = ORDER.unpack_from(
+            message, at
+        )
+        at += ORDER.size
+        if slot == FORGET:
+            self._streams.pop(stream, None)
+            return b"", at
+        boxes = [BOX.unpack_from(message, at + number * BOX.size) for number in range(count)]
+        at += count * BOX.size
+        memory, began = self._memory, time.monotonic()
+        begin, behind = slot * SLOT_BYTES, at + units * UNIT.size
+        order = DecodeOrder(scale, boxes if still_wanted else None, side)
+        try:
+            if encoding:
+                coded = [UNIT.unpack_from(message, at + number * UNIT.size) for number in range(units)]
+                decoded = self._decode_video(order, stream, ENCODINGS[encoding], begin, coded)
+            else:
+                place = begin + FRAME_BYTES
+                room = memory[place : place + IMAGE_BYTES - STILL_BYTES - PICTURE_BYTES]
+                decoded = decode_frame(order, memory[begin : begin + size], width, height, room)
+        except NoPictureError:
+            return REPLY.pack(slot, HELD, 0, 0, 0, began, time.monotonic(), 0.0, 0, 0, 0), behind
+        except UndecodableError as error:
+            why = str(error).encode()[:REASON_BYTES]
+            return REPLY.pack(slot, FAILED, 0, 0, 0, began, time.monotonic(), 0.0, len(why), 0, 0) + why, behind
+        return self._write(slot, decoded, began), behind
 
-def _answer(message: bytes, at: int, memory: memoryview) -> tuple[bytes, int]:
-    """The reply to the order that begins at byte `at`, and where the next order begins."""
-    slot, scale, count, still_wanted, size, width, height = ORDER.unpack_from(message, at)
-    at += ORDER.size
-    boxes = [BOX.unpack_from(message, at + number * BOX.size) for number in range(count)]
-    at += count * BOX.size
-    begin, began = slot * SLOT_BYTES, time.monotonic()
-    try:
-        order, place = DecodeOrder(scale, boxes if still_wanted else None), begin + FRAME_BYTES
-        room = memory[place : place + IMAGE_BYTES - STILL_BYTES]
-        decoded = decode_frame(order, memory[begin : begin + size], width, height, room)
-    except UndecodableError as error:
-        why = str(error).encode()[:REASON_BYTES]
-        return REPLY.pack(slot, False, 0, 0, 0, began, time.monotonic(), 0.0, len(why)) + why, at
-    rows, columns = decoded.image.shape[:2]
-    image = image_in(memory, slot, rows, columns)
-    if not np.may_share_memory(image, decoded.image):
-        image[:] = decoded.image
-    place = begin + FRAME_BYTES + decoded.image.size
-    memory[place : place + len(decoded.still)] = decoded.still
-    ended, cpu_seconds = time.monotonic(), decoded.cpu_seconds
-    return REPLY.pack(slot, True, rows, columns, len(decoded.still), began, ended, cpu_seconds, 0), at
+    def _decode_video(
+        self, order: DecodeOrder, stream: int, encoding: str, begin: int, coded: list[tuple[int, int]]
+    ) -> Decoded:
+        known = self._streams.get(stream)
+        if known is None or known[0] != encoding:
+            known = self._streams[stream] = encoding, VideoDecoder(encoding)
+        units = []
+        for size, number in coded:
+            units.append((self._memory[begin : begin + size], number))
+            begin += size
+        # CPU time: an endless loop ends this process soon, a machine that is busy with other things does not.
+        signal.setitimer(signal.ITIMER_PROF, UNIT_SECONDS * (1 + len(units) / 8))
+        try:
+            return known[1].decode(order, units)
+        except UndecodableError:
+            del self._streams[stream]  # the next key frame finds a decoder that remembers nothing of this
+            raise
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def _write(self, slot: int, decoded: Decoded, began: float) -> bytes:
+        """Put what was decoded into `slot`; returns the reply."""
+        memory, (rows, columns) = self._memory, decoded.image.shape[:2]
+        image = image_in(memory, slot, rows, columns)
+        if not np.may_share_memory(image, decoded.image):
+            image[:] = decoded.image
+        picture = decoded.picture if len(decoded.picture) <= PICTURE_BYTES else b""
+        place = slot * SLOT_BYTES + FRAME_BYTES + decoded.image.size
+        behind = decoded.still + picture
+        memory[place : place + len(behind)] = behind
+        ended = time.monotonic()
+        return REPLY.pack(slot, DECODED, rows, columns, len(decoded.still), began, ended, decoded.cpu_seconds, 0,
+                          decoded.unit, len(picture))  # fmt: skip
 
 
 def fork_decoders(control: socket.socket, memory: mmap.mmap) -> None:
@@ -93,7 +151,8 @@ def fork_decoders(control: socket.socket, memory: mmap.mmap) -> None:
             control.close()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             first = message[0] * SHARE_BYTES
-            serve(socket.socket(fileno=sockets[0]), memoryview(memory)[first : first + SHARE_BYTES])
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            Decoders(socket.socket(fileno=sockets[0]), memoryview(memory)[first : first + SHARE_BYTES]).serve()
             os._exit(0)
         os.close(sockets[0])
 

@@ -1,7 +1,6 @@
 """What is analysed of one camera: its detectors and its model, renewed where what they depend on changes."""
 
 import logging
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,8 +17,10 @@ from embereye.detect.vision.health import PictureHealth
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.persistence import merged
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
+from embereye.process.clock import now_ns
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device
+from embereye.wire.jpeg.header import read_header
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Analyser:
     Belongs to the event loop, but for `analyse_temperatures`, which runs on a thread, one frame at a time.
     """
 
-    def __init__(self, host: ModelHost | None = None, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, host: ModelHost | None = None, clock: Callable[[], int] = now_ns) -> None:
         self.observation: Observation | None = None  # of the latest frame
         self.urgent = False  # fire is suspected: flicker is measured on every frame
         self.cost = Cost()
@@ -108,7 +109,12 @@ class Analyser:
 
     def decode_order(self, frame: Frame) -> DecodeOrder | None:
         """How `frame` is to be decoded; None where it holds temperatures."""
-        return None if frame.radiometric else self._pictures.decode_order(frame)
+        if frame.radiometric:
+            return None
+        order = self._pictures.decode_order(frame)
+        if frame.units and self.model and self.model.wants_picture(self.observation):
+            order = replace(order, picture_side=self.model.side)
+        return order
 
     def analyse_temperatures(self, frame: Frame) -> AnalysedFrame:
         """Analyse a `frame` of temperatures; on a thread."""
@@ -128,7 +134,7 @@ class Analyser:
         self._radiometric = frame.radiometric
         seen = analysed.observation
         if self.model and not frame.radiometric:
-            self.model.offer_frame(frame, seen)
+            self.model.offer_frame(_for_model(frame, analysed), seen)
             seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
         self.observation, self.urgent = seen, seen.urgent
         return seen
@@ -173,3 +179,11 @@ class Analyser:
     def degraded(self, now_ns: int) -> str:
         """Why less is detected here than was asked for, or ''."""
         return self.model.degraded(now_ns) if self.model else ""
+
+
+def _for_model(frame: Frame, analysed: AnalysedFrame) -> Frame | None:
+    """`frame` as the model can decode it: of a video the picture that was made for it, None: none was."""
+    if not frame.units:
+        return frame
+    kept = analysed.kept
+    return replace(frame, data=kept.jpeg, header=read_header(kept.jpeg), units=()) if kept else None

@@ -6,8 +6,10 @@ from embereye.camera.device.arrival_quality import ArrivalQuality
 from embereye.camera.scheduling.backpressure import FLUSH_NS, REJECTED_NS, PushBackpressure
 from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
 from embereye.camera.scheduling.rate_controller import least_rate
+from embereye.camera.scheduling.shortfall import Shortfall
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
+from embereye.wire.video.access_unit import AccessUnit
 
 CLOCK_SKEW_NS = 60 * SECOND  # a sender whose clock is further off is timed by our own
 PROBE_NS = 10 * SECOND  # between two frames analysed of a refused camera: it may have become cheaper
@@ -24,6 +26,7 @@ class Arrivals:
         self.mailbox = Mailbox()
         self.quality = ArrivalQuality()
         self.backpressure = PushBackpressure()
+        self.shortfall = Shortfall()
         self.refused = ""  # why this shard cannot serve the camera; empty: it can
         self.deadline_ns = 0
         self.least_rate = 0.0  # frames/s
@@ -54,6 +57,25 @@ class Arrivals:
         """Admit a frame of a source of ours; `time_ns` 0: it was captured now. The boxes `lost` did not arrive."""
         self._admit(data, self._capture_time(time_ns, now_ns), now_ns, lost=lost, urgent=urgent)
 
+    def admit_unit(self, unit: AccessUnit, time_ns: int, now_ns: int, *, urgent: bool) -> None:
+        """Admit an access unit of a source of ours, captured at `time_ns`."""
+        if self._latest_ns < time_ns:  # pictures are sent before others that are shown earlier
+            capture_ns = self._capture_time(time_ns, now_ns)
+        else:
+            capture_ns = time_ns if abs(time_ns - now_ns) < CLOCK_SKEW_NS else now_ns
+        self._note_heard(capture_ns, now_ns)
+        reason = self.mailbox.offer_unit(unit, capture_ns, now_ns, boosted=urgent, refused=self._unserved(now_ns))
+        self.quality.record_frame(1.0 if reason else 0.0, now_ns)
+
+    def _note_heard(self, capture_ns: int, now_ns: int) -> None:
+        self._watch.heard_ns = now_ns
+        self._times.append(now_ns)
+        self._latest_ns = max(capture_ns, self._latest_ns)
+
+    def _unserved(self, now_ns: int) -> bool:
+        """Whether this shard cannot serve the camera, nor tries it once more."""
+        return bool(self.refused) and now_ns - self._watch.analysed_ns < PROBE_NS
+
     def _capture_time(self, time_ns: int, now_ns: int) -> int:
         if time_ns:
             self.quality.record_stamp(time_ns, now_ns)
@@ -71,10 +93,8 @@ class Arrivals:
         lost: tuple[Box, ...] = (),
         early_ns: int = 0,
     ) -> str:
-        self._watch.heard_ns = now_ns
-        self._times.append(now_ns)
-        self._latest_ns = max(capture_ns, self._latest_ns)
-        if self.refused and now_ns - self._watch.analysed_ns < PROBE_NS:
+        self._note_heard(capture_ns, now_ns)
+        if self._unserved(now_ns):
             self.mailbox.refuse_frame(tally)
             return ""
         reason = self.mailbox.offer_frame(
@@ -120,6 +140,25 @@ class Arrivals:
         if self.backpressure.frame_rate:
             return self.backpressure.frame_rate
         return (len(times) - 1) * SECOND / max(1, times[-1] - times[0])
+
+    def wanted_rate(self, now_ns: int) -> float:
+        """Frames per second that come and are asked for; 0: all of them are, however many."""
+        target = self.mailbox.rate_controller.target
+        return min(target, self.frame_rate(now_ns) or target)
+
+    def judge_rate(self, now_ns: int) -> None:
+        """Judge whether the camera gets its least rate; to be called about twice a second."""
+        if self.refused:
+            self.shortfall = Shortfall()  # it is named as refused
+            return
+        ledger = self.mailbox.ledger
+        self.shortfall.judge(
+            now_ns,
+            analysed=ledger.analysed,
+            superseded=ledger.shed["superseded"],
+            least=self.least_rate,
+            arriving=self.frame_rate(now_ns),
+        )
 
     def fault(self, now_ns: int) -> str:
         """What is wrong with what arrives, or ''."""

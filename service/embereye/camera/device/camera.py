@@ -1,11 +1,12 @@
 """One camera of a shard: joins what arrives, what is analysed and what is reported."""
 
-import time
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from embereye.camera.clips.ring import Budget, KeptFrame, Ring
+from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, KeptFrame, KeptUnit, Ring, VideoRing
 from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
+from embereye.camera.decode.pool import ContextLostError, PictureHeldError
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
 from embereye.camera.device.picture_analyst import AnalysedFrame
@@ -15,12 +16,18 @@ from embereye.camera.scheduling.mailbox import Frame, Tally
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
+from embereye.process.clock import now_ns
 from embereye.process.latency import LatencyHistogram
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device
+from embereye.wire.video.access_unit import AccessUnit
+
+logger = logging.getLogger(__name__)
+
+PICTURE_SIDE = 1280  # pixels of the long side of an alarm's still, at most, where it is made of a video
 
 
 @dataclass(frozen=True)
@@ -30,10 +37,12 @@ class ShardLinks:
     submit: Callable[["CameraDevice"], None]  # queues a camera that has a frame waiting for its turn
     report: Callable[["CameraDevice", Observation], None]  # gets what was seen in every analysed frame
     ring_budget: Budget = field(default_factory=Budget)
+    video_budget: Budget = field(default_factory=lambda: Budget(VIDEO_RING_BYTES))
+    record: Callable[["CameraDevice", KeptUnit], None] = lambda *_: None  # gets every access unit of a video
     model_host: ModelHost | None = None
     delays: LatencyHistogram = field(default_factory=LatencyHistogram)  # from arrival to analysis
     ages: LatencyHistogram = field(default_factory=LatencyHistogram)  # from capture to analysis
-    clock: Callable[[], int] = time.time_ns  # nanoseconds since the Unix epoch
+    clock: Callable[[], int] = now_ns  # nanoseconds since the Unix epoch
 
 
 class CameraDevice:
@@ -51,6 +60,9 @@ class CameraDevice:
         self.status = CameraStatus(watch, self.arrivals, self.analyser)
         self.ring = Ring(links.ring_budget)
         self.latest: KeptFrame | None = None  # the picture of the frame that was analysed last
+        self.video: VideoRing | None = None  # of a video
+        self.picture: KeptFrame | None = None  # of a video, while a frame is finished: a whole picture, as was wanted
+        self.picture_wanted = False
         self.clip_ns = 0, 0  # kept before and after an alarm
         self.received_ns = 0  # when the frame that was analysed last arrived
         self.waited = 0.0  # seconds that it waited for its turn
@@ -78,9 +90,14 @@ class CameraDevice:
             self._submit(self)
         return reason
 
-    def offer_frame(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+    def offer_frame(self, data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take in a frame of a source of ours; without a time it was captured now. The boxes `lost` did not arrive."""
-        self.arrivals.admit_pulled(data, time_ns, self._clock(), lost, urgent=self.urgent)
+        now = self._clock()
+        if isinstance(data, AccessUnit):
+            self.arrivals.admit_unit(data, time_ns or now, now, urgent=self.urgent)
+            self._keep_unit(KeptUnit(time_ns or now, data))
+        else:
+            self.arrivals.admit_pulled(data, time_ns, now, lost, urgent=self.urgent)
         if self.arrivals.mailbox.waiting:
             self._submit(self)
 
@@ -96,11 +113,26 @@ class CameraDevice:
 
     def next_frame(self) -> Frame | None:
         """Remove the waiting frame from the mailbox and return it."""
-        return self.arrivals.mailbox.take_frame()
+        mailbox = self.arrivals.mailbox
+        frame = mailbox.take_frame()
+        return mailbox.with_units(frame) if frame else None
+
+    @property
+    def encoding(self) -> str:
+        """Of a video H264 or H265, else ''."""
+        return self.arrivals.mailbox.encoding
+
+    def lose_context(self) -> None:
+        """Begin a video anew with its latest key frame: the decoder that had its context has ended."""
+        self.arrivals.mailbox.begin_anew(replay=True)
 
     def decode_order(self, frame: Frame) -> DecodeOrder | None:
         """How `frame` is to be decoded; None where it holds temperatures."""
-        return self.analyser.decode_order(frame)
+        order = self.analyser.decode_order(frame)
+        if order and frame.units and self.picture_wanted:
+            self.picture_wanted = False
+            return replace(order, picture_side=max(order.picture_side, PICTURE_SIDE))
+        return order
 
     def analyse_on_thread(self, frame: Frame) -> object:
         """Analyse a `frame` of temperatures; on a thread."""
@@ -111,16 +143,29 @@ class CameraDevice:
         frame, result = turn.frame, turn.result
         self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
+            if frame.units:  # the picture may be that of an earlier unit
+                frame = replace(frame, time_ns=self.arrivals.mailbox.time_of(result.unit) or frame.time_ns)
             result = self.analyser.inspect_pixels(frame, result)
         now = self._clock()
-        self.arrivals.mailbox.rate_controller.record_wait(turn.waited, now, urgent=self.urgent)
         if isinstance(result, AnalysedFrame):
             self._finish_analysed(frame, result, now)
+        elif isinstance(result, PictureHeldError):
+            self.arrivals.mailbox.count_shed(frame.tally, "held by the decoder")
+        elif isinstance(result, ContextLostError):
+            self.arrivals.mailbox.count_shed(frame.tally, "decoder lost")
         elif isinstance(result, UndecodableError):
+            if frame.units:
+                self._note_undecodable(result)
             self.arrivals.count_undecodable(frame, str(result), now)
         else:
             detail = self.analyser.record_failure(result)
             self.arrivals.mailbox.count_failed(frame, "analysis failed", detail, now)
+
+    def _note_undecodable(self, error: UndecodableError) -> None:
+        """Begin a video anew with its next key frame: what is decoded of it until then cannot be trusted."""
+        self.arrivals.mailbox.begin_anew(replay=False)
+        if error.crashed:
+            logger.error("camera %s: a frame of its ended a decoder; it is decoded apart from others", self.device.id)
 
     def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int) -> None:
         seen = self.analyser.conclude(frame, analysed)
@@ -130,15 +175,26 @@ class CameraDevice:
         self._links.delays.observe((now - frame.received_ns) / SECOND)
         self._links.ages.observe((now - frame.time_ns) / SECOND)
         self._keep_picture(frame, analysed, suspected=seen.suspected)
+        self.picture = analysed.kept if frame.units else None
         self.status.show_still(analysed.still, now)
         if self.status.blindness(now):
             # A camera that cannot see may still raise an alarm, but must not say that a fire is out.
             seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.CLEAR))
         self._links.report(self, seen)
 
+    def _keep_unit(self, kept: KeptUnit) -> None:
+        """Keep an access unit of a video for a clip."""
+        if self.video is None:
+            self.video = VideoRing(self._links.video_budget)
+        self.video.add(kept, self.clip_ns[0])
+        self._links.record(self, kept)
+
     def _keep_picture(self, frame: Frame, analysed: AnalysedFrame, *, suspected: bool) -> None:
         """Keep the picture for a clip: the frame itself, or the false colours of temperatures where they were drawn."""
         kept = analysed.kept
+        if frame.units:
+            self.latest = None
+            return
         if not frame.radiometric:
             kept = KeptFrame(frame.time_ns, frame.data, frame.header.width, frame.header.height)
         if kept:
@@ -158,5 +214,7 @@ class CameraDevice:
     def close(self) -> None:
         """Give back what it holds of the shard's; its waiting frame counts as handed over."""
         self.ring.close()
+        if self.video:
+            self.video.close()
         self.analyser.withdraw_model()
         self.arrivals.mailbox.discard_waiting("handed over")

@@ -11,6 +11,7 @@ from embereye.detect.vision.health import PictureHealth
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.levels import Level
+from embereye.wire.jpeg.header import read_header
 
 CLEAR = Level.CLEAR  # looked up once: that costs more than all the rest of a comparison
 STILL_EVERY_NS = 2_000_000_000  # between two stills of a scene in which something moves
@@ -73,9 +74,12 @@ class PictureAnalyst:
             self._still_ns, self._still_level, self._wanted = now - ahead, observation.level, observation
         if timed:
             self._inspection_seconds = time.thread_time() - began
-        return AnalysedFrame(
-            observation, decoded.still, decoded.cpu_seconds + self._inspection_seconds, self.health.fault
-        )
+        kept = None
+        if decoded.picture:
+            header = read_header(decoded.picture)
+            kept = KeptFrame(frame.time_ns, decoded.picture, header.width, header.height)
+        cpu_seconds = decoded.cpu_seconds + self._inspection_seconds
+        return AnalysedFrame(observation, decoded.still, cpu_seconds, self.health.fault, kept)
 
     @property
     def _health_from_ns(self) -> int:

@@ -86,8 +86,12 @@ class CameraStatus:
             latest=self._terms(now_ns),
             picture=self.still if now_ns - self._still_ns < STILL_NS else b"",
             state=self.state(now_ns),
-            degraded=self._analyser.degraded(now_ns),
+            degraded=self.degraded(now_ns),
         )
+
+    def degraded(self, now_ns: int) -> str:
+        """Why less is detected here than was asked for, or ''."""
+        return self._analyser.degraded(now_ns) or self._arrivals.shortfall.reason
 
     def _terms(self, now_ns: int) -> list[Term]:
         arrivals, model = self._arrivals, self._analyser.model

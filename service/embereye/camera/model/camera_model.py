@@ -15,6 +15,7 @@ from embereye.detect.vision.model import Detection, ModelError
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.persistence import EVERY_NS, ModelWatch
 from embereye.detect.vision.working import SCALES
+from embereye.process.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask
@@ -45,7 +46,7 @@ class CameraModel:
     host: ModelHost
     settings: Model
     masks: tuple[Mask, ...] = ()
-    clock: Callable[[], int] = time.time_ns
+    clock: Callable[[], int] = now_ns
     urgent: bool = field(default=False, init=False)  # no run goes before another camera's
     cpu_seconds: float = field(default=0.0, init=False)
     runs: int = field(default=0, init=False)
@@ -63,16 +64,30 @@ class CameraModel:
         self._failing = ""
         self._hanging = ""
 
-    def offer_frame(self, frame: Frame, seen: Observation) -> None:
-        """Queue `frame` for a run where one is due; `seen` is what the built-in detectors made of it."""
+    @property
+    def side(self) -> int:
+        """The long side of pictures that suit the model, in pixels."""
+        return max(self.settings.width, self.settings.height)
+
+    def wants_picture(self, seen: Observation | None) -> bool:
+        """Whether a run is due, `seen` being what the built-in detectors made of the latest frame."""
+        now = self.clock()
+        hurries = any(each.held_ns for each in self.watch.findings)
+        hurries = hurries or (seen is not None and (seen.suspected or seen.motion > MOVES))
+        due_ns = self._every_ns if hurries else self._idle_ns
+        return self.host.ready and now - (self._asked_ns or now - self._idle_ns) >= due_ns
+
+    def offer_frame(self, frame: Frame | None, seen: Observation) -> None:
+        """Queue `frame` for a run where one is due; `seen` is what the built-in detectors made of it.
+
+        None: there was a frame, but no picture of a size that suits the model, as none was wanted before.
+        """
         now = self.clock()
         self._asked_ns = self._asked_ns or now - self._idle_ns
         self._offered_ns = now
         if not self.host.ready or not self._answered_ns:
             self._answered_ns = now
-        hurries = seen.suspected or seen.motion > MOVES or any(each.held_ns for each in self.watch.findings)
-        due_ns = self._every_ns if hurries else self._idle_ns
-        if not self.host.ready or now - self._asked_ns < due_ns:
+        if frame is None or not self.wants_picture(seen):
             return
         if sum(w * h for _, _, w, h in frame.lost) > LOST_MOST:
             return

@@ -4,12 +4,12 @@ import asyncio
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from embereye.camera.model.threads import ModelThreads
 from embereye.detect.vision.model import Detection, ModelError, Network, Picture
+from embereye.process.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
 
@@ -27,7 +27,7 @@ class ModelHost:
     `configure` and `run` belong to the event loop; `run_network` may be called on any thread.
     """
 
-    def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, clock: Callable[[], int] = now_ns) -> None:
         self.settings: Model | None = None
         self.threads = ModelThreads(1)  # a run takes a hundred times what a frame does: it must not hold frames up
         self._clock = clock

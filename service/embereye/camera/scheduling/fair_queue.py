@@ -46,6 +46,10 @@ class FairQueue(Generic[Key]):
     def __len__(self) -> int:
         return self._waiting
 
+    def standing(self, now: float) -> float:
+        """Seconds for which cameras have waited at every moment; 0: none waits."""
+        return now - self._since if self._waiting else 0.0
+
     def enter(self, key: Key, now: float, *, pause: float, urgent: bool) -> bool:
         """Queue `key` at `now` (seconds); False where it is queued already.
 

@@ -1,15 +1,20 @@
 """A camera's one-slot mailbox: compressed frames, the latest wins, and the ledger of what became of each."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from embereye.camera.scheduling.rate_controller import RateController
+from embereye.camera.scheduling.video import CodedUnit, Depth, PictureGroup
 from embereye.shard.ledger import Ledger
-from embereye.units import SECOND, Box
+from embereye.units import Box
 from embereye.wire.jpeg.header import Headers, JpegError, JpegHeader
 from embereye.wire.radiometric import is_radiometric, read_header
+from embereye.wire.video.access_unit import AccessUnit
 
 MAX_BYTES = 8 * 1024 * 1024  # of one compressed frame; 4K at the highest quality stays below it
+REMEMBERED_UNITS = 256  # of a video, whose capture times are known: decoders hand pictures out some units later
+WAITS_FOR_KEY = "waits for a key frame"
 
 
 @dataclass(slots=True)
@@ -34,6 +39,11 @@ class Frame:
     lost: tuple[Box, ...] = ()  # parts of the picture that did not arrive
     hurried: bool = False  # the pool does not keep up: what can wait is not done for this frame
     radiometric: bool = False  # its pixels are temperatures
+    encoding: str = ""  # of a video: H264 or H265
+    units: Sequence[CodedUnit] = ()  # of a video: what is to be decoded, the last of them to be seen
+    group: PictureGroup | None = None  # of a video: that it belongs to
+    until: int = 0  # of a video: how many units of the group have to be decoded
+    beside: CodedUnit | None = None  # of a video: its own unit, where no other refers to it
 
 
 @dataclass
@@ -47,7 +57,11 @@ class Mailbox:
     _headers: Headers = field(default_factory=Headers)
     # Popping is atomic: a frame is either taken out by a thread or superseded, never both.
     _slot: deque[Frame] = field(default_factory=deque)
-    _since_ns: int = 0  # since when the slot has been occupied, by this frame or by one that it replaced
+    depth: Depth = Depth.ALL  # of a video: which of its pictures are decoded while nothing is suspected
+    encoding: str = ""  # H264 or H265, where its latest frame was a video's
+    _group: PictureGroup | None = None  # of a video; None: nothing can be decoded until the next key frame
+    _number: int = 0  # of the latest unit
+    _times: dict[int, int] = field(default_factory=dict)  # of capture, by unit
 
     @property
     def waiting(self) -> Frame | None:
@@ -91,13 +105,96 @@ class Mailbox:
         if not boosted and (reason := rate.admit_frame(received_ns, early_ns)):
             self.count_shed(tally, reason)
             return ""
+        self.encoding = ""
+        self._put(Frame(data, header, time_ns, received_ns, tally, lost, rate.limited, thermal))
+        return ""
+
+    def _put(self, frame: Frame) -> None:
+        """Put `frame` in the slot, in place of one that waits there."""
         if superseded := self.take_frame():
             self.count_shed(superseded.tally, "superseded")
-            rate.record_wait((received_ns - self._since_ns) / SECOND, received_ns, urgent=boosted, unseen=True)
-        else:
-            self._since_ns = received_ns
-        self._slot.append(Frame(data, header, time_ns, received_ns, tally, lost, rate.limited, thermal))
+        self._slot.append(frame)
+
+    def offer_unit(self, unit: AccessUnit, time_ns: int, received_ns: int, *, boosted: bool, refused: bool) -> str:
+        """Put the picture of an access unit in the slot as `offer_frame` does; returns why it was rejected, or ''.
+
+        A unit that is shed is decoded all the same with the next one, where others refer to it. `refused`: this shard
+        does not serve the camera for now.
+        """
+        self.ledger.offered += 1
+        self.encoding = unit.encoding
+        self._number = self._number + 1 & 0xFFFF_FFFF
+        self._times[self._number] = time_ns
+        if len(self._times) > REMEMBERED_UNITS:
+            del self._times[next(iter(self._times))]
+        if unit.damaged and not unit.refreshes:
+            self._group = None
+            return self._reject_damaged(unit, received_ns)
+        reason, coded = self._skipped(unit, boosted=boosted), CodedUnit(unit.data, self._number, unit.key)
+        if refused or reason == WAITS_FOR_KEY or (reason and unit.reference):
+            self._group = None
+        elif not reason:
+            if unit.key:
+                self._group = PictureGroup()
+            assert self._group is not None
+            if unit.reference:
+                self._group.add(coded)
+        if unit.damaged:
+            return self._reject_damaged(unit, received_ns)
+        if refused or reason:
+            self.count_shed(None, "refused" if refused else reason)
+            return ""
+        group, rate = self._group, self.rate_controller
+        assert group is not None
+        if not boosted and (reason := rate.admit_frame(received_ns)) and not group.full:
+            self.count_shed(None, reason)
+            return ""
+        header = JpegHeader(*unit.size, 3, progressive=False, complete=True)
+        beside = None if unit.reference else coded
+        self._put(
+            Frame(b"", header, time_ns, received_ns, hurried=rate.limited, encoding=unit.encoding, group=group,
+                  until=len(group), beside=beside)
+        )  # fmt: skip
         return ""
+
+    def _reject_damaged(self, unit: AccessUnit, now_ns: int) -> str:
+        self.ledger.rejected["damaged"] += 1
+        self.rejected_ns, self.rejected_reason = now_ns, f"damaged: {unit.damaged}"
+        return self.rejected_reason
+
+    def _skipped(self, unit: AccessUnit, *, boosted: bool) -> str:
+        """Why `unit` is not to be decoded, for the ledger; or ''."""
+        if unit.key:
+            return ""
+        if self._group is None:
+            return WAITS_FOR_KEY if self.depth < Depth.KEYS or boosted else "overload"
+        if boosted or self.depth is Depth.ALL:
+            return ""
+        return "overload" if self.depth is Depth.KEYS or not unit.reference else ""
+
+    def with_units(self, frame: Frame) -> Frame | None:
+        """`frame` of a video, taken from its slot, with what is to be decoded; None: that is known no more."""
+        if frame.group is None:
+            return frame
+        units = frame.group.unsent(frame.until)
+        if units is None:
+            if frame.group is self._group:
+                self._group = None
+            self.count_shed(frame.tally, WAITS_FOR_KEY)
+            return None
+        return replace(frame, units=[*units, frame.beside] if frame.beside else units)
+
+    def time_of(self, number: int) -> int:
+        """The capture time of the unit `number`; 0: it is known no more."""
+        return self._times.get(number, 0)
+
+    def begin_anew(self, *, replay: bool) -> None:
+        """Note that the decoder has lost what it had of a video; without `replay` the next key frame is waited for."""
+        if self._group is not None:
+            if replay:
+                self._group.rewind()
+            else:
+                self._group = None
 
     def take_frame(self) -> Frame | None:
         """Remove the waiting frame and return it; whoever calls this has to count what becomes of the frame."""

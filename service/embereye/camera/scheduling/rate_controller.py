@@ -4,25 +4,11 @@ from embereye.units import SECOND
 
 EARLY = 0.8  # of the target period: cameras jitter, and every second frame of a doubled rate is on time
 LEAST_EARLY = 0.9  # of the least rate's period: the frame after it may be one whole camera period later
-LATE_SECONDS = 0.1  # of waiting for a turn; a frame that waited longer says that the pool does not keep up
-QUIET_SECONDS = 0.03  # of waiting for a turn that do not count as a disturbance
-LATE_FRAMES = 3  # in a row before the rate is cut: one pause of the machine is no overload
-CUT = 0.75  # factor of the rate at every cut
-CUT_UNSEEN = 0.5  # the same where frames replace each other in the mailbox
-UNSEEN_SECONDS = 0.4  # of waiting before a replaced frame counts: after a short pause the pool catches up by itself
-CUT_NS = SECOND // 2  # between two cuts: the previous one has to take effect first
-RAISE = 1.0  # frames/s added at every raise
-RAISE_NS = SECOND  # between two raises
-QUIET_NS = 3 * SECOND  # without a disturbance before the first raise
 ANALYSES_PER_DEADLINE = 2.0  # frames to analyse within a camera's deadline, whatever its fps.min says
 
 
 class RateController:
-    """Additive increase, multiplicative decrease on the time that frames wait for their turn.
-
-    Cameras that share a pool end up with equal shares of what it can do, and the pool keeps some headroom, so that what
-    is analysed is fresh.
-    """
+    """Admits the frames of one camera at its rate, which is its share of the pool's budget but no less than `least`."""
 
     def __init__(self) -> None:
         self.target = 0.0  # frames/s; 0: every frame, and the rate is never cut
@@ -32,10 +18,6 @@ class RateController:
         self._due_ns = 0  # when the next one is expected
         self._credit = 1.0  # frames
         self._exceeded = False  # the last frame came too soon after the one before
-        self._late = 0  # frames in a row that waited too long
-        self._cut_ns = 0
-        self._raised_ns = 0
-        self._disturbed_ns = 0  # when a frame last waited for more than QUIET_SECONDS
 
     def configure(self, target: float, least: float) -> None:
         """Set new limits in frames/s; the rate starts at a new target."""
@@ -83,27 +65,9 @@ class RateController:
             wanted_ns = max(wanted_ns, self._admitted_ns + int(pause * SECOND))
         return wanted_ns
 
-    def record_wait(self, waited: float, now_ns: int, *, urgent: bool, unseen: bool = False) -> None:
-        """Adapt to a frame whose turn came at `now_ns` after `waited` seconds; an `urgent` camera is never cut.
-
-        `unseen`: its turn never came, the next frame took its place; then at most every second frame has a turn.
-        """
-        if waited > QUIET_SECONDS:
-            self._disturbed_ns = now_ns
-        if unseen:
-            self._late += waited > UNSEEN_SECONDS
-        else:
-            self._late = self._late + 1 if waited > LATE_SECONDS else 0
-        if urgent:
-            self.rate = self.target
-        elif self._late >= LATE_FRAMES:
-            if now_ns - self._cut_ns >= CUT_NS:
-                factor = CUT_UNSEEN if unseen else CUT
-                self.rate, self._cut_ns, self._late = max(self.least, factor * self.rate), now_ns, 0
-        elif self.rate < self.target:
-            quiet = now_ns - max(self._disturbed_ns, self._cut_ns) >= QUIET_NS
-            if quiet and now_ns - self._raised_ns >= RAISE_NS:
-                self.rate, self._raised_ns = min(self.target, self.rate + RAISE), now_ns
+    def grant(self, rate: float) -> None:
+        """Analyse `rate` frames/s from now on, within the limits that are configured."""
+        self.rate = max(self.least, min(self.target, rate))
 
 
 def least_rate(fps_min: float, deadline_ns: int) -> float:

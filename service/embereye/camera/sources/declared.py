@@ -1,6 +1,7 @@
 """What a camera's declared source means, before anything is opened."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
@@ -22,6 +23,9 @@ _KINDS = {
 UNPROVEN = "tls=unverified"
 _TRANSPORTS = ("transport=tcp", "transport=udp")
 _OURS = {"rtsp": _TRANSPORTS, "rtsps": (*_TRANSPORTS, UNPROVEN), "https": (UNPROVEN,), "onvif": (UNPROVEN,)}
+SECRET_LENGTH = 3  # characters; what is shorter in a path is a number of a channel, and everywhere in every text
+_URL_REMEDY = "write rtsp://HOST:PORT/PATH, and / ? # @ of a password as %2F %3F %23 %40"
+_HOST = re.compile(r"([\w.-]{0,260}|\[[0-9A-Fa-f:.%\w]{2,60}\])(?::\d{1,5})?")
 _RTP_OPTIONS = {"width": (1, MAX_SIDE), "height": (1, MAX_SIDE), "payload": (0, 127)}
 
 
@@ -45,11 +49,51 @@ class DeclaredSource:
 
 
 def redact(source: str) -> str:
-    """`source` without its user and password, for people and logs."""
-    try:
-        return urlunsplit(_without_credentials(urlsplit(source)))
-    except ValueError:
-        return source.rpartition("@")[2]
+    """`source` for people and logs: of a URL scheme, host and port alone, of a file its path.
+
+    Cameras take user and password in the path ("/user=admin_password=x_channel=1") as well as in the query.
+    """
+    scheme, mark, rest = source.partition("://")
+    if not mark:
+        if source.startswith(("/", "./", "../")) or not re.search(r"[@=?]", source):
+            return source
+        return f"{re.split(r'[/?#@=:]', source, maxsplit=1)[0][:20]}…"  # perhaps an address that lacks its scheme
+    authority, slash, behind = _authority(rest)
+    if scheme.lower() == "file" and not authority and slash == "/":
+        return source
+    user, at, place = authority.rpartition("@")
+    host = _HOST.fullmatch(place)
+    # An "@" further on may be a path's, or that of a password with a slash in it.
+    if host is None or ("@" in behind and (at or user)):
+        return f"{scheme[:20]}://…"
+    return f"{scheme[:20]}://{host[1]}" if "@" in behind else f"{scheme[:20]}://{place}"
+
+
+def _authority(rest: str) -> tuple[str, str, str]:
+    """What is in front of the first of / ? # and backslash, that one, and what is behind it."""
+    found = re.search(r"[/?#\\]", rest)
+    return (rest[: found.start()], found[0], rest[found.end() :]) if found else (rest, "", "")
+
+
+def conceal(text: str, source: str) -> str:
+    """`text`, which may quote the URL `source`, without what `redact` leaves out of that: a camera may echo it."""
+    shown = redact(source)
+    if shown == source or not shown:
+        return text
+    text = text.replace(source, shown)
+    rest = source.partition("://")[2] or source
+    authority, _, behind = _authority(rest)
+    credentials = rest.rpartition("@")[0] if "@" in rest else ""
+    words = {rest, behind, behind.partition("?")[0], behind.partition("?")[2]}
+    words |= {credentials, authority.rpartition("@")[0]}
+    words |= {word.partition(":")[2] for word in list(words)}
+    words |= {value for word in list(words) for value in re.split(r"[/?&=#]", word)}
+    words |= {unquote(word) for word in words}
+    hidden = {word for word in words if len(word) >= SECRET_LENGTH and word not in shown}
+    if hidden:
+        longest_first = "|".join(re.escape(word) for word in sorted(hidden, key=len, reverse=True))
+        text = re.sub(rf"(?<!\w)(?:{longest_first})(?!\w)", "…", text)
+    return text
 
 
 def parse_source(source: str) -> DeclaredSource:
@@ -63,7 +107,7 @@ def parse_source(source: str) -> DeclaredSource:
         parts = urlsplit(source)
         port = parts.port
     except ValueError as error:
-        raise SourceError(f'source "{redact(source)}" is not a URL: {error}') from error
+        raise SourceError(f'source "{redact(source)}" is not a URL: {_URL_REMEDY}') from error
     kind = _KINDS.get(parts.scheme.lower())
     if kind is None:
         raise SourceError(f'source "{redact(source)}" is not one of {", ".join(SCHEMES)}')
@@ -74,7 +118,7 @@ def parse_source(source: str) -> DeclaredSource:
     if kind == "file":
         path = source if not parts.scheme else unquote(parts.path)
         if not path or (parts.scheme and parts.netloc not in {"", "localhost"}):
-            raise SourceError(f'source "{source}" names no file of this machine: write file:///path or /path')
+            raise SourceError(f'source "{redact(source)}" names no file of this machine: write file:///path or /path')
         return DeclaredSource("file", path)
     if not parts.hostname or port == 0:
         raise SourceError(f'source "{redact(source)}" names no host')

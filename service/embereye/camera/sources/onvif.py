@@ -9,7 +9,7 @@ import aiohttp
 
 from embereye.camera.scheduling.mailbox import MAX_BYTES
 from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.declared import DeclaredSource, SourceError
+from embereye.camera.sources.declared import DeclaredSource, SourceError, redact
 from embereye.camera.sources.http.source import DIAL_SECONDS, get, readable_errors
 from embereye.camera.sources.source import Offer, SetState
 from embereye.wire.http import soap
@@ -73,9 +73,9 @@ class OnvifSource:
             host = own.hostname or ""
             port = named.port if named.hostname == host else own.port
         except ValueError as error:
-            raise SourceError(f'ONVIF: "{address[:100]}" is not a URL') from error
+            raise SourceError(f'ONVIF: "{redact(address)}" is not a URL') from error
         if named.scheme not in {"http", "https"}:
-            raise SourceError(f'ONVIF: "{address[:100]}" is not an HTTP address')
+            raise SourceError(f'ONVIF: "{redact(address)}" is not an HTTP address')
         host = f"[{host}]" if ":" in host else host
         return named._replace(netloc=f"{host}:{port}" if port else host).geturl()
 

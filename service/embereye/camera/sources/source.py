@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from typing import Protocol
 
-from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.declared import SourceError, conceal
 from embereye.process.backoff import Backoff
 from embereye.units import Box
+from embereye.wire.video.access_unit import AccessUnit
 
 logger = logging.getLogger(__name__)
 SetState = Callable[[str], None]  # is called with the source's state, for people, whenever it changes
@@ -20,8 +22,11 @@ PAUSE_FACTOR = 4.0  # times what a longer read took: a flood gets a fifth of the
 class Offer(Protocol):
     """Accepts one compressed frame; mostly `CameraDevice.offer_frame`."""
 
-    def __call__(self, data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
-        """Accept `data`, captured at `time_ns` (Unix epoch; 0: now); the boxes `lost` of it did not arrive."""
+    def __call__(self, data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+        """Accept `data`, captured at `time_ns` (Unix epoch; 0: now); the boxes `lost` of it did not arrive.
+
+        Access units come in decoding order, with the times of their presentation.
+        """
         ...
 
 
@@ -46,17 +51,18 @@ class Source(Protocol):
 
 async def keep_playing(
     camera: str, source: Source, offer: Offer, set_state: SetState, backoff: Backoff | None = None,
-    *, settled: float = SETTLED_SECONDS,
+    *, settled: float = SETTLED_SECONDS, declared: str = "",
 ) -> None:  # fmt: skip
     """Play `source` again whenever it ends, after a wait, until cancelled.
 
     The wait grows, and starts over once the source has streamed for `settled` seconds: a player that crashes at its
-    second frame must not be restarted at once, a second of CPU each time.
+    second frame must not be restarted at once, a second of CPU each time. What is told of a failure quotes nothing of
+    the address `declared` but host and port.
     """
     backoff = backoff or Backoff(floor=0.2, cap=10.0)
     failing, since = "", 0.0
 
-    def offer_streamed(data: bytes, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+    def offer_streamed(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         nonlocal failing, since
         since = since or time.monotonic()
         if failing:
@@ -70,10 +76,11 @@ async def keep_playing(
             await source.play(offer_streamed, set_state)
             reason = "the source ended"
         except SourceError as error:
-            reason = str(error)
+            reason = conceal(str(error), declared)
         except Exception as error:  # a source that explodes must not take the shard with it
-            logger.exception("camera %s: its source failed", camera)
-            reason = f"{type(error).__name__}: {error}"
+            said = conceal("".join(traceback.format_exception(error)), declared)
+            logger.error("camera %s: its source failed\n%s", camera, said)  # noqa: TRY400 -- which would quote it all
+            reason = conceal(f"{type(error).__name__}: {error}", declared)
         if reason != failing:
             logger.warning("camera %s: %s; trying again", camera, reason)
         if since and time.monotonic() - since >= settled:

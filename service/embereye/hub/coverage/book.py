@@ -40,7 +40,7 @@ class Watched:
     covered: int = 0  # when it last was; 0: never
     sightings: dict[str, Sighting] = field(default_factory=dict)  # by shard
     picture: bytes = b""  # JPEG
-    picture_ns: int = 0  # of the coverage report that brought it, nanoseconds since the Unix epoch
+    picture_ns: int = 0  # when it came, on the hub's timeline
     thermal: ThermalPicture | None = None
     thermal_ns: int = 0
 
@@ -89,6 +89,7 @@ class CoverageBook:
         self._started = now
         self._looked = now
         self._excused = 0  # until then nothing is judged
+        self.unheard = 0  # time in which nobody could be heard; it does not pass for whoever passes `now`
         self.fleets: dict[str, Fleet] = {}
         self.forgotten: set[str] = set()  # fleets that are gone, although a shard of theirs may still speak
         self._shards: dict[tuple[str, str], _Shard] = {}
@@ -125,8 +126,11 @@ class CoverageBook:
 
     # What shards report
 
-    def report(self, coverage: Coverage, now: int) -> Fleet | None:
-        """Take a shard's report; returns the fleet where its derived roster changed by it, and has to be stored."""
+    def report(self, coverage: Coverage, now: int, time_ns: int = 0) -> Fleet | None:
+        """Take a shard's report; returns the fleet where its derived roster changed by it, and has to be stored.
+
+        `time_ns` is when it came, on the hub's timeline, which pictures are labelled with.
+        """
         if not coverage.fleet or coverage.fleet in self.forgotten:
             return None
         key = coverage.fleet, coverage.shard
@@ -147,7 +151,7 @@ class CoverageBook:
         for status in coverage.devices:
             watched = fleet.devices.get(status.id) or self._stranger(fleet, status)
             if watched is not None:
-                self._sight(fleet, watched, coverage, status, now)
+                self._sight(fleet, watched, coverage, status, now, time_ns or coverage.time_ns)
         return fleet if changed else None
 
     @staticmethod
@@ -171,13 +175,15 @@ class CoverageBook:
         return before != {(name, watched.device.zone) for name, watched in fleet.devices.items()}
 
     @staticmethod
-    def _sight(fleet: Fleet, watched: Watched, coverage: Coverage, status: DeviceStatus, now: int) -> None:
+    def _sight(
+        fleet: Fleet, watched: Watched, coverage: Coverage, status: DeviceStatus, now: int, time_ns: int
+    ) -> None:
         if status.picture:
-            watched.picture, watched.picture_ns = status.picture, coverage.time_ns
+            watched.picture, watched.picture_ns = status.picture, time_ns
         if status.HasField("thermal"):
             watched.thermal = ThermalPicture()
             watched.thermal.CopyFrom(status.thermal)
-            watched.thermal_ns = coverage.time_ns
+            watched.thermal_ns = time_ns
         status.ClearField("picture")
         status.ClearField("thermal")
         watched.sightings[coverage.shard] = Sighting(status, coverage.epoch, now)
@@ -211,13 +217,17 @@ class CoverageBook:
             return f"{shard} still works under assignment {sighting.epoch}, and {fleet.epoch} is in force"
         return NOBODY
 
-    def listening(self, now: int) -> bool:
+    def listening(self, now: int, worked: int = 0) -> bool:
         """To be asked often: False for a while after the hub itself was suspended or starved.
 
-        Reports that came meanwhile still wait to be read; what they say must not be taken for silence.
+        Reports that came meanwhile still wait to be read; what they say must not be taken for silence. Of the time
+        since it was asked last the hub worked for `worked` nanoseconds: work of its own is no excuse, or whoever gave
+        it enough to do would keep every device from being found dark.
         """
-        if now - self._looked > STALL:
+        gap = now - self._looked
+        if gap - worked > STALL:
             self._excused = now + RESTART_GRACE
+        self.unheard += max(0, gap - STALL)
         self._looked = now
         return now >= self._excused
 

@@ -7,6 +7,7 @@ from embereye.hub.coverage.book import NOBODY, CoverageBook, Fleet, Watched
 from embereye.hub.coverage.ledgers import LedgerBook
 from embereye.hub.store import StoredState
 from embereye.hub.zones import Zones
+from embereye.process.clock import Timeline
 from embereye.v1.evidence_pb2 import Coverage
 from embereye.v1.roster_pb2 import FleetRoster
 
@@ -16,15 +17,20 @@ class OutdatedError(Exception):
 
 
 class CoverageKeeper:
-    """The one owner of the books of coverage and ledgers. `steady` is a clock that no time server sets."""
+    """The one owner of the books of coverage and ledgers."""
 
     def __init__(
-        self, committer: Committer, zones: Zones, book: CoverageBook, *, retention_ns: int, steady: Callable[[], int]
-    ) -> None:
+        self, committer: Committer, zones: Zones, book: CoverageBook, *, retention_ns: int, timeline: Timeline,
+        steady: Callable[[], int], work: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """`steady` is monotonic, `work` what this thread has worked, both in nanoseconds."""
         self._committer = committer
         self._zones = zones
         self._retention_ns = retention_ns
-        self._steady = steady
+        self._timeline = timeline
+        self._monotonic = steady
+        self._work = work
+        self._worked = work()
         self._listening = True
         self.book = book
         self.ledgers = LedgerBook()
@@ -76,12 +82,13 @@ class CoverageKeeper:
 
         `on_durable(time_ns)` is called once the ledgers that it closes are durable, where it closes any.
         """
+        now_ns = self._timeline.now_ns()
         if coverage.fleet and coverage.fleet not in self.book.forgotten:
-            self.ledgers.report(coverage)
+            self.ledgers.report(coverage, now_ns)
         if on_durable is not None and (coverage.closed or coverage.final):
             time_ns, told = coverage.time_ns, on_durable
             self._committer.enqueue(Step(self._store_ledgers, on_durable=lambda: told(time_ns)))
-        fleet = self.book.report(coverage, self._steady())
+        fleet = self.book.report(coverage, self._steady(), now_ns)
         if fleet is not None:
             self._committer.enqueue(Step(lambda draft: _store_roster(draft, fleet)))
 
@@ -96,7 +103,9 @@ class CoverageKeeper:
 
         To be called often, and not from a transaction: a slow disk delays those, but keeps nobody from being heard.
         """
-        self._listening = self.book.listening(self._steady())
+        worked = self._work()
+        self._listening = self.book.listening(self._monotonic(), worked - self._worked)
+        self._worked = worked
 
     def pass_time(self, draft: Draft) -> None:
         """Let signs end and devices go dark or come back, unless the hub did not listen."""
@@ -107,6 +116,9 @@ class CoverageKeeper:
     def keep_ledgers(self) -> None:
         """Store what is known of ledgers now: a shard's last word may have been its last."""
         self._committer.enqueue(Step(self._store_ledgers))
+
+    def _steady(self) -> int:
+        return self._monotonic() - self.book.unheard
 
     def tidy(self) -> None:
         """Drop what vanished shards said long ago, and ledgers that are past their retention."""

@@ -13,6 +13,7 @@ from embereye.v1.roster_pb2 import FleetLedger
 KEPT = 8  # owners of a device that are told apart; older ones are added up
 EARLIER = "earlier"  # the shard that stands for those
 OUTCOMES = ("offered", "analysed", "shed", "duplicate", "rejected")
+MOST = 2**64 - 1  # that a count can say
 NONE = (0,) * len(OUTCOMES)
 
 
@@ -30,7 +31,7 @@ class Part:
     """One owner's ledger of a device."""
 
     key: LedgerKey
-    until_ns: int  # of the report that told it, nanoseconds since the Unix epoch
+    until_ns: int  # when it was told last, on the hub's timeline
     final: bool  # its owner's last word
     ledger: Ledger
     counted: tuple[int, ...] = NONE  # of its outcomes, in the fleet's totals
@@ -46,16 +47,11 @@ def add_up(ledgers: Iterable[Ledger]) -> Ledger:
     """The sum of ledgers, since the first of them."""
     total = Ledger()
     for ledger in ledgers:
-        total.offered += ledger.offered
-        total.analysed += ledger.analysed
-        total.duplicate += ledger.duplicate
-        total.waiting += ledger.waiting
-        total.shared += ledger.shared
-        total.takeovers += ledger.takeovers
-        for reason, count in ledger.shed.items():
-            total.shed[reason] += count
-        for reason, count in ledger.rejected.items():
-            total.rejected[reason] += count
+        for name in ("offered", "analysed", "duplicate", "waiting", "shared", "takeovers"):
+            setattr(total, name, min(getattr(total, name) + getattr(ledger, name), MOST))
+        for sums, counts in ((total.shed, ledger.shed), (total.rejected, ledger.rejected)):
+            for reason, count in counts.items():
+                sums[reason] = min(sums[reason] + count, MOST)
         if not total.since_ns or ledger.since_ns < total.since_ns:
             total.since_ns = ledger.since_ns
     return total
@@ -76,13 +72,13 @@ class LedgerBook:
             self._parts(part.key.fleet, part.key.device).append(part)
             self._uncounted[part.key] = part
 
-    def report(self, coverage: Coverage) -> None:
-        """Take what a shard says of its devices, and of those that it had."""
+    def report(self, coverage: Coverage, now_ns: int) -> None:
+        """Take what a shard says, at `now_ns`, of its devices, and of those that it had."""
         for status in coverage.devices:
             if status.zone and status.HasField("ledger"):
-                self._note_ledger(coverage, status.id, status.ledger, final=coverage.final)
+                self._note_ledger(coverage, status.id, status.ledger, now_ns, final=coverage.final)
         for closed in coverage.closed:
-            self._note_ledger(coverage, closed.device, closed.ledger, final=True)
+            self._note_ledger(coverage, closed.device, closed.ledger, now_ns, final=True)
 
     def parts(self, fleet: str, device: str) -> list[Part]:
         """The ledgers of a device's owners, by when they began."""
@@ -132,20 +128,20 @@ class LedgerBook:
             part.counted = now
         self._uncounted.clear()
 
-    def _note_ledger(self, coverage: Coverage, device: str, ledger: Ledger, *, final: bool) -> None:
+    def _note_ledger(self, coverage: Coverage, device: str, ledger: Ledger, now_ns: int, *, final: bool) -> None:
         kept = Ledger()  # of its own: a part of a message keeps all of it in memory
         kept.CopyFrom(ledger)
         parts = self._parts(coverage.fleet, device)
         key = LedgerKey(coverage.fleet, device, coverage.shard, ledger.since_ns)
         part = next((part for part in reversed(parts) if part.key == key), None)
         if part is None:
-            part = Part(key, coverage.time_ns, final, kept)
+            part = Part(key, now_ns, final, kept)
             parts.append(part)
             parts.sort(key=lambda part: part.key.since_ns)
-        elif part.final or coverage.time_ns < part.until_ns:
-            return
+        elif part.final or ledger.offered < part.ledger.offered:
+            return  # from an older stream: what was offered only grows
         else:
-            part.until_ns, part.final, part.ledger = coverage.time_ns, final, kept
+            part.until_ns, part.final, part.ledger = now_ns, final, kept
         self._changed[key] = self._uncounted[key] = part
         if len(parts) > KEPT:
             self._merge(parts)

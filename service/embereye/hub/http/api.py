@@ -1,11 +1,10 @@
 """The hub over HTTP: JSON for programs, a WebSocket of alarm events, and the console for people."""
 
-import json
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from importlib import resources
-from urllib.parse import urlsplit
 
 from aiohttp import WSCloseCode, WSMsgType, web
 from google.protobuf import json_format
@@ -15,42 +14,42 @@ from prometheus_client import CollectorRegistry
 from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.clip_store import SUFFIXES, ClipStore
 from embereye.hub.committer import StoreFailingError
-from embereye.hub.coverage.book import Fleet, Watched
-from embereye.hub.coverage.ledgers import Part, add_up
+from embereye.hub.coverage.book import Watched
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
 from embereye.hub.http.canaries import heartbeats
+from embereye.hub.http.devices import DeviceEntries
+from embereye.hub.http.lists import Json, SharedList
+from embereye.hub.http.origin import AllowedHosts, check_origin, guard
+from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import replay
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
 from embereye.process.http_server import metrics_app
 from embereye.process.tasks import beside
-from embereye.v1.alarms_pb2 import HistoryResponse, ZonesResponse
+from embereye.v1.alarms_pb2 import HistoryResponse, Zone
 from embereye.v1.clips_pb2 import Clip
 from embereye.zone.state import NotAllowedError
 
-Json = dict[str, object]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 DEVICES_SECONDS = 0.5  # that a list of devices is shared between all who ask
 HEARTBEAT_SECONDS = 10.0
+MAX_DIGITS = 19  # of a number in an address
 MAX_CLIPS = 200  # in one list
+CONTENT_TYPES = {
+    Clip.MEDIA_CLIP: "video/matroska",
+    Clip.MEDIA_STILL: "image/jpeg",
+    Clip.MEDIA_VIDEO: "video/mp4",
+}
 MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
 STATIC = {"console.js": "text/javascript", "console.css": "text/css", "icon.svg": "image/svg+xml"}
-
-
-class Refused(Exception):  # noqa: N818 -- an answer, not a fault
-    """A request that cannot be served; becomes {"error": sentence}."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
 
 
 def _fields(message: Message) -> Json:
@@ -61,7 +60,8 @@ def _number(request: web.Request, name: str, default: int, most: int = 2**63 - 1
     text = request.query.get(name, "")
     if not text:
         return default
-    if not text.isascii() or not text.isdigit() or int(text) > most:
+    # The length first: Python does not convert thousands of digits, and says so with another error.
+    if len(text) > MAX_DIGITS or not text.isascii() or not text.isdigit() or int(text) > most:
         raise Refused(400, f'{name}: "{text[:50]}" is not a whole number from 0 to {most}')
     return int(text)
 
@@ -73,7 +73,7 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
     try:
         response = await handler(request)
     except Refused as refused:
-        response = web.json_response({"error": str(refused)}, status=refused.status)
+        response = web.json_response({"error": str(refused)}, status=refused.status, headers=refused.headers)
     except web.HTTPException as error:
         response = web.json_response({"error": f"{error.status} {error.reason}: {request.path}"}, status=error.status)
     if not response.prepared:
@@ -85,19 +85,26 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
 class Api:
     """All routes: `Api(hub, outputs, clips).app(registry)`; without `clips` none are served."""
 
-    def __init__(self, hub: Hub, outputs: Outputs, clips: ClipStore | None = None) -> None:
+    def __init__(
+        self, hub: Hub, outputs: Outputs, clips: ClipStore | None = None, hosts: AllowedHosts | None = None
+    ) -> None:
+        self._hosts = hosts or AllowedHosts()
         self._hub = hub
         self._clips = clips
         self._replays = 0
         self._outputs = outputs
         self._sockets: set[web.WebSocketResponse] = set()
-        self._devices_made = 0.0
-        self._devices_text = ""
+        self._entries = DeviceEntries(hub)
+        self._device_list = SharedList("devices", self._entries.entries, self._entries.fields, period=DEVICES_SECONDS)
+        self._zones_told: list[Zone] = []
+        self._zone_list = SharedList("zones", self._zone_entries, self._beside_zones)
 
     def app(self, registry: CollectorRegistry) -> web.Application:
         """The application, /metrics and /healthz among its routes."""
-        app = metrics_app(registry, lambda: self._hub.committer.failing)
-        app.middlewares.append(_manners)
+        # That nothing can be written is told by /v1/zones and a metric: a hub that is started anew for it, or left
+        # without shards, would be worse than one that watches and cannot write.
+        app = metrics_app(registry)
+        app.middlewares.extend([_manners, guard(self._hosts)])
         app.on_shutdown.append(self._close_sockets)
         device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
         app.add_routes(
@@ -111,9 +118,9 @@ class Api:
                 web.get(f"{device}/snapshot.jpg", self._device_snapshot),
                 web.get(f"{device}/thermal", self._device_thermal),
                 web.get("/v1/snapshot/{device}.jpg", self._snapshot),
-                web.get("/v1/alarms/{alarm}/{device}/{kind:\\d+}.jpg", self._alarm_picture),
+                web.get("/v1/alarms/{alarm}/{device}/{kind:[0-9][0-9]?}.jpg", self._alarm_picture),
                 web.get("/v1/alarms/{alarm}/clips", self._alarm_clips),
-                web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg}", self._clip),
+                web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg|mp4}", self._clip),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay),
                 web.get("/v1/history", self._history),
                 web.get("/v1/outputs", self._driven),
@@ -140,79 +147,27 @@ class Api:
     async def _canaries(self, _: web.Request) -> web.Response:
         return web.json_response(heartbeats(self._hub.canaries))
 
-    async def _zones(self, _: web.Request) -> web.Response:
-        zones = self._hub.zones.messages()
-        return web.json_response(
-            {
-                "zones": [],
-                "cursor": "0",
-                **_fields(ZonesResponse(zones=zones, cursor=self._hub.feed.latest)),
-                "timeNs": str(time.time_ns()),
-                "declared": sum(zone.declared for zone in zones),
-                "covered": sum(zone.covered for zone in zones),
-                "failing": self._hub.committer.failing,
-                "clipsFailing": self._clips.failing if self._clips else "",
-            }
-        )
+    async def _zones(self, request: web.Request) -> web.Response:
+        return await self._zone_list.answer(request, _number(request, "limit", 0), request.query.get("after", ""))
 
-    async def _devices(self, _: web.Request) -> web.Response:
-        now = time.monotonic()
-        if now - self._devices_made > DEVICES_SECONDS:
-            self._devices_made = now
-            book = self._hub.coverage.book
-            devices = [self._device(fleet, watched) for fleet, watched in book.devices()]
-            devices += [self._device(fleet, watched, declared=False) for fleet, watched in book.strangers()]
-            self._devices_text = json.dumps({"devices": devices, "timeNs": str(time.time_ns())})
-        response = web.Response(text=self._devices_text, content_type="application/json")
-        response.enable_compression()
-        return response
+    def _zone_entries(self) -> Iterator[tuple[str, Callable[[], Json]]]:
+        self._zones_told = self._hub.zones.messages()
+        for zone in self._zones_told:
+            yield f"{zone.namespace}/{zone.name}", partial(_fields, zone)
 
-    def _device(self, fleet: Fleet, watched: Watched, *, declared: bool = True) -> Json:
-        latest = max(watched.sightings.items(), key=lambda entry: entry[1].heard, default=None)
-        reason = self._hub.coverage.darkness(fleet, watched) if declared else f"not declared in {fleet.name}"
-        entry: Json = {
-            "declared": declared,
-            "fleet": fleet.name,
-            "id": watched.device.id,
-            "zone": watched.device.zone,
-            "namespace": fleet.namespace,
-            "location": watched.device.location,
-            "covered": not reason,
-            "reason": reason,
-            "shards": sorted(watched.sightings),
-            "pictureNs": str(watched.picture_ns),
-            "thermalNs": str(watched.thermal_ns),
-        }
-        if latest is not None:
-            status = latest[1].status
-            entry |= {
-                "state": status.state,
-                "degraded": status.degraded,
-                "heardNs": str(status.heard_ns),
-                "analysedNs": str(status.analysed_ns),
-                "latest": [_fields(term) for term in status.latest],
-            }
-        if parts := self._hub.coverage.ledgers.parts(fleet.name, watched.device.id):
-            entry["ledger"] = _fields(add_up(part.ledger for part in parts))
-            entry["owners"] = [self._owner(part, watched) for part in parts]
-        elif latest is not None:
-            entry["ledger"] = _fields(latest[1].status.ledger)
-        if watched.thermal:
-            celsius = [value for value in watched.thermal.celsius if math.isfinite(value)]
-            hottest = round(max(celsius), 1) if celsius else None
-            entry["thermal"] = {"hottest": hottest, "relative": watched.thermal.relative}
-        return entry
-
-    def _owner(self, part: Part, watched: Watched) -> Json:
-        sighting = watched.sightings.get(part.key.shard)
-        present = sighting is not None and sighting.status.ledger.since_ns == part.key.since_ns
+    def _beside_zones(self) -> Json:
+        zones = self._zones_told
         return {
-            "shard": part.key.shard,
-            "sinceNs": str(part.key.since_ns),
-            "untilNs": str(part.until_ns),
-            "state": "closed" if part.final else "open" if present else "lost",
-            "ledger": _fields(part.ledger),
+            "cursor": str(self._hub.feed.latest),
+            "timeNs": str(time.time_ns()),
+            "declared": sum(zone.declared for zone in zones),
+            "covered": sum(zone.covered for zone in zones),
+            "failing": self._hub.committer.failing,
+            "clipsFailing": self._clips.failing if self._clips else "",
         }
+
+    async def _devices(self, request: web.Request) -> web.Response:
+        return await self._device_list.answer(request, _number(request, "limit", 0), request.query.get("after", ""))
 
     def _find(self, request: web.Request) -> Watched:
         names = request.match_info
@@ -240,7 +195,7 @@ class Api:
             {
                 "celsius": [round(value, 1) if math.isfinite(value) else None for value in watched.thermal.celsius],
                 "relative": watched.thermal.relative,
-                "timeNs": str(watched.thermal_ns),
+                "timeNs": self._entries.label(watched.thermal_ns),
             }
         )
 
@@ -269,12 +224,11 @@ class Api:
         clip = self._known_clip(request)
         # Content under the name of its content never changes; its age may still be up.
         headers = {"Cache-Control": "private, max-age=3600", **SECURITY}
-        if clip.media == Clip.MEDIA_CLIP:
+        headers["Content-Type"] = CONTENT_TYPES[clip.media]
+        if clip.media != Clip.MEDIA_STILL:
             started = time.strftime("%Y%m%d-%H%M%S", time.gmtime(clip.from_ns / 1e9))
-            headers["Content-Disposition"] = f'attachment; filename="{_plain(clip.device)}-{started}.mkv"'
-            headers["Content-Type"] = "video/matroska"
-        else:
-            headers["Content-Type"] = "image/jpeg"
+            name = f"{_plain(clip.device)}-{started}.{SUFFIXES[clip.media]}"
+            headers["Content-Disposition"] = f'attachment; filename="{name}"'
         return web.FileResponse(self._clips.path(clip), headers=headers)
 
     async def _replay(self, request: web.Request) -> web.StreamResponse:
@@ -282,7 +236,7 @@ class Api:
         assert self._clips is not None
         clip = self._known_clip(request)
         if clip.media != Clip.MEDIA_CLIP:
-            raise Refused(404, "a still is no clip")
+            raise Refused(404, "it is no Motion JPEG: show it as it is")
         if self._replays >= MAX_REPLAYS:
             raise Refused(503, f"{MAX_REPLAYS} clips are being shown already: try again later, or download it")
         self._replays += 1
@@ -337,9 +291,7 @@ class Api:
     # What happens
 
     async def _websocket(self, request: web.Request) -> web.StreamResponse:
-        origin = request.headers.get("Origin")
-        if origin and urlsplit(origin).netloc != request.host:
-            raise Refused(403, f"{origin[:200]} is another site: only the hub's own pages may listen")
+        check_origin(request)
         feed = self._hub.feed
         zones = [zone for zone in request.query.getall("zone", []) if zone]
         after = _number(request, "cursor", feed.latest)

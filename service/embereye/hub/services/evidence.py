@@ -11,6 +11,7 @@ import grpc
 
 from embereye.hub.hub import Hub
 from embereye.process.tasks import beside
+from embereye.units import DAY, SECOND
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 
@@ -18,44 +19,33 @@ logger = logging.getLogger(__name__)
 ACKNOWLEDGED_AT_ONCE = 500  # ids in one response
 FLUSH_SECONDS = 0.3  # to store what was taken when the hub ends
 SKEW_NS = 2_000_000_000  # less is delay or does no harm
+OLDEST_NS = 7 * DAY  # that a report may have waited for the hub
 SKEW_SAMPLES = 10  # coverage reports, the quickest of which tells the difference between two clocks
 
 Context = grpc.aio.ServicerContext[ReportRequest, ReportResponse]
 
 
-class Clocks:
-    """How far each shard's clock is behind the hub's: evidence is put on the hub's time before zones compare it."""
+class Skew:
+    """How far a shard's wall clock is from the hub's. It is only told: what is compared is the age of what was seen."""
 
     def __init__(self) -> None:
-        self._samples: dict[tuple[str, str], deque[int]] = {}
-        self._wrong: set[tuple[str, str]] = set()
+        self._samples: deque[int] = deque(maxlen=SKEW_SAMPLES)
+        self.wrong = False
 
     def observe(self, coverage: Coverage, now_ns: int) -> None:
-        """Learn from a report that was made just now."""
-        key = coverage.fleet, coverage.shard
-        self._samples.setdefault(key, deque(maxlen=SKEW_SAMPLES)).append(now_ns - coverage.time_ns)
-        wrong = bool(self.behind_ns(*key))
-        if wrong and key not in self._wrong:
-            seconds = self.behind_ns(*key) / 1e9
-            logger.warning(
-                "the clock of shard %s is %.1f s %s the hub's: its evidence is corrected; keep clocks synchronised",
-                coverage.shard, abs(seconds), "behind" if seconds > 0 else "ahead of",
-            )  # fmt: skip
-        (self._wrong.add if wrong else self._wrong.discard)(key)
-
-    def behind_ns(self, fleet: str, shard: str) -> int:
-        """What to add to the shard's times; 0 where the clocks agree."""
+        """Learn from a report that was made just now, at `now_ns` of the hub's wall clock."""
+        if not coverage.clock_ns:
+            return
         # Delay only ever adds: the smallest difference is the nearest to the truth.
-        behind = self.difference_ns(fleet, shard)
-        return behind if abs(behind) > SKEW_NS else 0
-
-    def difference_ns(self, fleet: str, shard: str) -> int:
-        """By how much the shard's clock differs from the hub's, and the least delay of its reports with it."""
-        return min(self._samples.get((fleet, shard), (0,)))
-
-    def wrong(self) -> int:
-        """How many shards' clocks are wrong."""
-        return len(self._wrong)
+        self._samples.append(now_ns - coverage.clock_ns)
+        behind = min(self._samples)
+        wrong = abs(behind) > SKEW_NS
+        if wrong and not self.wrong:
+            logger.warning(
+                "the clock of shard %s is %.1f s %s the hub's: alarms are not affected; keep clocks synchronised",
+                coverage.shard, abs(behind) / 1e9, "behind" if behind > 0 else "ahead of",
+            )  # fmt: skip
+        self.wrong = wrong
 
 
 class Stream:
@@ -63,6 +53,7 @@ class Stream:
 
     def __init__(self, hello: ShardHello) -> None:
         self.hello = hello
+        self.skew = Skew()
         self.owed = False  # reports were turned away while the store failed: the shard must send them again
         self._durable: list[str] = []
         self._ledgers_ns = 0
@@ -97,9 +88,18 @@ class EvidenceService(EvidenceServicer):
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self.clocks = Clocks()
-        self.streams = 0
+        self._streams: set[Stream] = set()
         self._closing = asyncio.Event()
+
+    @property
+    def streams(self) -> int:
+        """How many shards are connected."""
+        return len(self._streams)
+
+    @property
+    def clocks_wrong(self) -> int:
+        """How many of their wall clocks differ from the hub's."""
+        return sum(stream.skew.wrong for stream in self._streams)
 
     def close(self) -> None:
         """End every stream soon: the shards dial again."""
@@ -116,7 +116,7 @@ class EvidenceService(EvidenceServicer):
         if first.WhichOneof("body") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message on a stream must be hello")
         stream = Stream(first.hello)
-        self.streams += 1
+        self._streams.add(stream)
         async with beside(self._acknowledge(stream, context), name="evidence-acknowledge") as writing:
             try:
                 async with (
@@ -130,7 +130,7 @@ class EvidenceService(EvidenceServicer):
                 if why:
                     await context.abort(grpc.StatusCode.UNAVAILABLE, why)
             finally:
-                self.streams -= 1
+                self._streams.discard(stream)
                 self._hub.coverage.keep_ledgers()
                 if self._closing.is_set() and await self._hub.committer.flush(FLUSH_SECONDS):
                     # What was taken is stored by now; a shard that is told so need not send it again.
@@ -147,9 +147,10 @@ class EvidenceService(EvidenceServicer):
         async for request in requests:
             match request.WhichOneof("body"):
                 case "evidence":
-                    await self._admit_report(stream, request.evidence)
+                    await self._admit_report(stream, request.evidence, request.sent_ns)
                 case "coverage":
-                    self.clocks.observe(request.coverage, time.time_ns())
+                    stream.skew.observe(request.coverage, time.time_ns())
+                    put_statuses_on_timeline(request.coverage, self._hub.timeline.now_ns())
                     self._hub.coverage.report(request.coverage, stream.ledgers_durable)
                     self._hub.canaries.expect(request.coverage)
                 case "hello":
@@ -158,7 +159,7 @@ class EvidenceService(EvidenceServicer):
                 return "the hub's database can be written again: dial again, and send what was not acknowledged"
         return ""
 
-    async def _admit_report(self, stream: Stream, item: EvidenceItem) -> None:
+    async def _admit_report(self, stream: Stream, item: EvidenceItem, sent_ns: int) -> None:
         if not item.id:
             self._hub.inbox.counters.unusable += 1
             logger.warning("shard %s sent evidence without an id: ignored", stream.hello.shard)
@@ -170,9 +171,34 @@ class EvidenceService(EvidenceServicer):
                 return
             await self._hub.inbox.wait_for_room()
         item.fleet = item.fleet or stream.hello.fleet
-        behind = self.clocks.behind_ns(item.fleet, stream.hello.shard)
-        item.since_ns += behind
-        item.until_ns += behind
-        if item.HasField("canary"):
-            item.canary.lit_ns += self.clocks.difference_ns(item.fleet, stream.hello.shard)
+        put_on_timeline(item, sent_ns, self._hub.timeline.now_ns())
         self._hub.inbox.admit(item, stream.acknowledge)
+
+
+def put_on_timeline(item: EvidenceItem, sent_ns: int, now_ns: int) -> None:
+    """Put the times of a report that came at `now_ns` on the hub's timeline, by how old they were when it was sent.
+
+    `sent_ns` is when that was on the clock of the report, 0: unknown. Nothing was seen later than now, and what claims
+    to be older than OLDEST_NS, or to be from before it, is by a clock that cannot be believed: it counts as seen now.
+    """
+    ahead = now_ns - sent_ns if sent_ns else 0
+    item.until_ns = _believable(item.until_ns + ahead, now_ns)
+    item.since_ns = min(_believable(item.since_ns + ahead, now_ns), item.until_ns)
+    if item.HasField("canary"):
+        item.canary.lit_ns += ahead
+
+
+def put_statuses_on_timeline(coverage: Coverage, now_ns: int) -> None:
+    """Put when devices were heard and analysed on the hub's timeline, where the shard's is another one."""
+    ahead = now_ns - coverage.time_ns
+    if abs(ahead) < SECOND:
+        return
+    for status in coverage.devices:
+        if status.heard_ns:
+            status.heard_ns = _believable(status.heard_ns + ahead, now_ns)
+        if status.analysed_ns:
+            status.analysed_ns = _believable(status.analysed_ns + ahead, now_ns)
+
+
+def _believable(time_ns: int, now_ns: int) -> int:
+    return time_ns if now_ns - OLDEST_NS <= time_ns <= now_ns else now_ns

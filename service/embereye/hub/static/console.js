@@ -388,11 +388,16 @@ function drawAlarms(stale) {
   });
 }
 
-/** Show a still, or play a clip, over the page; a browser plays no Matroska, but picture after picture it does. */
+/**
+ * Show a still, or play a clip, over the page; a browser plays no Matroska, but picture after picture it does, and MP4.
+ */
 function view(address, caption) {
-  const picture = get("viewer-picture"), dialog = get("viewer");
+  const moving = address.endsWith(".mp4"), dialog = get("viewer");
+  const picture = get(moving ? "viewer-video" : "viewer-picture");
+  get("viewer-video").hidden = !moving;
+  get("viewer-picture").hidden = moving;
   picture.src = address;
-  picture.alt = caption;
+  picture.setAttribute(moving ? "aria-label" : "alt", caption);
   say(get("viewer-caption"), caption);
   dialog.onclose = () => picture.removeAttribute("src");  // the hub need not play on
   dialog.showModal();

@@ -79,10 +79,10 @@ class Arrivals:
         """Whether nothing keeps it from seeing."""
         return not self._watch.blind
 
-    def count_quiet_line(self, line: re.Match[bytes], now_ns: int) -> None:
-        """Count a line that changes nothing: the match of `wire.device.quiet.quiet_reading`."""
-        self._quiet_line = line
-        self.quiet_lines += 1
+    def count_quiet_lines(self, lines: list[re.Match[bytes]], now_ns: int) -> None:
+        """Count lines that change nothing, at least one: the matches of `wire.device.quiet.quiet_reading`."""
+        self._quiet_line = lines[-1]
+        self.quiet_lines += len(lines)
         self.quiet_ns = now_ns
 
     def _book(self) -> None:

@@ -132,7 +132,7 @@ class ReadingAnalysis:
         )
         self._table.set(self.slot, self._bands)
         self.attentive = levels.open_besides_heat()
-        self.quiet_line = _never if self.attentive else quiet_reading(self._bands).fullmatch
+        self.quiet_line = _never if self.attentive else quiet_reading(self._bands).match
 
 
 def _explained(sign: Sign, summary: Summary) -> Sign:

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
 
+from embereye.process.clock import now_ns
 from embereye.process.grpc_server import Service
 from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
@@ -290,7 +290,7 @@ class Ingest:
 
     def _analyse_devices(self, batches: Mapping[SensorDevice, Sequence[Any]]) -> set[SensorDevice]:
         """The devices of which everything is accounted for."""
-        now = time.time_ns()
+        now = now_ns()
         accounted = set()
         for device, own in batches.items():
             try:

@@ -32,7 +32,7 @@ def whole_numbers(low: int, high: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def quiet_reading(bands: Bands) -> re.Pattern[bytes]:
-    """What follows the location in a read of one usual line whose four numbers, its groups, all lie in `bands`.
+    """What follows the location in a usual line whose numbers, four groups, lie in `bands`, and the blanks after it.
 
     Each band is from, inclusive, to, exclusive. To match this costs half of what it costs to parse and compare.
     """

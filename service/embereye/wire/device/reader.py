@@ -3,7 +3,7 @@
 Most lines of most devices look alike and change nothing, so there are three strategies behind it. They read the same
 (`test_reader.py` holds them to it):
 
-- a read that is one regular line with quiet values: one regular expression (`quiet.py`), and nothing is kept;
+- a read of a few regular lines with quiet values: a regular expression for each (`quiet.py`), and nothing is kept;
 - many regular lines, of many devices at once: numpy (`rows.py`), 0.06 µs a line in a flood;
 - everything else: line by line (`lines.py`), 0.5 µs for a regular line.
 """
@@ -21,8 +21,9 @@ from embereye.wire.device.rows import Shape, parse_rows, shape_of
 
 MAX_LINE = 16 * 1024  # bytes of a line; the longest real one, 834 spaced words, has about 4,200
 NOTHING = b"\xff\xff"  # no line starts like this
+QUIET_BYTES = 4096  # of a read whose lines are looked at one by one; from some 80 lines on numpy is quicker
 
-Quiet = Callable[[bytes, int], re.Match[bytes] | None]  # `quiet_reading(...).fullmatch`: text, where values start
+Quiet = Callable[[bytes, int], re.Match[bytes] | None]  # `quiet_reading(...).match`: text, where values start
 
 
 class Rows(NamedTuple):
@@ -67,19 +68,22 @@ class LineReader:
         """Try `quiet` on reads that start with `prefix`, a shape's; NOTHING: on none."""
         self._expected = prefix
 
-    def receive(self, data: bytes, quiet: Quiet | None = None) -> re.Match[bytes] | None:
-        """Keep `data` for the next read; or return its match where it is one expected line that `quiet` matches.
+    def receive(self, data: bytes, quiet: Quiet | None = None) -> list[re.Match[bytes]]:
+        """Keep `data` for the next read; or return its matches where it is whole expected lines that `quiet` matches.
 
-        Nothing is kept of such a line: its four groups are all that it says. Nearly everything that a fleet sends takes
-        this way.
+        Nothing is kept of such lines: the four groups of a match are all that a line says. Nearly everything that a
+        fleet sends takes this way.
         """
-        if quiet is not None and not (self.waiting or self._rest or self._skipping) and data.startswith(self._expected):
-            match = quiet(data, len(self._expected))
-            if match is not None:
-                return match
+        if quiet is not None and not (self.waiting or self._rest or self._skipping) and len(data) <= QUIET_BYTES:
+            prefix, start, matches = self._expected, 0, []
+            while data.startswith(prefix, start) and (match := quiet(data, start + len(prefix))) is not None:
+                matches.append(match)
+                start = match.end()
+                if start == len(data):
+                    return matches
         self._chunks.append(data)
         self.waiting += len(data)
-        return None
+        return []
 
     def feed(self, data: bytes) -> list[Message]:
         """`receive` and `read` in one: the messages that `data` completes."""

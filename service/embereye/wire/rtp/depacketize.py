@@ -78,6 +78,21 @@ class Counts:
     problem: str = ""  # why the latest malformed packet or unusable picture was that
 
 
+class Probation:
+    """Whether another sender may take the place of the one that is listened to (RFC 3550, A.1)."""
+
+    def __init__(self) -> None:
+        self._candidate = (-1, -1, 0)  # SSRC, next sequence number, packets in order
+
+    def passes(self, packet: Packet, silent_ns: int) -> bool:
+        """Whether `packet` of another sender is believed; the present one has been silent for `silent_ns`."""
+        ssrc, following, count = self._candidate
+        in_order = (ssrc, following) == (packet.ssrc, packet.sequence)
+        count = count + 1 if in_order else 1
+        self._candidate = (packet.ssrc, (packet.sequence + 1) & 0xFFFF, count)
+        return count >= PROBATION and silent_ns >= TAKEOVER_NS
+
+
 class Depacketizer:
     """Accepts the packets of one sender, returns its pictures in order. No input makes it raise.
 
@@ -102,7 +117,7 @@ class Depacketizer:
         self._previous: ArrivingPicture | None = None  # the one before it, if it has gaps
         self._done = -1  # timestamp of the newest picture handed over
         self._heard_ns = 0
-        self._candidate = (-1, -1, 0)  # another sender: SSRC, next sequence number, packets in order
+        self._probation = Probation()
 
     def feed(self, packet: memoryview, now_ns: int) -> Sequence[JpegFrame]:
         """Accept one packet at `now_ns`, of any clock that does not go back; returns the pictures that it completes."""
@@ -224,13 +239,7 @@ class Depacketizer:
 
     def _believe(self, packet: Packet, now_ns: int) -> bool:
         """Whether to listen to another sender: the first one, or one that goes on while the present one is silent."""
-        if self.ssrc < 0:
-            return True
-        ssrc, following, count = self._candidate
-        in_order = (ssrc, following) == (packet.ssrc, packet.sequence)
-        count = count + 1 if in_order else 1
-        self._candidate = (packet.ssrc, (packet.sequence + 1) & 0xFFFF, count)
-        return count >= PROBATION and now_ns - self._heard_ns >= TAKEOVER_NS
+        return self.ssrc < 0 or self._probation.passes(packet, now_ns - self._heard_ns)
 
     def _change_sender(self, packet: Packet) -> Sequence[JpegFrame]:
         pictures = self._give_up()

@@ -12,6 +12,7 @@ VIDEO_HZ = 90_000  # ticks of a video's timestamp in a second
 _MASK = 0xFFFF_FFFF
 _RTCP_TYPES = range(192, 224)  # an RTP packet of payload type 64 to 95 with its marker would look the same (RFC 5761)
 SENDER_REPORT, RECEIVER_REPORT, DESCRIPTION, BYE = 200, 201, 202, 203
+PAYLOAD_FEEDBACK, PICTURE_LOSS, FULL_INTRA = 206, 1, 4
 
 
 class RtpError(ValueError):
@@ -156,6 +157,21 @@ def receiver_report(own: int, block: bytes, name: str) -> bytes:
     item = struct.pack(">IBB", own, 1, len(text)) + text
     item += b"\0" * (4 - len(item) % 4)
     return report + struct.pack(">BBH", 0x81, DESCRIPTION, len(item) // 4) + item
+
+
+def key_frame_request(own: int, sender: int) -> bytes:
+    """A picture loss indication (RFC 4585, 6.3.1): it asks `sender` for a key frame. It goes behind a report."""
+    return struct.pack(">BBHII", 0x80 | PICTURE_LOSS, PAYLOAD_FEEDBACK, 2, own, sender)
+
+
+def asks_key_frame(data: bytes | memoryview) -> bool:
+    """Whether a compound packet holds a picture loss indication or a full intra request (RFC 4585, RFC 5104)."""
+    start = 0
+    while start + 8 <= len(data) and data[start] >> 6 == 2:
+        if data[start + 1] == PAYLOAD_FEEDBACK and data[start] & 0x1F in {PICTURE_LOSS, FULL_INTRA}:
+            return True
+        start += 4 + 4 * (data[start + 2] << 8 | data[start + 3])
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Pictures become packets: the sending side of RTP/JPEG (RFC 2435), and of the reports that go with it."""
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -149,6 +150,12 @@ class Packetizer:
             packets.append(self._header(timestamp, marker=marker) + head + part)
             self.payload_bytes += len(head) + len(part)
         return packets
+
+    def packed(self, payloads: Sequence[bytes], timestamp: int) -> list[bytes]:
+        """The packets of one picture that is cut into `payloads` already, 90 kHz `timestamp`."""
+        self.payload_bytes += sum(map(len, payloads))
+        last = len(payloads) - 1
+        return [self._header(timestamp, marker=number == last) + payload for number, payload in enumerate(payloads)]
 
     def _header(self, timestamp: int, *, marker: bool) -> bytes:
         packed = struct.pack(

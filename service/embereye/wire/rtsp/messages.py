@@ -1,5 +1,8 @@
 """RTSP (RFC 2326) as a client of cameras needs it: messages, interleaved packets, transports, SDP (RFC 8866)."""
 
+import base64
+import binascii
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -195,12 +198,26 @@ class Track:
     encoding: str  # upper case: "JPEG", "H264", …
     control: str  # absolute URL
     size: tuple[int, int] = (0, 0)  # pixels; 0: not said
+    parameters: Mapping[str, str] = field(default_factory=dict)  # of the format, by lower-case name
+    feedback: bool = False  # receivers may ask for a key frame (RFC 4585)
+    profile: str = "RTP/AVP"
+
+    @property
+    def parameter_sets(self) -> list[bytes]:
+        """The parameter sets of H.264 or H.265 that it names; those that are no base64 are left out."""
+        found = []
+        for name in ("sprop-vps", "sprop-sps", "sprop-pps", "sprop-parameter-sets"):
+            for text in filter(None, self.parameters.get(name, "").split(",")):
+                with contextlib.suppress(binascii.Error, ValueError):
+                    found.append(base64.b64decode(text + "=" * (-len(text) % 4)))
+        return found
 
 
 @dataclass
 class _Section:
     media: str
     formats: list[int]
+    profile: str = ""
     attributes: dict[str, list[str]] = field(default_factory=dict)
 
     def values(self, name: str) -> list[str]:
@@ -215,7 +232,8 @@ def read_description(body: bytes, base: str) -> tuple[list[Track], str]:
         kind, _, value = line.strip().partition("=")
         if kind == "m":
             media, *words = value.split()[:20] or [""]
-            sections.append(_Section(media.lower(), [int(w) for w in words[2:] if w.isdigit() and int(w) < 128]))
+            formats = [int(word) for word in words[2:] if word.isdigit() and int(word) < 128]
+            sections.append(_Section(media.lower(), formats, "".join(words[1:2]).upper()))
         elif kind == "a":
             name, _, text = value.partition(":")
             (sections[-1] if sections else whole).attributes.setdefault(name.lower(), []).append(text.strip())
@@ -232,7 +250,31 @@ def _tracks(section: _Section, base: str, whole: _Section) -> list[Track]:
             names[int(number)] = encoding.partition("/")[0].strip().upper()
     control = resolve(base, next(iter(section.values("control")), "*"))
     size = _size(section) or _size(whole) or (0, 0)
-    return [Track(section.media, number, names.get(number, ""), control, size) for number in section.formats]
+    feedback = section.profile.endswith("AVPF")
+    return [
+        Track(section.media, number, names.get(number, ""), control, size, _parameters(section, number),
+              feedback or _asks_feedback(section, number), section.profile if feedback else "RTP/AVP")
+        for number in section.formats
+    ]  # fmt: skip
+
+
+def _parameters(section: _Section, number: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in section.values("fmtp"):
+        of, _, items = text.partition(" ")
+        if of.strip() != str(number):
+            continue
+        for item in items.split(";"):
+            name, _, value = item.partition("=")
+            if name.strip():
+                found[name.strip().lower()] = value.strip()
+    return found
+
+
+def _asks_feedback(section: _Section, number: int) -> bool:
+    """Whether it takes requests for a key frame, although its profile does not say so, as many cameras have it."""
+    words = [text.lower().split() for text in section.values("rtcp-fb")]
+    return any(of[:1] in (["*"], [str(number)]) and of[1:] in (["nack", "pli"], ["ccm", "fir"]) for of in words)
 
 
 def _size(section: _Section) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ from embereye.camera.decode import process
 from embereye.camera.decode.exchange import SHARE_BYTES
 
 process.HANG_SECONDS = 0.05  # type: ignore[attr-defined]
-process._answer = lambda *_: time.sleep(60)  # type: ignore[assignment]
+process.Decoders._answer = lambda *_: time.sleep(60)  # type: ignore[assignment,method-assign,return-value]
 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 ours.send(b"order")
-process.serve(theirs, memoryview(bytearray(SHARE_BYTES)))
+process.Decoders(theirs, memoryview(bytearray(SHARE_BYTES))).serve()

@@ -25,7 +25,7 @@ UNDECODABLE = JPEG.replace(b"\xff\xdb", b"\xff\xe9")  # without its quantization
 
 
 class Camera:
-    pause, urgent = 60.0, False
+    pause, urgent, encoding = 60.0, False, ""
 
     def __init__(self, pool, order=HALF):
         self.box, self.results, self.pool, self.how = Mailbox(), [], pool, order

@@ -1,18 +1,15 @@
+import math
+
 import pytest
 
 from embereye.camera.scheduling.rate_controller import RateController, least_rate
 from embereye.units import SECOND
 
 
-def arrivals(controller, rate, seconds, *, start=0.0, waited=0.0, urgent=False):
-    """Frames taken of a camera that sends `rate` a second, each of which waits `waited` seconds."""
-    taken = 0
-    for number in range(int(rate * seconds)):
-        now = int((1000 + start + number / rate) * SECOND)
-        if not controller.admit_frame(now):
-            taken += 1
-            controller.record_wait(waited, now, urgent=urgent)
-    return taken
+def arrivals(controller, rate, seconds, *, start=0.0):
+    """Frames taken of a camera that sends `rate` a second."""
+    times = (int((1000 + start + number / rate) * SECOND) for number in range(int(rate * seconds)))
+    return sum(not controller.admit_frame(now) for now in times)
 
 
 def paced(target=15.0, least=5.0):
@@ -39,11 +36,13 @@ def test_frames_are_admitted_after_the_clock_was_set_back():
     assert arrivals(controller, 15, 5, start=-3600) == 75
 
 
-def test_under_overload_the_rate_falls_to_the_least_and_no_further():
+@pytest.mark.parametrize(("granted", "rate"), [(1.0, 5.0), (9.0, 9.0), (100.0, 15.0), (math.inf, 15.0)])
+def test_what_is_granted_is_kept_between_the_least_and_the_target(granted, rate):
     controller = paced()
-    arrivals(controller, 15, 20, waited=0.5)
-    assert controller.rate == 5
-    assert arrivals(controller, 15, 60, start=20, waited=0.5) == pytest.approx(300, abs=2)
+    controller.grant(granted)
+    assert controller.rate == rate
+    assert controller.limited == (rate < 15)
+    assert arrivals(controller, 15, 60) == pytest.approx(60 * rate, abs=3)
 
 
 @pytest.mark.parametrize("rate", [5.5, 7.0, 10.0, 13.0])
@@ -52,38 +51,6 @@ def test_a_rate_between_is_kept_on_average(rate):
     controller.rate = rate
     taken = sum(not controller.admit_frame(int((1000 + number / 15) * SECOND)) for number in range(15 * 60))
     assert taken == pytest.approx(60 * rate, abs=3)
-
-
-def test_a_short_pause_of_the_machine_changes_nothing():
-    controller = paced()
-    arrivals(controller, 15, 5)
-    arrivals(controller, 15, 2 / 15, start=5, waited=0.8)
-    arrivals(controller, 15, 1, start=6)
-    assert controller.rate == 15
-
-
-def test_the_rate_comes_back_step_by_step_and_only_after_a_quiet_time():
-    controller = paced()
-    arrivals(controller, 15, 10, waited=0.5)
-    arrivals(controller, 15, 2.5, start=10)
-    assert controller.rate == 5
-    arrivals(controller, 15, 4, start=12.5)
-    assert 6 <= controller.rate <= 10
-    arrivals(controller, 15, 12, start=16.5)
-    assert controller.rate == 15
-
-
-def test_waits_between_quiet_and_late_hold_the_rate():
-    controller = paced()
-    controller.rate = 9.0
-    arrivals(controller, 15, 30, waited=0.06)
-    assert controller.rate == 9
-
-
-def test_a_suspect_is_never_slowed_down():
-    controller = paced()
-    arrivals(controller, 15, 10, waited=0.5, urgent=True)
-    assert controller.rate == 15
 
 
 @pytest.mark.parametrize("rate", [1.0, 2.5, 7.0, 14.0])
@@ -116,22 +83,6 @@ def test_while_the_pool_keeps_up_every_frame_is_wanted_but_of_a_flood_none_befor
     assert controller.wanted_ns == 0
 
 
-def test_a_pause_that_costs_some_frames_cuts_nobody():
-    controller = paced()
-    for number in range(6):
-        controller.record_wait(number / 15, 1000 * SECOND + number * SECOND // 15, urgent=False, unseen=True)
-    controller.record_wait(0.4, 1000 * SECOND + SECOND // 2, urgent=False)
-    controller.record_wait(0.02, 1000 * SECOND + SECOND * 2 // 3, urgent=False)
-    assert controller.rate == 15
-
-
-def test_frames_that_take_each_others_place_unseen_halve_the_rate_until_it_is_the_least():
-    controller = paced(least=1.0)
-    for number in range(15 * 3):
-        controller.record_wait(number / 15, 1000 * SECOND + number * SECOND // 15, urgent=False, unseen=True)
-    assert controller.rate == 1
-
-
 def test_new_limits_hold_at_once():
     controller = paced()
     controller.rate = 5.0
@@ -140,7 +91,8 @@ def test_new_limits_hold_at_once():
     controller.configure(6.0, 2.0)
     assert controller.rate == 6
     controller.configure(0.0, 2.0)
-    assert arrivals(controller, 100, 1, waited=1.0) == 100
+    controller.grant(3.0)
+    assert arrivals(controller, 100, 1) == 100
 
 
 def test_the_deadline_sets_a_least_rate_of_its_own():

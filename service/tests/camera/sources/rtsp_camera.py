@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import re
 import socket
+import struct
 from dataclasses import dataclass, field
 
+from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 from embereye.wire.rtsp.messages import Interleaved, RtspParser, interleaved
 
@@ -121,3 +123,30 @@ class RtspCamera:
             await asyncio.sleep(0.01)
         if self.end:
             writer.close()
+
+
+@dataclass
+class VideoCamera(RtspCamera):
+    """Sends the access units `units` over and over; of those that `lost` counts, from 0 on, one packet is missing."""
+
+    encoding: str = "H264"
+    units: list = field(default_factory=list)
+    lost: set = field(default_factory=set)
+
+    async def _play(self, writer):
+        layout: NalFormat = H264Format() if self.encoding == "H264" else H265Format()
+        sequence, count = 1, len(self.units)
+        for number in range(self.pictures):
+            timestamp = self.units[number % count][0] + number // count * count * 6000
+            payloads = list(layout.payloads(self.units[number % count][1], 80))
+            for place, payload in enumerate(payloads):
+                marker = place == len(payloads) - 1
+                head = struct.pack(">BBHII", 0x80, marker << 7 | 96, sequence & 0xFFFF, timestamp & 0xFFFF_FFFF, 7)
+                sequence += 1
+                if number in self.lost and place == len(payloads) // 2:
+                    continue
+                if self.way == "TCP":
+                    writer.write(interleaved(0, head + payload))
+                else:
+                    self.sockets[0].sendto(head + payload, ("127.0.0.1", self.port))
+            await asyncio.sleep(0.01)

@@ -1,6 +1,10 @@
-import pytest
+from urllib.parse import quote
 
-from embereye.camera.sources.declared import SourceError, parse_source, redact
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embereye.camera.sources.declared import SourceError, conceal, parse_source, redact
 
 
 @pytest.mark.parametrize(
@@ -40,7 +44,7 @@ def test_credentials_are_decoded_and_kept_out_of_the_address():
         ("rtp://:5004?size=4", '"size" is not one of width, height, payload, interface'),
         ("rtp://:5004?width=9000", 'width "9000" is not between 1 and 8192'),
         ("rtp://:5004?height=x", 'height "x" is not between'),
-        ("ftp://me:secret@cam/x", 'source "ftp://cam/x" is not one of rtsp, rtp, http, onvif, push, file'),
+        ("ftp://me:secret@cam/x", 'source "ftp://cam" is not one of rtsp, rtp, http, onvif, push, file'),
         ("http:///x", "names no host"),
         ("http://cam:99999/x", "is not a URL"),
         ("http://[::1/x", "is not a URL"),
@@ -63,5 +67,63 @@ def test_a_port_to_listen_at_may_have_an_address_and_options():
 
 
 def test_a_password_is_never_shown():
-    assert redact("http://me:secret@cam/v") == "http://cam/v"
+    assert redact("http://me:secret@cam/v") == "http://cam"
     assert "secret" not in redact("http://me:secret@[::1/v")
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("rtsp://10.0.0.7:554/user=admin_password=tlJwpbo6_channel=1_stream=0.sdp", "rtsp://10.0.0.7:554"),
+        ("http://cam/cgi?user=admin&pwd=tlJwpbo6", "http://cam"),
+        ("http://[fd00::7]:8080/tlJwpbo6", "http://[fd00::7]:8080"),
+        ("rtsp://me:tl/Jwpbo6@cam/1", "rtsp://…"),
+        ("http://cam/user=me@tlJwpbo6", "http://cam"),
+        ("10.0.0.7:554/user=admin_password=tlJwpbo6", "10.0.0.7…"),
+        ("file:///var/clip%20one.mp4", "file:///var/clip%20one.mp4"),
+        ("/var/a=b.mp4", "/var/a=b.mp4"),
+        ("clips/one.mp4", "clips/one.mp4"),
+        ("push:", "push:"),
+    ],
+)
+def test_people_are_shown_host_and_port_alone(source, shown):
+    assert redact(source) == shown
+
+
+SECRET = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=8, max_size=20)
+FORMS = (
+    "{scheme}://cam:554/user=admin_password={secret}_channel=1",
+    "{scheme}://cam/cgi-bin/video?user=admin&pwd={secret}#x",
+    "{scheme}://cam/{secret}/stream",
+    "{scheme}://admin:{secret}@cam:554/1",
+    "{scheme}://{secret}@cam/1",
+    "{scheme}://cam\\{secret}",
+)
+
+
+@given(SECRET, st.sampled_from(FORMS), st.sampled_from(["rtsp", "rtsps", "http", "https", "onvif", "ftp", "rtp"]),
+       st.booleans())  # fmt: skip
+def test_no_part_of_an_address_that_may_be_a_password_is_shown(secret, form, scheme, encoded):
+    secret = f"Zq{secret}qZ"
+    source = form.format(scheme=scheme, secret=quote(secret, safe="") if encoded else secret)
+    said = [redact(source)]
+    try:
+        parse_source(source)
+    except SourceError as error:
+        said.append(str(error))
+    for text in said:
+        assert secret not in text
+        assert "Zq" not in text
+        assert "qZ" not in text
+
+
+@given(SECRET, st.sampled_from(FORMS), st.booleans())
+def test_what_a_camera_echoes_of_its_address_is_not_told(secret, form, encoded):
+    source = form.format(scheme="rtsp", secret=quote(secret, safe="") if encoded else secret)
+    for echo in (f"404 {source} not found", f"404: {source.partition('://')[2].partition('/')[2]}"):
+        assert secret not in conceal(echo, source)
+
+
+def test_words_that_only_resemble_a_part_of_the_address_stay():
+    assert conceal("streaming; no frame within 5 s", "rtsp://cam/stream") == "streaming; no frame within 5 s"
+    assert conceal("/var/clip.mp4 is not a file", "/var/clip.mp4") == "/var/clip.mp4 is not a file"

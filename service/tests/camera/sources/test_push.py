@@ -159,7 +159,7 @@ async def test_bare_words_of_temperatures_are_taken_and_those_that_are_too_few_a
 def held_back(shard, camera, rate=2.0):
     """Make the shard believe that it does not keep up with `camera`, for good."""
     controller = shard._cameras[camera].arrivals.mailbox.rate_controller
-    controller.rate, controller.record_wait = rate, lambda *_, **__: None
+    controller.rate, controller.grant = rate, lambda _: None
     return controller
 
 

@@ -15,16 +15,20 @@ def told(shard: str, time_ns: int, analysed: int, *, since: int = 1, final: bool
     return Coverage(fleet=FLEET, shard=shard, time_ns=time_ns, devices=[status], final=final)
 
 
+def report(book: LedgerBook, coverage: Coverage) -> None:
+    book.report(coverage, coverage.time_ns)
+
+
 def owners(book: LedgerBook) -> list[tuple[str, int, bool]]:
     return [(part.key.shard, part.ledger.analysed, part.final) for part in book.parts(FLEET, "s-01")]
 
 
 def test_a_handed_over_device_keeps_what_became_of_its_data_at_its_old_owner() -> None:
     book = LedgerBook()
-    book.report(told("one", 10, 5))
+    report(book, told("one", 10, 5))
     closed = ClosedLedger(device="s-01", ledger=Ledger(offered=7, analysed=7, since_ns=1))
-    book.report(Coverage(fleet=FLEET, shard="one", time_ns=20, closed=[closed]))
-    book.report(told("two", 21, 4, since=15, shed=2))
+    report(book, Coverage(fleet=FLEET, shard="one", time_ns=20, closed=[closed]))
+    report(book, told("two", 21, 4, since=15, shed=2))
     assert owners(book) == [("one", 7, True), ("two", 4, False)]
     total = add_up(part.ledger for part in book.parts(FLEET, "s-01"))
     assert (total.offered, total.analysed, dict(total.shed), total.since_ns) == (13, 11, {"compacted": 2}, 1)
@@ -32,24 +36,24 @@ def test_a_handed_over_device_keeps_what_became_of_its_data_at_its_old_owner() -
 
 def test_a_shard_that_was_killed_leaves_what_it_last_told() -> None:
     book = LedgerBook()
-    book.report(told("one", 10, 5, since=1))
-    book.report(told("one", 20, 3, since=15))  # the same name, started again
+    report(book, told("one", 10, 5, since=1))
+    report(book, told("one", 20, 3, since=15))  # the same name, started again
     assert owners(book) == [("one", 5, False), ("one", 3, False)]
 
 
 def test_a_report_that_comes_late_or_after_the_last_word_changes_nothing() -> None:
     book = LedgerBook()
-    book.report(told("one", 10, 5))
-    book.report(told("one", 9, 4))
-    book.report(told("one", 11, 6, final=True))
-    book.report(told("one", 12, 5))
+    report(book, told("one", 10, 5))
+    report(book, told("one", 9, 4))
+    report(book, told("one", 11, 6, final=True))
+    report(book, told("one", 12, 5))
     assert owners(book) == [("one", 6, True)]
 
 
 def test_owners_of_long_ago_are_added_up() -> None:
     book = LedgerBook()
     for number in range(1, KEPT + 4):
-        book.report(told(f"shard-{number}", number, 10, since=number))
+        report(book, told(f"shard-{number}", number, 10, since=number))
     parts = owners(book)
     assert len(parts) == KEPT
     assert parts[0] == (EARLIER, 40, False)
@@ -59,7 +63,7 @@ def test_owners_of_long_ago_are_added_up() -> None:
 def test_the_totals_of_a_fleet_are_those_of_all_owners_and_never_fall() -> None:
     book = LedgerBook()
     for shard, time_ns, analysed, shed in (("one", 1, 5, 0), ("one", 2, 7, 1), ("two", 3, 4, 2)):
-        book.report(told(shard, time_ns, analysed, since=1 if shard == "one" else 3, shed=shed))
+        report(book, told(shard, time_ns, analysed, since=1 if shard == "one" else 3, shed=shed))
     [(fleet, counts)] = book.fleets()
     assert fleet == FLEET
     assert counts == {"offered": 14, "analysed": 11, "shed": 3, "duplicate": 0, "rejected": 0}
@@ -74,7 +78,7 @@ def test_the_totals_of_a_fleet_are_those_of_all_owners_and_never_fall() -> None:
 
 def test_what_nobody_declared_has_no_ledger_here() -> None:
     book = LedgerBook()
-    book.report(Coverage(fleet=FLEET, shard="one", time_ns=1, devices=[DeviceStatus(id="stranger")]))
+    report(book, Coverage(fleet=FLEET, shard="one", time_ns=1, devices=[DeviceStatus(id="stranger")]))
     assert not book.parts(FLEET, "stranger")
 
 
@@ -89,7 +93,7 @@ def test_ledgers_outlive_the_hub_and_go_with_their_fleet(tmp_path: Path) -> None
 
     book = LedgerBook()
     for number in range(1, KEPT + 4):
-        book.report(told(f"shard-{number}", number, 10, since=number, final=number % 2 == 0))
+        report(book, told(f"shard-{number}", number, 10, since=number, final=number % 2 == 0))
     again = stored(book)
     assert owners(again) == owners(book)
     again.expire(KEPT + 3)

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from yarl import URL
 
 from embereye.hub.http.api import Api
+from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
 from embereye.hub.outputs import Lease, Outputs
@@ -42,8 +43,8 @@ class Served:
     base: str
     session: aiohttp.ClientSession
 
-    async def get(self, path: str) -> tuple[int, dict[str, object]]:
-        async with self.session.get(self.base + path) as response:
+    async def get(self, path: str, **headers: str) -> tuple[int, dict[str, object]]:
+        async with self.session.get(self.base + path, headers=headers) as response:
             return response.status, await response.json()
 
     async def post(self, path: str, body: object, **headers: str) -> tuple[int, dict[str, object]]:
@@ -79,7 +80,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     await hub.open()
     registry.register(HubCollector(hub, EvidenceService(hub)))
     running = asyncio.ensure_future(hub.run())
-    runner = await serve_http(Api(hub, outputs).app(registry), "127.0.0.1", 0)
+    hosts = AllowedHosts(["hub.example", "*.sites.example"])
+    runner = await serve_http(Api(hub, outputs, hosts=hosts).app(registry), "127.0.0.1", 0)
     async with aiohttp.ClientSession() as session:
         yield Served(hub, outputs, f"http://127.0.0.1:{bound_port(runner)}", session)
     await runner.cleanup()
@@ -243,12 +245,12 @@ async def test_metrics_tell_states_devices_and_commits(served: Served) -> None:
     assert "embereye_hub_commit_seconds_count" in text
 
 
-async def test_health_says_why_the_hub_is_not_well(served: Served) -> None:
-    async with served.session.get(f"{served.base}/healthz") as response:
-        assert (response.status, await response.text()) == (200, "ok\n")
+async def test_a_hub_that_cannot_write_lives_and_says_why(served: Served) -> None:
     served.hub.committer.failing = "the hub cannot write its database: disk full"
     async with served.session.get(f"{served.base}/healthz") as response:
-        assert (response.status, "disk full" in await response.text()) == (503, True)
+        assert (response.status, await response.text()) == (200, "ok\n")
+    async with served.session.get(f"{served.base}/v1/zones") as response:
+        assert "disk full" in (await response.json())["failing"]
 
 
 # Control
@@ -336,3 +338,60 @@ async def test_an_output_has_one_controller(controlled: grpc.aio.Channel) -> Non
         await second.read()
     assert caught.value.details() == 'output "valve" is driven by crane: end that session first'
     first.cancel()
+
+
+# Who asks
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "[::1", "", "a b"])
+async def test_a_name_that_is_not_the_hubs_is_refused_everything(served: Served, host: str) -> None:
+    await served.alarm()
+    calls = [served.get(path, Host=host) for path in ("/v1/zones", "/", "/metrics")]
+    calls.append(served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada"}, Host=host))
+    for status, body in await asyncio.gather(*calls):
+        assert (status, "--allowed-host" in str(body["error"])) == (421, True)
+    with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+        await served.session.ws_connect(f"{served.base}/v1/alarms/ws", headers={"Host": host})
+    assert caught.value.status == 421
+    assert served.hub.zones.messages()[0].state == Level.ALARM.wire
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:1", "localhost", "LOCALHOST:8080", "[::1]:8080", "10.1.2.3", "hub.example", "x.sites.example:81"],
+)
+async def test_addresses_and_names_that_were_allowed_are_served(served: Served, host: str) -> None:
+    assert (await served.get("/v1/zones", Host=host))[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["https://elsewhere.example", "http://127.0.0.1:1", "null", "http://[", ""])
+async def test_a_page_of_another_site_can_do_nothing(served: Served, origin: str) -> None:
+    await served.alarm()
+    status, body = await served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada"}, Origin=origin)
+    assert (status, "another site" in str(body["error"])) == (403, True)
+    with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+        await served.session.ws_connect(f"{served.base}/v1/alarms/ws", headers={"Origin": origin})
+    assert caught.value.status == 403
+
+
+async def test_the_hubs_own_pages_may_act(served: Served) -> None:
+    await served.alarm()
+    headers = {"Origin": served.base}
+    async with served.session.ws_connect(f"{served.base}/v1/alarms/ws", headers=headers):
+        assert (await served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada"}, **headers))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/v1/history?newest={'9' * 5000}",
+        f"/v1/history?after={'9' * 5000}",
+        f"/v1/history?after={'0' * 5000}",
+        f"/v1/history?limit={chr(0x661) * 10}",
+        f"/v1/alarms/a/s-01/{'9' * 5000}.jpg",
+        f"/v1/alarms/a/s-01/{chr(0x661) * 3}.jpg",
+        f"/v1/alarms/ws?cursor={'9' * 5000}",
+    ],
+)
+async def test_a_number_that_nobody_can_mean_is_a_mistake_of_who_sent_it(served: Served, path: str) -> None:
+    assert (await served.get(path))[0] in {400, 404}

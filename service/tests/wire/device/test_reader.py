@@ -3,6 +3,7 @@
 import itertools
 import random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -76,20 +77,23 @@ def deliver(texts: list[bytes], dice: random.Random, largest: int, ways: set[str
             assert not reader.waiting
             assert reader.pending <= MAX_LINE
 
-    quiet = quiet_reading(BANDS).fullmatch if "quiet" in ways else None
+    quiet = quiet_reading(BANDS).match if "quiet" in ways else None
     left = list(texts)
     while any(left):
         number = dice.randrange(len(texts))
         reader, size = readers[number], dice.randint(1, largest)
-        # Devices write a line at a time: a cut at an end is what the quick way waits for.
-        if dice.random() < 0.5 and (end := left[number].find(b"\n") + 1):
-            size = end
+        # Devices write a line or a few at a time: a cut at an end is what the quick way waits for.
+        whole = 0
+        for _ in range(dice.choice((0, 0, 1, 1, 3))):
+            whole = left[number].find(b"\n", whole) + 1 or whole
+        size = whole or size
         data, left[number] = left[number][:size], left[number][size:]
         expected, asked = reader.shape, quiet if data else None
-        if match := reader.receive(data, asked):
+        if matches := reader.receive(data, asked):
             assert expected is not None
-            smoke, flame, gas, digital = map(float, match.groups())
-            found[number].append(SensorReading(expected.location or None, smoke, flame, gas, digital != 0))
+            for match in matches:
+                smoke, flame, gas, digital = map(float, match.groups())
+                found[number].append(SensorReading(expected.location or None, smoke, flame, gas, digital != 0))
         elif "ahead" in ways and dice.random() < 0.3:
             reader.parse_ahead()
         if dice.random() < 0.3:
@@ -130,28 +134,47 @@ def test_regular_lines_come_as_rows_once_their_shape_is_known() -> None:
 
 
 def test_a_quiet_line_keeps_nothing_and_any_other_line_waits() -> None:
-    quiet = quiet_reading(BANDS).fullmatch
+    quiet = quiet_reading(BANDS).match
     reader = LineReader()
-    assert reader.receive(LINE, quiet) is None, "its shape is not known yet"
+    assert not reader.receive(LINE, quiet), "its shape is not known yet"
     assert reader.read() == [READING]
     reader.expect(b"#Sensora:")
-    match = reader.receive(LINE, quiet)
-    assert match is not None
+    (match,) = reader.receive(LINE, quiet)
     assert match.groups() == (b"283", b"1305", b"2", b"0")
     assert reader.waiting == 0
     loud = LINE.replace(b"283", b"700")
-    assert reader.receive(loud, quiet) is None
-    assert reader.receive(LINE, quiet) is None, "it must not overtake the line before"
+    assert not reader.receive(loud, quiet)
+    assert not reader.receive(LINE, quiet), "it must not overtake the line before"
     assert reader.waiting == len(loud) + len(LINE)
+
+
+def test_quiet_lines_of_one_read_are_all_told_and_one_loud_among_them_makes_all_wait() -> None:
+    quiet = quiet_reading(BANDS).match
+    reader = LineReader()
+    reader.expect(b"#Sensora:")
+    other = LINE.replace(b"283", b"284").rstrip()
+    assert [match[1] for match in reader.receive(LINE + other + LINE, quiet)] == [b"283", b"284", b"283"]
+    assert reader.waiting == 0
+    mixed = LINE + LINE.replace(b"283", b"700") + LINE
+    assert not reader.receive(mixed, quiet)
+    assert reader.waiting == len(mixed)
+
+
+@pytest.mark.parametrize("data", [LINE + LINE[:20], LINE + b"#Sensorb" + LINE[8:], LINE + b"x", LINE * 100])
+def test_a_read_with_anything_besides_a_few_expected_lines_waits_whole(data: bytes) -> None:
+    reader = LineReader()
+    reader.expect(b"#Sensora:")
+    assert not reader.receive(data, quiet_reading(BANDS).match)
+    assert reader.waiting == len(data)
 
 
 def test_a_line_that_looks_quiet_inside_of_one_that_was_given_up_is_skipped() -> None:
     reader = LineReader()
     assert reader.feed(b"#frame:" + b"F" * MAX_LINE) == [Garbage(TOO_LONG, MAX_LINE)]
     reader.expect(b"#Sensora:")
-    assert reader.receive(LINE, quiet_reading(BANDS).fullmatch) is None
+    assert not reader.receive(LINE, quiet_reading(BANDS).match)
     assert reader.read() == []
-    assert reader.receive(LINE, quiet_reading(BANDS).fullmatch) is not None
+    assert reader.receive(LINE, quiet_reading(BANDS).match)
 
 
 def test_lines_parsed_ahead_are_read_once_and_in_order() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import grpc
 
 from embereye.camera.scheduling.mailbox import Tally
+from embereye.process.clock import now_ns
 from embereye.process.tasks import Tasks
 from embereye.units import SECOND
 from embereye.v1.frames_pb2 import FrameAck, PushRequest, PushResponse
@@ -174,7 +174,7 @@ class PushService(FramesServicer):
                 return False
             if not stream.tallies:
                 await asyncio.sleep(STRANGER_PAUSE)
-            while (pause := stream.pause(time.time_ns())) > 0:
+            while (pause := stream.pause(now_ns())) > 0:
                 await asyncio.sleep(min(pause, RECHECK_PERIOD))
 
     def _receive_frame(self, stream: _Stream, request: PushRequest) -> bool:

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.declared import SourceError, redact
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import DatagramReader, dropped, open_port
-from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream
+from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream, PictureStream, VideoStream
 from embereye.camera.sources.rtsp.connection import AGENT, DEFAULT_PORTS, Endpoint, RtspConnection
 from embereye.camera.sources.source import Offer, SetState
 from embereye.process.aligned_sleep import aligned_sleep
 from embereye.wire.rtp.depacketize import DEADLINE_NS
-from embereye.wire.rtp.packet import parse_rtcp, receiver_report
+from embereye.wire.rtp.packet import key_frame_request, parse_rtcp, receiver_report
+from embereye.wire.rtp.reorder import WINDOW
 from embereye.wire.rtsp.messages import (
     DEFAULT_TIMEOUT,
     Interleaved,
@@ -34,6 +35,12 @@ from embereye.wire.rtsp.messages import (
 DIAL_SECONDS = 5.0  # to connect, and for each answer
 STALL_SECONDS = 5.0  # without a packet, after which the camera is dialled again
 REPORT_SECONDS = 5.0  # between two receiver reports (RFC 3550, 6.2)
+KEY_SECONDS = 0.5  # between two requests for a key frame, so that one is coded before another is asked for
+FORMATS = (
+    "JPEG",
+    "H264",
+    "H265",
+)  # in the order in which they are chosen: JPEG costs least, and needs no other picture
 PORTS = 16  # pairs that are tried in search of an even port
 _HINTS = {
     401: "check the credentials", 403: "check the credentials", 404: "check the path in the source",
@@ -60,14 +67,15 @@ class RtspSession:
     def __init__(
         self, endpoint: Endpoint, offer: Offer, set_state: SetState, poller: SocketPoller, patience: Patience
     ) -> None:
-        self.track: Track | None = None  # None after `describe`: only a player can show what there is
+        self.track: Track | None = None  # chosen by `describe`
         self._connection = RtspConnection(endpoint, patience.dial, self._receive_packet)
         self._url = self._control = endpoint.url
         self._offer, self._set_state, self._poller = offer, set_state, poller
         self._stall = patience.stall
         self._keepalive = "OPTIONS"
         self._timeout = DEFAULT_TIMEOUT
-        self._stream: JpegStream | None = None
+        self._stream: PictureStream | None = None
+        self._asked_key = 0.0  # when a key frame was asked for, monotonic seconds
         self._channels: tuple[int, int] | None = None
         self._sockets = contextlib.ExitStack()
         self._receiver: socket.socket | None = None
@@ -79,7 +87,8 @@ class RtspSession:
         if not self._stream or not self._channels:
             return
         if item.channel == self._channels[0]:
-            self._stream.receive_packets(memoryview(item.data), len(item.data), now)
+            if self._stream.receive_packets(memoryview(item.data), len(item.data), now):
+                self._ask_key()
         elif item.channel == self._channels[1]:
             self._report(memoryview(item.data), now)
 
@@ -101,10 +110,10 @@ class RtspSession:
         self._check("DESCRIBE", answer)
         base = answer.header("content-base") or answer.header("content-location") or self._url
         tracks, self._control = read_description(answer.body, base)
-        pictures = [track for track in tracks if track.encoding == "JPEG"]
-        if pictures:
-            self.track = pictures[0]
-        elif not any(track.encoding in {"H264", "H265"} for track in tracks):
+        known = [track for track in tracks if track.encoding in FORMATS]
+        if known:
+            self.track = min(known, key=lambda track: FORMATS.index(track.encoding))
+        else:
             names = ", ".join(sorted({f"{track.media} {track.encoding}".strip() for track in tracks}))
             raise SourceError(f"it has no JPEG, H.264 or H.265 track, only: {printable(names) or 'nothing'}")
         return ""
@@ -117,7 +126,7 @@ class RtspSession:
             valid = False
         # A redirect away from TLS would send the credentials in the open.
         if not valid or (self._url.startswith("rtsps:") and parts.scheme != "rtsps"):
-            raise SourceError(f'redirected to "{printable(location.rpartition("@")[2])}", which cannot be followed')
+            raise SourceError(f'redirected to "{printable(redact(location))}", which cannot be followed')
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     async def set_up(self, *, udp: bool) -> None:
@@ -137,25 +146,34 @@ class RtspSession:
 
     async def _try(self, *, udp: bool) -> Message:
         assert self.track
-        self._stream = JpegStream(
-            self._offer, self._set_state, payload_type=self.track.payload_type, size=self.track.size,
-            deadline_ns=DEADLINE_NS if udp else int(self._stall * 1e9),  # a connection loses nothing, it only waits
-        )  # fmt: skip
+        self._stream = self._stream_of(self.track, udp=udp)
         if not udp:
             self._channels = (0, 1)  # some cameras send before they answer
             return await self._connection.ask(
-                "SETUP", self.track.control, {"Transport": "RTP/AVP/TCP;unicast;interleaved=0-1"}
+                "SETUP", self.track.control, {"Transport": f"{self.track.profile}/TCP;unicast;interleaved=0-1"}
             )
         self._receiver, self._reports = self._pair()
         first = self._receiver.getsockname()[1]
         answer = await self._connection.ask(
-            "SETUP", self.track.control, {"Transport": f"RTP/AVP;unicast;client_port={first}-{first + 1}"}
+            "SETUP", self.track.control, {"Transport": f"{self.track.profile};unicast;client_port={first}-{first + 1}"}
         )
         if answer.status != 200:
             self._receiver.close()
             self._reports.close()
             self._receiver = self._reports = None
         return answer
+
+    def _stream_of(self, track: Track, *, udp: bool) -> PictureStream:
+        """A stream of the pictures of `track`. A connection loses nothing and reorders nothing, it only waits."""
+        deadline_ns = DEADLINE_NS if udp else int(self._stall * 1e9)
+        if track.encoding == "JPEG":
+            return JpegStream(
+                self._offer, self._set_state, payload_type=track.payload_type, size=track.size, deadline_ns=deadline_ns
+            )
+        return VideoStream(
+            self._offer, self._set_state, encoding=track.encoding, payload_type=track.payload_type,
+            sets=track.parameter_sets, deadline_ns=deadline_ns, window=WINDOW if udp else 0,
+        )  # fmt: skip
 
     def _pair(self) -> tuple[socket.socket, socket.socket]:
         """Two sockets at an even port and the one behind it, at the address that the camera knows us by."""
@@ -181,7 +199,7 @@ class RtspSession:
                     own.connect((peer, port))
                     # Opens the way back through address translation, and is no packet to anybody.
                     own.send(receiver_report(self._own, b"", AGENT))
-        self._sockets.enter_context(DatagramReader(self._receiver, self._stream, self._poller))
+        self._sockets.enter_context(DatagramReader(self._receiver, _Asking(self._stream, self._ask_key), self._poller))
         self._sockets.enter_context(DatagramReader(self._reports, _Reports(self._report), self._poller))
 
     def _report(self, data: memoryview, now_ns: int) -> None:
@@ -204,6 +222,7 @@ class RtspSession:
         while not self._connection.failure:
             await aligned_sleep(CHECK_SECONDS)
             self._stream.expire_pictures()
+            self._ask_key()
             now = time.monotonic()
             for duty in duties:
                 duty(now)
@@ -227,7 +246,20 @@ class RtspSession:
         middle, came = self._heard_report
         delay = (time.monotonic_ns() - came) * 65_536 // 1_000_000_000 if middle else 0
         block = receiver.reception.block(receiver.ssrc, middle, min(delay, 0xFFFF_FFFF))
-        data = receiver_report(self._own, block, AGENT)
+        self._send_rtcp(receiver_report(self._own, block, AGENT))
+
+    def _ask_key(self) -> None:
+        """Ask for a key frame where pictures are damaged, and the camera takes such requests."""
+        stream = self._stream
+        if not isinstance(stream, VideoStream) or not stream.wants_key or not (self.track and self.track.feedback):
+            return
+        now = time.monotonic()
+        if now - self._asked_key >= KEY_SECONDS and stream.receiver.ssrc >= 0:
+            self._asked_key = now
+            report = receiver_report(self._own, b"", AGENT)
+            self._send_rtcp(report + key_frame_request(self._own, stream.receiver.ssrc))
+
+    def _send_rtcp(self, data: bytes) -> None:
         if self._reports is None:
             assert self._channels
             self._connection.write(interleaved(self._channels[1], data))
@@ -245,6 +277,31 @@ class RtspSession:
         for own in (self._receiver, self._reports):
             if own:
                 own.close()
+
+
+class _Asking:
+    """A `PacketReceiver` that calls `ask` whenever pictures have come."""
+
+    def __init__(self, stream: PictureStream, ask: Callable[[], None]) -> None:
+        self._stream = stream
+        self._ask = ask
+
+    @property
+    def pending(self) -> bool:
+        """Whether a picture is arriving."""
+        return self._stream.pending
+
+    def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
+        """Pass them on."""
+        complete = self._stream.receive_packets(packets, size, now_ns)
+        if complete:
+            self._ask()
+        return complete
+
+    def expire_pictures(self) -> None:
+        """Give up what has been waited for long enough."""
+        self._stream.expire_pictures()
+        self._ask()
 
 
 class _Reports:

@@ -1,15 +1,14 @@
-"""Cameras that are asked by RTSP: JPEG is received here, H.264 and H.265 are left to a player."""
+"""Cameras that are asked for their JPEG, H.264 or H.265 by RTSP."""
 
 from urllib.parse import urlsplit
 
 from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.declared import UNPROVEN, DeclaredSource, SourceError
+from embereye.camera.sources.declared import DeclaredSource, SourceError
 from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtsp.connection import Endpoint
 from embereye.camera.sources.rtsp.session import DIAL_SECONDS, STALL_SECONDS, Patience, RtspSession, SilentError
 from embereye.camera.sources.source import Offer, SetState
-from embereye.camera.sources.video.source import VideoSource
 from embereye.wire.rtsp.messages import RtspError
 
 REDIRECTS = 3  # that are followed
@@ -30,7 +29,7 @@ class RtspSource:
         self._udp = what.transport == "udp"
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
-        """Play the camera's JPEG, or else its H.264 or H.265, until it ends."""
+        """Play the camera's pictures until it ends."""
         url = self._what.address
         user, password = self._credentials()
         host = urlsplit(url).hostname
@@ -42,13 +41,11 @@ class RtspSource:
             try:
                 async with self._dials:
                     moved = await session.describe()
-                    if not moved and session.track:
+                    if not moved:
                         await session.set_up(udp=self._udp)
                 if moved:
                     url = moved
                     continue
-                if session.track is None:
-                    break
                 await session.play()
             except SilentError as error:
                 # Packets that do not come by one way may come by the other.
@@ -59,10 +56,4 @@ class RtspSource:
                 raise SourceError(f"RTSP: {error}") from error
             finally:
                 session.close()
-        else:
-            raise SourceError(f"redirected more than {REDIRECTS} times")
-        if url.startswith("rtsps:") and self._what.proven:
-            raise SourceError(
-                f"its H.264 or H.265 is fetched by a player, which proves no certificate: add {UNPROVEN} to the query"
-            )
-        await VideoSource(url, user, password, self._dials.starts).play(offer, set_state)
+        raise SourceError(f"redirected more than {REDIRECTS} times")

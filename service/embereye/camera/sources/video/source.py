@@ -10,7 +10,7 @@ from typing import IO
 from urllib.parse import quote, urlsplit
 
 from embereye.camera.scheduling.mailbox import MAX_BYTES
-from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.declared import SourceError, redact
 from embereye.camera.sources.source import Offer, SetState
 from embereye.camera.sources.video.player import LENGTH
 
@@ -58,13 +58,14 @@ class VideoSource:
         errors, error_transport = await _reader(process.stderr)
         try:
             await self._relay(output, offer, set_state)
+            shown = redact(self._address)
             with contextlib.suppress(TimeoutError):
                 said = (await asyncio.wait_for(errors.read(2000), 1.0)).decode(errors="replace").strip()
                 code = await asyncio.wait_for(asyncio.to_thread(process.wait, 1.0), 2.0)
                 if code == 2:
-                    raise SourceError(f"{self._address}: {said.splitlines()[-1] if said else 'the player gave up'}")
-                raise SourceError(f"the player of {self._address} ended with code {code}")
-            raise SourceError(f"the player of {self._address} closed its output")
+                    raise SourceError(f"{shown}: {said.splitlines()[-1] if said else 'the player gave up'}")
+                raise SourceError(f"the player of {shown} ended with code {code}")
+            raise SourceError(f"the player of {shown} closed its output")
         finally:
             transport.close()
             error_transport.close()
@@ -100,7 +101,7 @@ class FileSource(VideoSource):
     async def play(self, offer: Offer, set_state: SetState) -> None:
         """Run the player until it ends; it is killed when this is cancelled."""
         if not Path(self._address).is_file():
-            raise SourceError(f"{self._address} is not a file")
+            raise SourceError(f"{redact(self._address)} is not a file")
         await super().play(offer, set_state)
 
 

@@ -1,0 +1,56 @@
+"""Who may do what to fleets, asked of a real API server whose controllers aggregate roles."""
+
+import pytest
+from harness.apiserver import ApiServer, wait_for
+from harness.chart import render
+from harness.need import CONTROLLER_MANAGER
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.needs(CONTROLLER_MANAGER)]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+# Of Kubernetes' own roles, what each may do to fleets in its namespace.
+MAY = {
+    "view": {"list": True, "create": False, "delete": False},
+    "edit": {"list": True, "create": True, "delete": True},
+    "admin": {"list": True, "create": True, "delete": True},
+}
+
+
+def may(cluster: ApiServer, who: str, verb: str, resource: str, namespace: str) -> bool:
+    """What `kubectl auth can-i VERB RESOURCE --as WHO` says."""
+    attributes = {"group": "embereye.dev", "resource": resource, "verb": verb, "namespace": namespace}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+              "spec": {"user": who, "resourceAttributes": attributes}}  # fmt: skip
+    return bool(
+        cluster.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"]
+    )
+
+
+@pytest.mark.parametrize("role", MAY)
+def test_kubernetes_own_roles_cover_fleets(cluster: ApiServer, namespace: str, role: str) -> None:
+    for manifest in render():
+        if manifest["kind"] == "ClusterRole" and "-fleets-" in manifest["metadata"]["name"]:
+            path = f"{RBAC}/clusterroles/{manifest['metadata']['name']}?fieldManager=helm"
+            cluster.request("PATCH", path, manifest, "application/apply-patch+yaml")
+    who = f"someone-who-may-{role}"
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "people", "namespace": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": who}],
+    }  # fmt: skip
+    cluster.request("POST", f"{RBAC}/namespaces/{namespace}/rolebindings", binding)
+    wait_for(lambda: may(cluster, who, "list", "camerafleets", namespace), f"{role} is aggregated")
+    if MAY[role]["create"]:
+        wait_for(lambda: may(cluster, who, "create", "camerafleets", namespace), f"{role} is aggregated")
+    for resource in ("sensorfleets", "camerafleets"):
+        assert {verb: may(cluster, who, verb, resource, namespace) for verb in MAY[role]} == MAY[role]
+        assert not may(cluster, who, "list", resource, "default")
+
+
+def test_without_aggregation_there_are_no_such_roles() -> None:
+    roles = [
+        manifest["metadata"]["name"]
+        for manifest in render("--set", "rbac.aggregate=false")
+        if manifest["kind"] == "ClusterRole"
+    ]
+    assert roles == ["embereye-operator"]

@@ -1,0 +1,307 @@
+"""The chart beside the real Prometheus Operator, and through a release's life: test, upgrade, rollback, uninstall.
+
+The Prometheus is what kube-prometheus-stack makes of it: it takes monitors and rules of every namespace that carry the
+label of its own release, and no others.
+"""
+
+import asyncio
+import json
+import re
+import time
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from harness.cluster import Json, node_ports, script, until
+from harness.site import (
+    CAMERAS,
+    CHART,
+    MONITORING,
+    RELEASE,
+    SENSORS,
+    SIMULATED_CAMERAS,
+    SIMULATED_SENSORS,
+    SITE,
+    SYSTEM,
+    VOLUME,
+    Site,
+)
+from harness.witness import Witness
+
+from embereye_operator.monitoring.alerts import ALERTS
+from embereye_operator.monitoring.panels import DASHBOARDS
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+
+LABELS = {"release": "stack"}
+PROGRAMS = ("prometheus", "prometheus-operator", "prometheus-config-reloader")
+OPTIONS = (
+    "monitoring.enabled=true",
+    "monitoring.interval=5s",
+    *(f"monitoring.labels.{k}={v}" for k, v in LABELS.items()),
+)
+
+
+def _image(program: str) -> str:
+    return f"e2e-{program}:latest"
+
+
+def _of_the_makers(bundle: Path) -> list[Json]:
+    """Everything that the Prometheus Operator installs of itself, with our images of its programs."""
+    # YAML 1.1 has a meaning of its own for a bare "=", which one of its enumerations has.
+    text = bundle.read_text().replace("- =\n", '- "="\n')
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found = [document for document in yaml.load_all(text, loader) if document]
+    for document in found:
+        if document["kind"] == "CustomResourceDefinition":
+            continue
+        for place in (document["metadata"], *document.get("subjects", [])):
+            if "namespace" in place:
+                place["namespace"] = MONITORING
+        if document["kind"] == "Deployment":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            container |= {"image": _image("prometheus-operator"), "imagePullPolicy": "Never"}
+            container["args"] = [
+                f"--prometheus-config-reloader={_image('prometheus-config-reloader')}"
+                if "config-reloader=" in word
+                else word
+                for word in container["args"]
+            ]
+    return found
+
+
+def _prometheus() -> list[Json]:
+    """A Prometheus as kube-prometheus-stack declares it, and a door to it."""
+    subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": MONITORING}
+    metadata = {"name": "stack", "namespace": MONITORING}
+    name = {"name": "e2e-prometheus"}
+    selector = {"matchLabels": LABELS}
+    everywhere: Json = {}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus", "namespace": MONITORING}},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": name,
+            "rules": [{"apiGroups": [""], "resources": ["pods", "services", "endpoints"],
+                       "verbs": ["get", "list", "watch"]}],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": name,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-prometheus"},
+            "subjects": [subject],
+        },
+        {
+            "apiVersion": "monitoring.coreos.com/v1", "kind": "Prometheus", "metadata": metadata,
+            "spec": {
+                "image": _image("prometheus"), "version": "v3.9.1", "imagePullPolicy": "IfNotPresent",
+                "serviceAccountName": "prometheus", "evaluationInterval": "5s",
+                "podMonitorSelector": selector, "podMonitorNamespaceSelector": everywhere,
+                "serviceMonitorSelector": selector, "serviceMonitorNamespaceSelector": everywhere,
+                "ruleSelector": selector, "ruleNamespaceSelector": everywhere,
+            },
+        },
+        {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "door", "namespace": MONITORING},
+            "spec": {"type": "NodePort", "selector": {"prometheus": "stack"}, "ports": [{"name": "web", "port": 9090}]},
+        },
+    ]  # fmt: skip
+
+
+class Prometheus:
+    """The HTTP API, through a NodePort."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def get(self, path: str, **query: str) -> Any:
+        host, _, port = self._address.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            target = f"/api/v1/{path}?{urllib.parse.urlencode(query)}"
+            writer.write(f"GET {target} HTTP/1.0\r\nHost: prometheus\r\n\r\n".encode())
+            _, _, body = (await asyncio.wait_for(reader.read(), 20)).partition(b"\r\n\r\n")
+        finally:
+            writer.close()
+        answer = json.loads(body)
+        assert answer["status"] == "success", (path, query, answer)
+        return answer["data"]
+
+    async def query(self, expression: str) -> list[Json]:
+        found: list[Json] = (await self.get("query", query=expression))["result"]
+        return found
+
+    async def up(self) -> dict[str, int]:
+        """Targets that are scraped, by their jobs."""
+        found = await self.query("sum by (job) (up)")
+        return {row["metric"].get("job", ""): int(row["value"][1]) for row in found}
+
+    async def alerts(self, state: str = "firing") -> set[str]:
+        """Names of our alerts in that state."""
+        found = (await self.get("alerts"))["alerts"]
+        return {alert["labels"]["alertname"] for alert in found if alert["state"] == state}
+
+
+@pytest.fixture(scope="module")
+def prometheus() -> dict[str, Prometheus]:
+    """Where it is, once it runs."""
+    return {}
+
+
+def _fleets() -> tuple[Json, Json]:
+    """The simulated devices alone."""
+
+    def fleet(kind: str, name: str, spec: Json) -> Json:
+        metadata = {"name": name, "namespace": SITE}
+        shards = {"shards": 1, "autoscaling": {"mode": "none"}}
+        return {"apiVersion": "embereye.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": {**spec, **shards}}
+
+    cameras = [
+        {"id": name, "zone": zone, "source": f"http://cameras.{SITE}.svc:8093/{name}.mjpg"}
+        for name, zone in SIMULATED_CAMERAS.items()
+    ]
+    sensors = [{"id": name, "zone": zone} for name, zone in SIMULATED_SENSORS.items()]
+    return (
+        fleet("SensorFleet", SENSORS, {"sensors": sensors}),
+        fleet("CameraFleet", CAMERAS, {"cameras": cameras, "detection": {"detectors": ["motion", "flame"]}}),
+    )
+
+
+async def covered(site: Site, limit: float = 90) -> None:
+    """Wait until everything is watched."""
+    for kind, name in (("sf", SENSORS), ("cf", CAMERAS)):
+        await site.covered(kind, name, limit)
+
+
+def history(witness: Witness) -> list[tuple[int, int, str, int]]:
+    """What a witness was told, by cursor: time, zone, state."""
+    return [(heard.event.cursor, heard.event.time_ns, heard.event.zone, heard.event.state) for heard in witness.heard]
+
+
+async def test_a_prometheus_of_the_prometheus_operators_runs(site: Site, prometheus: dict[str, Prometheus]) -> None:
+    with site.diary.step("the real Prometheus Operator"):
+        binaries = Path(await script("binaries", *PROGRAMS))
+        await script("program-image", *PROGRAMS)
+        await script("load", *(_image(program) for program in PROGRAMS))
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MONITORING}}
+        bundle = await asyncio.to_thread(_of_the_makers, binaries.parent / "prometheus-operator" / "bundle.yaml")
+        definitions = [document for document in bundle if document["kind"] == "CustomResourceDefinition"]
+        await site.cluster.apply(namespace, *definitions)
+        names = [f"crd/{document['metadata']['name']}" for document in definitions]
+        await site.cluster.kubectl("wait", "--for=condition=Established", *names, "--timeout=60s")
+        await site.cluster.apply(*(document for document in bundle if document not in definitions), *_prometheus())
+        door = await site.cluster.existing("service", "door", MONITORING, 30)
+        prometheus[""] = Prometheus(f"{site.entrance}:{node_ports(door)['web']}")
+
+        async def ready() -> bool:
+            try:
+                return bool(await prometheus[""].get("status/runtimeinfo"))
+            except (OSError, ValueError, TimeoutError):
+                return False
+
+        await until(ready, bool, "Prometheus answers", 180)
+
+
+async def test_what_the_chart_declares_is_scraped_and_its_rules_are_evaluated(
+    site: Site, prometheus: dict[str, Prometheus]
+) -> None:
+    with site.diary.step("installed with monitoring") as step:
+        await site.install(f"hub.persistence.storageClass={VOLUME}", *OPTIONS)
+        await site.apply_fleets(*_fleets())
+        await site.start_simulators()
+        await covered(site)
+        site.witness = Witness(await site.hub(), site.diary)
+        site.start(site.witness.run(), "witness")
+        began = time.monotonic()
+        wanted = {"embereye-operator": 2, "embereye-hub": 1, "embereye-shard": 2}
+        await until(prometheus[""].up, wanted.__eq__, f"{wanted} are scraped", 120, 2.0)
+        step.say(f"scraped after {time.monotonic() - began:.0f} s")
+
+        async def rules() -> set[str]:
+            groups = (await prometheus[""].get("rules"))["groups"]
+            return {rule["name"] for group in groups for rule in group["rules"] if rule["health"] == "ok"}
+
+        await until(rules, {alert.name for alert in ALERTS}.issubset, "every alert is evaluated", 90, 2.0)
+
+
+async def test_every_panel_of_every_dashboard_shows_something(site: Site, prometheus: dict[str, Prometheus]) -> None:
+    with site.diary.step("dashboards' expressions") as step:
+        asked = {
+            query.expression
+            for source in DASHBOARDS for row in source.rows for panel in row.panels for query in panel.queries
+            if not panel.needs
+        }  # fmt: skip
+
+        async def empty() -> list[str]:
+            found = []
+            for expression in asked:
+                everything = re.sub(r"\$(namespace|fleet|shard)\b", ".*", expression)
+                if not await prometheus[""].query(everything.replace("$__rate_interval", "30s")):
+                    found.append(expression)
+            return found
+
+        await until(empty, lambda found: not found, "every expression has series", 120, 5.0)
+        step.say(f"{len(asked)} expressions")
+
+
+async def test_helm_test_proves_an_alarm_from_end_to_end(site: Site) -> None:
+    with site.diary.step("helm test") as step:
+        told = await site.cluster.helm("test", RELEASE, "--namespace", SYSTEM, "--logs", limit=300)
+        assert "Phase:          Succeeded" in told
+        step.say(next(line.strip() for line in told.splitlines() if "alarmed by the hub" in line))
+        assert await site.cluster.items("sensorfleets", "--namespace", SYSTEM) == []
+        await site.witness.alarmed("embereye-self-test", 1)
+
+
+async def test_an_alert_fires_on_its_fault_and_resolves(site: Site, prometheus: dict[str, Prometheus]) -> None:
+    with site.diary.step("dark sensors are told by Prometheus") as step:
+        await site.cluster.kubectl("scale", "deployment/simulated-sensors", "--namespace", SITE, "--replicas=0")
+        began = time.monotonic()
+        await until(prometheus[""].alerts, lambda found: "EmberEyeDevicesDark" in found, "the alert fires", 240, 2.0)
+        step.say(f"firing after {time.monotonic() - began:.0f} s")
+        await site.cluster.kubectl("scale", "deployment/simulated-sensors", "--namespace", SITE, "--replicas=1")
+        await covered(site)
+        await until(prometheus[""].alerts, lambda found: "EmberEyeDevicesDark" not in found, "it resolves", 120, 2.0)
+
+
+async def _generations(site: Site) -> dict[str, int]:
+    """Fleets, by uid, and how often they were declared anew."""
+    fleets = [await site.fleet(kind, name) for kind, name in (("sf", SENSORS), ("cf", CAMERAS))]
+    return {fleet["metadata"]["uid"]: fleet["metadata"]["generation"] for fleet in fleets}
+
+
+async def test_an_upgrade_and_a_rollback_keep_fleets_and_history(site: Site) -> None:
+    with site.diary.step("helm upgrade and rollback"):
+        fleets = await _generations(site)
+        for command in (
+            ["upgrade", RELEASE, str(CHART), "--reuse-values", "--set", "logFormat=json"],
+            ["rollback", RELEASE],
+        ):
+            await site.cluster.helm(*command, "--namespace", SYSTEM, "--wait", "--timeout", "3m", limit=200)
+            await until(site.witness.connected, bool, "the witness is connected", 60)
+            await covered(site)
+        assert await _generations(site) == fleets
+        site.check_tasks()
+        assert site.witness.broken_cursors() == []
+
+
+async def test_uninstalling_and_installing_again_keep_fleets_and_history(site: Site) -> None:
+    with site.diary.step("helm uninstall, helm install"):
+        heard = history(site.witness)
+        assert heard
+        await site.stop("witness")
+        await site.cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
+        kept = [
+            name
+            for kind in ("sf", "cf")
+            for name in [f["metadata"]["name"] for f in await site.cluster.items(kind, "--namespace", SITE)]
+        ]
+        assert kept == [SENSORS, CAMERAS]
+        assert await site.pods(component="sensor-shard", fleet=SENSORS)
+        await site.install(f"hub.persistence.storageClass={VOLUME}", *OPTIONS)
+        await covered(site)
+        site.witness = Witness(await site.hub(), site.diary, "witness-again")
+        site.start(site.witness.run(), "witness")
+        await until(site.witness.connected, bool, "the witness is connected", 60)
+        await asyncio.sleep(2)
+        assert history(site.witness)[: len(heard)] == heard

@@ -1,0 +1,266 @@
+"""What there is to be of a fleet: its shards, the owners of its devices, and the manifests that say so."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from embereye.units import SECOND
+from embereye.v1.shard_pb2 import Assignment, Peer, ShardStatus
+from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.assignments import build_assignments, next_epoch
+from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.handoff import Plan, choose_shards, plan
+from embereye_operator.decide.manifests.children import build_children
+from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES, is_plain
+from embereye_operator.decide.manifests.names import drained, shard_index, shard_name
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.placement import LIMIT, shard_loads, spread
+from embereye_operator.decide.placement_record import PlacementRecord
+from embereye_operator.decide.snapshot import Identity, Snapshot
+
+DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
+Children = Mapping[Identity, Manifest]
+
+
+@dataclass(frozen=True)
+class Intent:
+    """The shards and the placement that a pass works towards."""
+
+    wanted: Sequence[str]  # shards that there are to be, by index
+    leaving: Sequence[str]  # shards that exist and are to go
+    plan: Plan
+    epoch: int  # of the placement in force
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an intent makes of the children: the placement ConfigMap first."""
+
+    epoch: int
+    assignments: Mapping[str, Assignment]  # by shard, of those that go, too
+    manifests: Sequence[Manifest]
+
+
+def choose_wanted(snapshot: Snapshot, memory: FleetMemory) -> list[str]:
+    """The shards that there are to be, by index."""
+    fleet, record = snapshot.fleet, snapshot.record
+    held = {**record.devices, **record.holders}
+    known = record.shards or snapshot.existing
+    return choose_shards(
+        fleet.spec.shards,
+        record,
+        snapshot.existing,
+        up=set(known) - memory.lost(known, snapshot.now, snapshot.dead),
+        loads=shard_loads(held, list(set(held.values())), snapshot.weights),
+        name=lambda number: shard_name(fleet, number),
+        index=lambda name: shard_index(fleet, name) or 0,
+        unwanted=drained(fleet),
+    )
+
+
+def keep(snapshot: Snapshot, wanted: Sequence[str]) -> Intent:
+    """The placement as it is, in force as it is."""
+    record = snapshot.record
+    return Intent(wanted, _leaving(snapshot, wanted), Plan(record.members, record.devices, record.moving), record.epoch)
+
+
+def intend(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> Intent:
+    """The placement to be; its epoch is that in force until `build_change` says which."""
+    return Intent(wanted, _leaving(snapshot, wanted), _plan_placement(snapshot, wanted, memory), snapshot.record.epoch)
+
+
+def _leaving(snapshot: Snapshot, wanted: Sequence[str]) -> list[str]:
+    return [shard for shard in snapshot.existing if shard not in wanted]
+
+
+def _plan_placement(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> Plan:
+    record = snapshot.record
+    members = _choose_members(snapshot, wanted, memory)
+    ids = {device.id for device in snapshot.devices}
+    kept = {device: shard for device, shard in record.devices.items() if device in ids}
+    uneven = bool(snapshot.weights) and spread(shard_loads(kept, members, snapshot.weights)) > LIMIT
+    rebalance = memory.uneven_for_long(uneven, snapshot.now)
+    if not rebalance and not record.moving and members == list(record.members):
+        # What `plan` would find out, too: everybody has an owner, and nobody has to move.
+        owners = set(record.devices.values())
+        if ids == set(record.devices) and owners == set(members):
+            return Plan(record.members, record.devices)
+    return plan(
+        record,
+        snapshot.devices,
+        members,
+        snapshot.statuses,
+        weights=snapshot.weights,
+        rebalance=rebalance,
+        now=snapshot.now,
+        deadline=snapshot.fleet.spec.deadline,
+        waiting=memory.waits(record.moving, snapshot.now),
+    )
+
+
+def _choose_members(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> list[str]:
+    """The shards that may own devices: those that do already and are not lost, and whoever answers."""
+    known = {*snapshot.record.members, *snapshot.record.devices.values()}
+    up = {shard for shard, status in snapshot.statuses.items() if status and not status.draining}
+    lost = memory.lost([shard for shard in wanted if shard in known], snapshot.now, snapshot.dead)
+    members = [shard for shard in wanted if (shard in known and shard not in lost) or shard in up]
+    return members or [shard for shard in wanted if shard in known] or list(wanted)
+
+
+def basis_of(snapshot: Snapshot, intent: Intent, settings: Settings) -> Any:
+    """All that the children follow from; None where that cannot be told, or something is on its way."""
+    record, placement = snapshot.record, intent.plan
+    told = all(status and status.epoch == record.epoch for status in snapshot.statuses.values())
+    quiet = told and not placement.moving and not intent.leaving and placement.placement == record.devices
+    if not quiet or not all(snapshot.versions.values()) or not snapshot.declared_by:
+        return None
+    return (
+        snapshot.declared_by,
+        snapshot.fleet.annotations,
+        settings,
+        snapshot.versions,
+        list(placement.members),
+        intent.wanted,
+        snapshot.displaced,
+        snapshot.offered,
+    )
+
+
+def build_change(
+    snapshot: Snapshot,
+    intent: Intent,
+    settings: Settings,
+    *,
+    children: Children,
+    told: Mapping[str, Assignment | None],
+    addresses: Mapping[str, Peer],
+    budget_owner: Manifest | None,
+) -> Change:
+    """All children as they are to be.
+
+    `children` are those that exist, `told` what each shard was told under the record's epoch, `addresses` where the
+    members are reached, `budget_owner` what the disruption budget goes with.
+    """
+    fleet, placement = snapshot.fleet, intent.plan
+    others = [shard for shard in [*intent.wanted, *intent.leaving] if shard not in addresses]
+    assignments = build_assignments(
+        fleet,
+        snapshot.devices,
+        placement.placement,
+        members=addresses,
+        others=others,
+        epoch=0,
+        holders=placement.holders,
+    )
+    moved = placement.placement != snapshot.record.devices
+    epoch = next_epoch(assignments, told, _epoch_floor(snapshot), moved=moved)
+    for assignment in assignments.values():
+        assignment.epoch = epoch
+    record = PlacementRecord(
+        epoch, placement.placement, tuple(placement.members), tuple(intent.wanted), placement.moving
+    )
+    manifests = build_children(
+        fleet,
+        settings,
+        assignments=assignments,
+        record=record.to_manifest(),
+        shards=intent.wanted,
+        offers=snapshot.offered.__contains__,
+        replaces=_pods_to_replace(snapshot, intent.wanted, children),
+        hosts=_listening_hosts(intent.wanted, children, settings.image),
+        plain=_plain_shards(snapshot, intent.wanted, children, settings.image),
+        evictable=snapshot.evictable,
+        budget_owner=budget_owner,
+    )
+    return Change(epoch, assignments, manifests)
+
+
+def _epoch_floor(snapshot: Snapshot) -> int:
+    """The highest epoch that anyone may have seen, should the record be lost."""
+    seen = [status.epoch for status in snapshot.statuses.values() if status]
+    return max([snapshot.record.epoch, snapshot.previous.placement_epoch, *seen])
+
+
+def _pods_to_replace(snapshot: Snapshot, wanted: Sequence[str], children: Children) -> dict[str, str]:
+    """For each shard the pod that its present one replaces; a pod that cannot stay on its node is the next."""
+    leaving_nodes = snapshot.leaving_nodes
+    found = {}
+    for shard in wanted:
+        deployment = children.get(("Deployment", shard), {})
+        if pod := leaving_nodes[shard].pod if shard in leaving_nodes else replaced_pod(deployment):
+            found[shard] = pod
+    return found
+
+
+def replaced_pod(deployment: Mapping[str, Any]) -> str:
+    """The uid of the pod that the present one was made to replace; "": none."""
+    template = deployment.get("spec", {}).get("template", {})
+    return str((template.get("metadata", {}).get("annotations") or {}).get(ANNOTATION_REPLACES, ""))
+
+
+def _plain_shards(snapshot: Snapshot, wanted: Sequence[str], children: Children, image: str) -> set[str]:
+    """Shards that need not be rolled for what only matters when their node is lost: it comes with the next roll."""
+    leaving_nodes = snapshot.leaving_nodes
+    return {
+        shard
+        for shard in wanted
+        if shard not in leaving_nodes and is_plain(children.get(("Deployment", shard), {}), image)
+    }
+
+
+def _listening_hosts(wanted: Sequence[str], children: Children, image: str) -> dict[str, str]:
+    """The address that each shard of the present image listens on: another one is no reason to roll it."""
+    hosts = {}
+    for shard in wanted:
+        pod = children.get(("Deployment", shard), {}).get("spec", {}).get("template", {}).get("spec", {})
+        for container in pod.get("containers") or ():
+            if container.get("name") == "shard" and container.get("image") == image:
+                told = {entry["name"]: entry.get("value", "") for entry in container.get("env") or ()}
+                hosts[shard] = told.get("EMBEREYE_HOST", "")
+    return hosts
+
+
+def may_go(
+    shard: str, intent: Intent, statuses: Mapping[str, ShardStatus | None], deployment: Mapping[str, Any]
+) -> bool:
+    """Whether nothing depends any more on a shard that is to go; `deployment` is empty where there is none."""
+    running = (deployment.get("status") or {}).get("availableReplicas", 0)
+    if statuses.get(shard) is None and not running:
+        return True  # it serves nobody
+    if shard in intent.plan.holders.values():
+        return False
+    return all(_has_taken_over(statuses.get(name), intent.epoch) for name in intent.plan.members)
+
+
+def _has_taken_over(status: ShardStatus | None, epoch: int) -> bool:
+    return status is not None and status.epoch >= epoch
+
+
+def tell_stuck(
+    snapshot: Snapshot,
+    intent: Intent,
+    statuses: Mapping[str, ShardStatus | None],
+    memory: FleetMemory,
+    gone: Collection[str],
+) -> dict[str, str]:
+    """Problems with what is to go: reason → sentence. `gone` are the shards that this pass has deleted."""
+    leaving_nodes = snapshot.leaving_nodes
+    staying = [shard for shard in intent.leaving if shard not in gone and not snapshot.fleet.spec.paused]
+    memory.leaves([*staying, *(f"{shard}@{pod.node}" for shard, pod in leaving_nodes.items())], snapshot.now)
+    late = {name for name, since in memory.leaving.items() if snapshot.now - since > DRAIN_LIMIT}
+    reasons = []
+    for shard in staying:
+        if shard in late:
+            held = sum(holder == shard for holder in intent.plan.holders.values())
+            waits = [name for name in intent.plan.members if not _has_taken_over(statuses.get(name), intent.epoch)]
+            why = f"it holds {held} devices" if held else f"{', '.join(waits) or 'nobody'} has not taken over"
+            reasons.append(f"{shard} should have gone: {why}")
+    for shard, pod in leaving_nodes.items():
+        if f"{shard}@{pod.node}" in late:
+            reasons.append(f"{shard} should have left node {pod.node}: its new pod does not become ready elsewhere")
+    problems = {}
+    if lost := sorted(f"{shard} was on {leaving_nodes[shard].node}" for shard in snapshot.dead & set(leaving_nodes)):
+        problems["NodeLost"] = f"nodes do not run any more, shards start elsewhere: {', '.join(lost)}"
+    if reasons:
+        problems["DrainStuck"] = f"for more than {DRAIN_LIMIT // SECOND} s {'; '.join(reasons)}"
+    return problems

@@ -1,0 +1,175 @@
+"""What a pass changes: objects first written, shards then told, and last what is no longer wanted deleted."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from embereye.v1.shard_pb2 import Assignment, ShardStatus
+from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.assignments import located
+from embereye_operator.decide.intent import Change, Intent, may_go, replaced_pod
+from embereye_operator.decide.manifests.compare import differences
+from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
+from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
+from embereye_operator.decide.manifests.names import shard_index
+from embereye_operator.decide.ownership.applied import marked
+from embereye_operator.decide.snapshot import Identity, Snapshot, identity
+from embereye_operator.errors import RefusedError, TakenError
+from embereye_operator.reconcile.context import Context
+from embereye_operator.reconcile.read import ask_shards
+
+
+class Applier:
+    """Brings what exists closer to what there is to be; what is not safe yet is left to a later pass."""
+
+    def __init__(self, snapshot: Snapshot, context: Context) -> None:
+        self._snapshot = snapshot
+        self._fleet = snapshot.fleet
+        self._context = context
+        self._runtime = context.runtime
+        self._memory = context.memory
+        self.statuses: dict[str, ShardStatus | None] = dict(snapshot.statuses)  # asked anew of those that were told
+        self.existing: Sequence[str] = snapshot.existing  # shards that there are, by index
+        self.gone: set[str] = set()  # shards that were deleted
+
+    async def leave_nodes(self) -> None:
+        """Of a paused fleet: a node is emptied whatever people think of the fleet, and no pod survives that.
+
+        A roll of what runs leaves no gap, and changes neither the image nor anything else of the pod.
+        """
+        leaving, evictable = self._snapshot.leaving_nodes, self._snapshot.evictable
+        if self._memory.left == (leaving, evictable):
+            return
+        objects = await self._context.children.objects()
+        for shard, pod in leaving.items():
+            deployment = objects.get(("Deployment", shard))
+            if deployment is not None and replaced_pod(deployment) != pod.pod:
+                self._context.actions.append(f"roll {shard}, away from node {pod.node}")
+                await self._runtime.roll(deployment, {"metadata": {"annotations": {ANNOTATION_REPLACES: pod.pod}}})
+        owner = await self._runtime.budget_owner(self._fleet)
+        await self._apply(build_disruption_budget(self._fleet, evictable=evictable, owner=owner), objects)
+        self._memory.left = leaving, evictable
+
+    async def apply_change(self, intent: Intent, change: Change) -> bool:
+        """All of `change`; False where its first object, the record, was refused, and nothing else may happen then.
+
+        `intent` has the epoch of the change.
+        """
+        objects = await self._context.children.objects()
+        # The record first: whoever leads next must know of every epoch that a shard may have seen.
+        if not await self._apply(change.manifests[0], objects, fenced=True):
+            return False
+        if overdue := intent.plan.overdue:
+            self._context.actions.append(f"let go of {len(overdue)} devices that their new owners have not heard")
+        await self._tell_shards(intent, change.assignments)
+        for manifest in change.manifests[1:]:
+            await self._apply(manifest, objects)
+        made = [shard for shard in intent.wanted if shard not in self._snapshot.existing]
+        self._memory.made(made, self._snapshot.now)
+        await self._prune(intent, change.manifests, objects)
+        self.existing = sorted(
+            {*self.existing, *intent.wanted} - self.gone, key=lambda name: shard_index(self._fleet, name) or 0
+        )
+        return True
+
+    async def _apply(self, manifest: Manifest, objects: Mapping[Identity, Manifest], *, fenced: bool = False) -> bool:
+        """Make the object as `manifest` says where it is not; False where that is refused.
+
+        `fenced`: only where nobody has written it since it was read.
+        """
+        name, generation, now = identity(manifest), self._fleet.generation, self._snapshot.now
+        manifest, observed = marked(manifest), objects.get(name)
+        if observed is not None and not _differs(manifest, observed):
+            return True
+        if fenced and observed is not None and (version := self._snapshot.versions.get(name)):
+            # Whoever decided on an older record than there is must read again: the API server refuses this then.
+            manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
+        problems = self._context.problems
+        if refusal := self._memory.refusal(name, generation, now):
+            problems["ApplyRefused"] = refusal
+            return False
+        try:
+            await self._runtime.apply(manifest, new=observed is None)
+        except TakenError as error:
+            taken = [problems["NameTaken"]] if "NameTaken" in problems else []
+            problems["NameTaken"] = "; ".join([*taken, str(error)])
+            return False
+        except RefusedError as error:
+            problems["ApplyRefused"] = str(error)
+            self._memory.refuses(name, str(error), generation, now)
+            await self._runtime.event(self._fleet, "Warning", "ApplyRefused", str(error))
+            return False
+        self._memory.refused.pop(name, None)
+        self._context.actions.append(f"apply {' '.join(name)}")
+        return True
+
+    async def _tell_shards(self, intent: Intent, assignments: Mapping[str, Assignment]) -> None:
+        """Give shards their assignments: first to those that gain devices, so that each has an owner throughout."""
+        before = (await self._context.children.record()).assignments
+        behind = [
+            shard for shard in assignments if (status := self.statuses.get(shard)) and status.epoch < intent.epoch
+        ]
+        gaining = [shard for shard in behind if _gains(before.get(shard), assignments[shard])]
+        if await self._assign(gaining, intent, assignments):
+            await self._assign([shard for shard in behind if shard not in gaining], intent, assignments)
+
+    async def _assign(self, shards: Sequence[str], intent: Intent, assignments: Mapping[str, Assignment]) -> bool:
+        """Give `shards` theirs and ask how they are; False where one refuses."""
+        placement = intent.plan.placement
+        answers = await asyncio.gather(
+            *(self._runtime.assign(self._fleet, shard, located(assignments[shard], placement)) for shard in shards)
+        )
+        accepted = True
+        for shard, answer in zip(shards, answers, strict=True):
+            self._context.actions.append(f"assign {shard} epoch {intent.epoch}")
+            if answer is not None and not answer.accepted:
+                accepted = False
+                self._context.problems["AssignmentRefused"] = f"{shard} refused its assignment: {answer.reason}"
+        self.statuses |= await ask_shards(self._fleet, self._runtime, shards)
+        return accepted
+
+    async def _prune(self, intent: Intent, desired: Sequence[Manifest], objects: Mapping[Identity, Manifest]) -> None:
+        """Delete what is no longer wanted, and a leaving shard only when nothing depends on it any more."""
+        wanted = {identity(manifest) for manifest in desired}
+        staying = {
+            shard
+            for shard in intent.leaving
+            if not may_go(shard, intent, self.statuses, objects.get(("Deployment", shard), {}))
+        }
+        # Deployments first: a shard that drains still wants its Service.
+        for child in sorted(objects.values(), key=lambda child: (child["kind"] != "Deployment", identity(child))):
+            name = identity(child)[1]
+            if identity(child) in wanted or name in staying or self._waits_for_its_shard(child):
+                continue
+            self._context.actions.append(f"delete {' '.join(identity(child))}")
+            await self._runtime.delete(child)
+            if child["kind"] == "Deployment":
+                self.gone.add(name)
+
+    def _waits_for_its_shard(self, child: Manifest) -> bool:
+        """Whether it is the Service of a shard that scaling may bring back: a new one would have another address.
+
+        Whoever looked the name up goes on with the old address for as long as it believes the answer, up to a minute.
+        """
+        index = shard_index(self._fleet, child["metadata"]["name"])
+        return child["kind"] == "Service" and index is not None and index < self._fleet.spec.autoscaling.max_shards
+
+
+def _gains(before: Assignment | None, after: Assignment) -> bool:
+    had = {device.id for device in before.devices} if before else set()
+    return any(device.id not in had for device in after.devices)
+
+
+def _differs(desired: Manifest, observed: Manifest) -> list[str]:
+    found = differences(
+        {key: value for key, value in desired.items() if key != "apiVersion"},
+        observed,
+    )
+    if desired["kind"] == "ConfigMap":
+        # The record is ours alone: a key that is no longer wanted must go.
+        found += [
+            f".{field}.{key}"
+            for field in ("data", "binaryData")
+            for key in observed.get(field) or {}
+            if key not in (desired.get(field) or {})
+        ]
+    return found

@@ -1,0 +1,48 @@
+"""What the steps of one pass share: where to read and write, what is remembered, what was done."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.manifests.names import placement_name
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.placement_record import PlacementRecord, read_record
+from embereye_operator.decide.snapshot import Identity, identity
+from embereye_operator.runtime.interface import Runtime
+
+
+class Children:
+    """A fleet's children as they are, read at most once: a pass over a fleet at rest never asks."""
+
+    def __init__(self, fleet: Fleet, runtime: Runtime) -> None:
+        self._fleet = fleet
+        self._runtime = runtime
+        self._read: Mapping[Identity, Manifest] | None = None
+        self._record: PlacementRecord | None = None
+
+    async def objects(self) -> Mapping[Identity, Manifest]:
+        """All of them, by kind and name."""
+        if self._read is None:
+            self._read = {identity(child): child for child in await self._runtime.children(self._fleet)}
+        return self._read
+
+    async def record(self) -> PlacementRecord:
+        """What the placement ConfigMap says, with what each shard was told."""
+        if self._record is None:
+            objects = await self.objects()
+            self._record = read_record(self._fleet, objects.get(("ConfigMap", placement_name(self._fleet))))
+        return self._record
+
+
+@dataclass
+class Context:
+    """Of one pass."""
+
+    runtime: Runtime
+    settings: Settings
+    memory: FleetMemory
+    children: Children
+    actions: list[str] = field(default_factory=list)  # for the log: "apply Deployment hall-sensors-1"
+    problems: dict[str, str] = field(default_factory=dict)  # reason → sentence, as the status has them, worst first

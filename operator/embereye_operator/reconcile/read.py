@@ -1,0 +1,133 @@
+"""What a pass reads: the fleet's children, its devices and what its shards say."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from embereye.v1.shard_pb2 import ShardStatus
+from embereye.v1.types_pb2 import Device
+from embereye_operator.api.fleets import Fleet, FleetError, parse_devices
+from embereye_operator.api.schema import Manifest
+from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.assignments import build_device
+from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.manifests.autoscalers import TOLERANCE
+from embereye_operator.decide.manifests.names import shard_index, shard_name
+from embereye_operator.decide.placement_record import PlacementRecord, recover
+from embereye_operator.decide.snapshot import Identity, Snapshot
+from embereye_operator.decide.status import read_status
+from embereye_operator.reconcile.context import Context
+from embereye_operator.runtime.interface import Runtime
+
+OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", TOLERANCE)
+
+
+async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
+    """What there is at `now`.
+
+    What has not changed since the pass before is taken from the fleet's memory, which learns what shards say.
+    """
+    runtime, memory = context.runtime, context.memory
+    versions = await runtime.versions(fleet)
+    previous = _previous_status(fleet, memory)
+    record, existing = await _read_placement(fleet, versions, context)
+    devices = await _read_devices(fleet, versions, context)
+    statuses = await ask_shards(fleet, runtime, list(dict.fromkeys([*existing, *record.shards])))
+    memory.heard(statuses, now)
+    return Snapshot(
+        fleet=fleet,
+        now=now,
+        previous=previous,
+        versions=versions,
+        record=recover(record, statuses),
+        existing=existing,
+        devices=devices,
+        declared_by=memory.declared[0],
+        statuses=statuses,
+        weights=memory.weights({device.id for device in devices}),
+        displaced=runtime.displaced(fleet),
+        sees_nodes=runtime.sees_nodes,
+        offered=[kind for kind in OFFERED if runtime.offers(kind)],
+        rivals=runtime.rivals(fleet),
+    )
+
+
+async def ask_shards(fleet: Fleet, runtime: Runtime, shards: Sequence[str]) -> dict[str, ShardStatus | None]:
+    """What each of `shards` says of itself; None where it does not answer."""
+    answers = await asyncio.gather(*(runtime.shard_status(fleet, shard) for shard in shards))
+    return dict(zip(shards, answers, strict=True))
+
+
+def _previous_status(fleet: Fleet, memory: FleetMemory) -> FleetStatus:
+    """What the status says; a manifest without one says that it is what it was at the last pass."""
+    if stored := fleet.status:
+        memory.status = read_status(stored)
+    elif "status" in fleet.manifest:
+        memory.status = None
+    return memory.status or FleetStatus()
+
+
+async def _read_placement(
+    fleet: Fleet, versions: Mapping[Identity, str], context: Context
+) -> tuple[PlacementRecord, Sequence[str]]:
+    """The record and the shards that exist. Without the assignments where nothing has changed: nobody asks then."""
+    memory, children = context.memory, context.children
+    if memory.found and memory.found[0] == versions and all(versions.values()):
+        return memory.found[1:]
+    record = await children.record()
+    existing = _existing_shards(fleet, await children.objects())
+    memory.found = versions, replace(record, assignments={}), existing
+    return record, existing
+
+
+def _existing_shards(fleet: Fleet, children: Mapping[Identity, Manifest]) -> list[str]:
+    names = [name for kind, name in children if kind == "Deployment"]
+    indexes = sorted(index for name in names if (index := shard_index(fleet, name)) is not None)
+    return [shard_name(fleet, index) for index in indexes]
+
+
+async def _read_devices(fleet: Fleet, versions: Mapping[Identity, str], context: Context) -> Sequence[Device]:
+    """All devices: the manifest's, then those of the ConfigMaps it names.
+
+    A list that is missing or wrong takes no device out of sight: those it declared before are kept.
+    """
+    memory = context.memory
+    names = {reference.config_map_ref.name for reference in fleet.devices_from}
+    declared_by = fleet.uid, fleet.generation, {name: versions.get(("ConfigMap", name)) for name in names}
+    if memory.declared[0] == declared_by:
+        return memory.declared[1]
+    maps = await context.runtime.config_maps(fleet) if names else {}
+    devices, wrong = _declared_devices(fleet, maps)
+    if wrong:
+        context.problems["DeviceListInvalid"] = "; ".join(wrong)
+        for assignment in (await context.children.record()).assignments.values():
+            for device in assignment.devices if assignment else ():
+                devices.setdefault(device.id, device)
+    found = [devices[name] for name in sorted(devices)]
+    memory.declared = ((), []) if wrong else (declared_by, found)
+    return found
+
+
+def _declared_devices(fleet: Fleet, maps: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Device], list[str]]:
+    """The devices that the manifest and `maps` declare, by id, and a sentence for each list that is wrong."""
+    devices = {device.id: build_device(device, fleet) for device in fleet.devices}
+    wrong = []
+    for reference in fleet.devices_from:
+        source = reference.config_map_ref
+        data = maps.get(source.name)
+        where = f"ConfigMap {source.name}"
+        if data is None or (source.key and source.key not in data):
+            wrong.append(f"{where} {f'has no key {source.key}' if data is not None else 'does not exist'}")
+            continue
+        for key in [source.key] if source.key else sorted(data):
+            try:
+                parsed = parse_devices(fleet.kind, data[key], f"{where}, key {key}")
+            except FleetError as error:
+                wrong.append(str(error))
+                continue
+            if twice := [device.id for device in parsed if device.id in devices]:
+                wrong.append(f"{where}, key {key}: {', '.join(twice[:5])} declared before: the first counts")
+            for device in parsed:
+                devices.setdefault(device.id, build_device(device, fleet))
+    return devices, wrong

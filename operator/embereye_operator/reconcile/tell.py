@@ -1,0 +1,59 @@
+"""What a pass tells: the roster to the hub, the status to the API server, changes to people."""
+
+import logging
+
+from embereye.v1.roster_pb2 import FleetLedger
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import to_manifest
+from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.assignments import build_roster
+from embereye_operator.decide.snapshot import Snapshot
+from embereye_operator.errors import UnavailableError
+from embereye_operator.reconcile.context import Context
+from embereye_operator.runtime.interface import Runtime
+
+logger = logging.getLogger(__name__)
+ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes people are told of
+
+
+async def tell_hub(snapshot: Snapshot, epoch: int, context: Context) -> FleetLedger | None:
+    """Tell which devices ought to be watched; returns what the hub knows of all that they offered, None: nothing."""
+    if not epoch or snapshot.fleet.spec.paused:
+        return None
+    memory = context.memory
+    basis = (*snapshot.declared_by, epoch)
+    if not snapshot.declared_by or basis != memory.roster[0]:
+        memory.roster = basis, build_roster(snapshot.fleet, snapshot.devices, epoch)
+    try:
+        return await context.runtime.set_roster(memory.roster[1])
+    except UnavailableError as error:
+        context.problems["HubUnreachable"] = str(error)
+        return None
+
+
+async def tell_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> FleetStatus:
+    """Write `status` where it says anything new; returns the one to keep."""
+    if status == snapshot.previous:
+        status = snapshot.previous  # one of them is enough to keep
+    if status is not context.memory.status:
+        await context.runtime.write_status(snapshot.fleet, to_manifest(status))
+        context.memory.status = status
+        context.actions.append("write status")
+        await _announce(snapshot.fleet, snapshot.previous, status, context.runtime)
+    return status
+
+
+async def _announce(fleet: Fleet, previous: FleetStatus, status: FleetStatus, runtime: Runtime) -> None:
+    """Events for conditions that changed."""
+    for type_ in ANNOUNCED:
+        before, now = previous.condition(type_), status.condition(type_)
+        if now is not None and (before is None or before.status != now.status):
+            good = now.status == "True"
+            reason = type_ if good else f"Not{type_}"
+            await runtime.event(fleet, "Normal" if good else "Warning", reason, now.message)
+    before, now = previous.condition("Degraded"), status.condition("Degraded")
+    said = (before.status, before.reason) if before else None
+    if now and now.status == "True" and said != (now.status, now.reason):
+        logger.warning("%s: %s: %s", fleet.key, now.reason, now.message)
+        if now.reason != "ApplyRefused":  # told each time
+            await runtime.event(fleet, "Warning", now.reason, now.message)

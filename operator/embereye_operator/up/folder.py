@@ -1,0 +1,57 @@
+"""The files that `embereye up` is given: manifests of fleets, and a folder of its own."""
+
+import contextlib
+import fcntl
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import yaml
+
+from embereye.process.lifecycle import UserError
+from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
+from embereye_operator.runtime.local.runtime import identified
+
+
+def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
+    """The fleets in these files by key; UserError names the file, the field and the remedy."""
+    fleets: dict[str, Fleet] = {}
+    for path in paths:
+        try:
+            documents = list(yaml.safe_load_all(path.read_text()))
+        except FileNotFoundError as error:
+            raise UserError(f"{path} does not exist") from error
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        manifests = [document for document in documents if document is not None]
+        if not manifests:
+            raise UserError(f"{path} holds no manifest: it should hold a SensorFleet or a CameraFleet")
+        for manifest in manifests:
+            try:
+                if not isinstance(manifest, dict):
+                    raise UserError(f"{path} holds a {type(manifest).__name__} where a manifest should stand")
+                fleet = identified(parse_fleet(manifest), 1)
+            except FleetError as error:
+                raise UserError(f"{path}: {error}") from error
+            if fleet.key in fleets:
+                raise UserError(f"{path}: {fleet.key} is declared twice")
+            fleets[fleet.key] = fleet
+    return fleets
+
+
+@contextlib.contextmanager
+def locked(data: Path) -> Iterator[None]:
+    """Hold the data folder for this process alone; UserError where another holds it or it cannot be written."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        lock: TextIO = (data / "lock").open("w")
+    except OSError as error:
+        raise UserError(f"--data {data} cannot be written: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{data} is in use by another `embereye up`: stop it or choose another --data") from error
+        yield

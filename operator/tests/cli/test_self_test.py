@@ -1,0 +1,55 @@
+"""`embereye self-test` where it cannot succeed: what it says, and that it leaves nothing behind. e2e has it succeed."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from harness.apiserver import ApiServer
+
+from embereye.process.addresses import free_port
+from embereye_cli.self_test import LABEL, NAME
+
+pytestmark = pytest.mark.apiserver
+
+
+def fleets(namespace: str) -> str:
+    return f"/apis/embereye.dev/v1alpha1/namespaces/{namespace}/sensorfleets"
+
+
+def declare(cluster: ApiServer, namespace: str, labels: dict[str, str]) -> None:
+    manifest: dict[str, Any] = {
+        "apiVersion": "embereye.dev/v1alpha1",
+        "kind": "SensorFleet",
+        "metadata": {"name": NAME, "labels": labels},
+        "spec": {"sensors": [{"id": "s", "zone": "z"}]},
+    }
+    cluster.request("POST", fleets(namespace), manifest)
+
+
+def self_test(cluster: ApiServer, namespace: str) -> "subprocess.CompletedProcess[str]":
+    nowhere = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "embereye_cli", "self-test", "--kubeconfig", str(cluster.kubeconfig),
+               "-n", namespace, "--hub", nowhere, "--target", nowhere, "--within", "1"]  # fmt: skip
+    environment = {**os.environ, "KUBECONFIG": ""}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def test_without_an_operator_it_says_so_and_leaves_nothing(cluster: ApiServer, namespace: str) -> None:
+    declare(cluster, namespace, {LABEL: "true"})  # what an interrupted one left
+    done = self_test(cluster, namespace)
+    assert done.returncode == 2
+    assert "the sensor was not covered within 1 s" in done.stderr
+    assert f'no operator looks after "{namespace}"' in done.stderr
+    assert "refused" in done.stderr.lower()
+    assert cluster.get(fleets(namespace))["items"] == []
+
+
+def test_a_fleet_of_that_name_that_is_somebody_elses_is_left_alone(cluster: ApiServer, namespace: str) -> None:
+    declare(cluster, namespace, {})
+    done = self_test(cluster, namespace)
+    assert done.returncode == 2
+    assert f"{namespace}/{NAME} is not of a self-test" in done.stderr
+    (fleet,) = cluster.get(fleets(namespace))["items"]
+    assert fleet["spec"]["sensors"] == [{"id": "s", "zone": "z"}]

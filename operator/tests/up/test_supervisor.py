@@ -1,0 +1,33 @@
+"""Processes that `embereye up` keeps running."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
+
+
+async def test_a_process_that_cannot_be_started_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, left = asyncio.create_subprocess_exec, 2
+
+    async def start(*arguments: object, **named: object) -> asyncio.subprocess.Process:
+        nonlocal left
+        if left:
+            left -= 1
+            raise OSError(12, "Cannot allocate memory")
+        return await real(*arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    told: list[Exit] = []
+    supervisor = Supervisor(tmp_path, told.append)
+    await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", "import time; time.sleep(60)")))
+    async with asyncio.timeout(20):
+        while not supervisor.runs("hub"):
+            await asyncio.sleep(0.05)
+    assert len(told) == 2
+    assert str(told[0]).startswith("hub cannot be started: [Errno 12] Cannot allocate memory; trying again in ")
+    await supervisor.stop("hub")

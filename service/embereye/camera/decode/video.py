@@ -1,0 +1,132 @@
+"""Decodes H.264 and H.265 with libavcodec: one context for each camera, pictures straight to the size that is wanted.
+
+A context keeps the pictures that others refer to, so a camera's access units all go to the same one, in order.
+"""
+
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+
+import av
+import cv2
+import numpy as np
+import numpy.typing as npt
+from av.codec.context import CodecContext
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+
+from embereye.camera.decode.image import (
+    STILL_SIDE,
+    Decoded,
+    DecodedImage,
+    DecodeOrder,
+    UndecodableError,
+    make_still,
+)
+from embereye.detect.vision.working import INTERPOLATED, WORKING_SIDE, WORKING_SLACK
+from embereye.wire.jpeg.header import MAX_PIXELS
+
+PICTURE_QUALITY = 85  # of a JPEG for the fleet's own model
+_DECODERS = {"H264": "h264", "H265": "hevc"}
+_PLANAR = frozenset({"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p"})
+_FULL_RANGE = 2  # AVCOL_RANGE_JPEG
+_BT709 = 1  # AVCOL_SPC_BT709
+_CHROMA = {True: (1.5748, -0.1873, -0.4681, 1.8556), False: (1.402, -0.344136, -0.714136, 1.772)}  # of BT.709, BT.601
+
+Plane = npt.NDArray[np.uint8]
+
+
+class NoPictureError(Exception):
+    """The decoder holds the picture back: it will be shown after one that has not come."""
+
+
+class VideoDecoder:
+    """One camera's context."""
+
+    def __init__(self, encoding: str) -> None:
+        context = CodecContext.create(_DECODERS[encoding], "r")
+        assert isinstance(context, VideoCodecContext)
+        context.thread_count = 1
+        context.options = {"max_pixels": str(MAX_PIXELS)}
+        self._context = context
+
+    def decode(self, order: DecodeOrder, units: Sequence[tuple[bytes | memoryview, int]]) -> Decoded:
+        """Decode `units`, each with its number, in order; the latest picture that is to be shown by then.
+
+        UndecodableError where that is impossible, NoPictureError where there is no picture yet.
+        """
+        began = time.thread_time()
+        latest: VideoFrame | None = None
+        try:
+            for data, number in units:
+                packet = av.Packet(data)  # type: ignore[arg-type] # it takes any buffer
+                packet.pts = number
+                if frames := self._context.decode(packet):
+                    latest = frames[-1]
+        except av.FFmpegError as error:
+            raise UndecodableError(str(error)) from error
+        if latest is None:
+            raise NoPictureError
+        if latest.is_corrupt:
+            raise UndecodableError("parts of it are missing")
+        return self._rendered(order, latest, began)
+
+    @staticmethod
+    def _rendered(order: DecodeOrder, frame: VideoFrame, began: float) -> Decoded:
+        try:
+            image = bgr(frame, WORKING_SIDE, WORKING_SLACK)
+            still = make_still(bgr(frame, STILL_SIDE), order.still) if order.still is not None else b""
+            picture = b""
+            if order.picture_side:
+                coded = cv2.imencode(
+                    ".jpg", bgr(frame, order.picture_side), [cv2.IMWRITE_JPEG_QUALITY, PICTURE_QUALITY]
+                )
+                picture = coded[1].tobytes()
+        except (cv2.error, ValueError) as error:
+            raise UndecodableError(str(error)) from error
+        return Decoded(image, still, time.thread_time() - began, frame.pts or 0, picture)
+
+
+def bgr(frame: VideoFrame, side: int, slack: float = 1.0) -> DecodedImage:
+    """`frame` as BGR with a long side of `side` pixels, if `slack` of its own is longer.
+
+    The planes are reduced before they are joined: nothing is ever made of the full size.
+    """
+    longest = max(frame.width, frame.height)
+    factor = side / longest if slack * longest >= side and longest > side else 1.0
+    size = max(1, round(frame.width * factor)), max(1, round(frame.height * factor))
+    if frame.format.name not in _PLANAR:
+        frame = frame.reformat(*size, format="yuv444p")
+    planes = [_reduced(plane, size) for plane in _planes(frame)]
+    full = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
+    return cv2.transform(cv2.merge(planes), _matrix(full, frame.colorspace == _BT709))  # type: ignore[return-value]
+
+
+def _planes(frame: VideoFrame) -> list[Plane]:
+    """The Y, U and V of `frame`, where they lie."""
+    return [
+        np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: plane.height, : plane.width]  # type: ignore[call-overload]
+        for plane in frame.planes
+    ]
+
+
+def _reduced(plane: Plane, size: tuple[int, int]) -> Plane:
+    width, height = size
+    # By halves: OpenCV has a fast way for that, and for no other factor.
+    while plane.shape[1] >= 2 * width and plane.shape[0] >= 2 * height:
+        plane = cv2.resize(plane, (plane.shape[1] // 2, plane.shape[0] // 2), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+    if plane.shape == (height, width):
+        return plane
+    way = cv2.INTER_LINEAR if width > INTERPOLATED * plane.shape[1] else cv2.INTER_AREA
+    return cv2.resize(plane, size, interpolation=way)  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=4)
+def _matrix(full: bool, bt709: bool) -> npt.NDArray[np.float32]:
+    """What turns (Y, Cb, Cr, 1) into (B, G, R), ITU-R BT.601 or BT.709, of full or limited range."""
+    red, green_blue, green_red, blue = _CHROMA[bt709]
+    luma, chroma, black = (1.0, 1.0, 0.0) if full else (255 / 219, 255 / 224, 16.0)
+    rows = [(blue, 0.0), (green_blue, green_red), (0.0, red)]
+    return np.array(
+        [[luma, chroma * cb, chroma * cr, -luma * black - 128 * chroma * (cb + cr)] for cb, cr in rows], np.float32
+    )

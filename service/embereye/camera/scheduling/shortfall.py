@@ -1,0 +1,35 @@
+"""Whether a camera is analysed less often than its least rate asks for: that is never left unsaid."""
+
+from dataclasses import dataclass
+
+from embereye.units import SECOND
+
+PERIOD_NS = 4 * SECOND  # over which frames are counted; a pause of the machine is over sooner
+SLACK = 0.9  # of the least rate: a camera that sends no more than that may lose a frame in a period
+
+
+@dataclass(slots=True)
+class Shortfall:
+    """Compares what was analysed of one camera with what should have been, period by period."""
+
+    reason: str = ""  # for people; empty: its least rate is kept, or it does not send as much
+    _began_ns: int = 0
+    _analysed: int = 0
+    _superseded: int = 0
+
+    def judge(self, now_ns: int, *, analysed: int, superseded: int, least: float, arriving: float) -> None:
+        """Judge by the running totals at `now_ns`; `arriving` frames/s come, and `least` of them should be analysed.
+
+        Only frames that waited until the next one took their place are the shard's fault.
+        """
+        passed_ns = now_ns - self._began_ns
+        if 0 <= passed_ns < PERIOD_NS:
+            return
+        rate = (analysed - self._analysed) * SECOND / max(1, passed_ns)
+        short = rate < SLACK * min(least, arriving) and superseded > self._superseded
+        known = self._began_ns and passed_ns > 0
+        self.reason = f"analysed {rate:.1f} times/s, its least rate is {least:g}: {REMEDY}" if known and short else ""
+        self._began_ns, self._analysed, self._superseded = now_ns, analysed, superseded
+
+
+REMEDY = "its shard has too little processor time; add shards, give them more processor, or lower fps.min"

@@ -1,0 +1,156 @@
+"""Fragmented MP4 (ISO/IEC 14496-12 and -15) of one H.264 or H.265 stream, as it was coded: browsers play it.
+
+It can be written as pictures come, and what was written before a crash is a whole file but for its last moment.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from embereye.wire.video.bits import without_emulation_prevention
+from embereye.wire.video.nal import nal_units
+
+TIMESCALE = 90_000  # ticks in a second
+FRAGMENT_SAMPLES = 16  # pictures of a fragment at most; the next one begins at a key frame or behind so many
+LONGEST_TICKS = 10 * TIMESCALE  # between two pictures
+_KEY, _OTHER = 0x0200_0000, 0x0101_0000  # flags of a sample: it depends on no other; it does, and is no entry
+_MATRIX = b"".join(value.to_bytes(4) for value in (0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x4000_0000))
+_SETS: dict[str, Sequence[int]] = {"H264": (7, 8), "H265": (32, 33, 34)}  # types of parameter sets
+_MAIN_10 = 2  # H.265 profile
+
+
+class Mp4Error(ValueError):
+    """Such pictures cannot be put into a file."""
+
+
+@dataclass(frozen=True)
+class _Sample:
+    data: bytes
+    shown: int  # ticks
+    key: bool
+
+
+class Mp4Muxer:
+    """Makes one file: `begin`, then `sample` for each access unit in decoding order, then `finish`; join the bytes."""
+
+    def __init__(self, encoding: str, width: int, height: int) -> None:
+        self._encoding = encoding
+        self.width, self.height = width, height
+        self._first_ns: int | None = None
+        self._decoded = -1  # ticks of the latest sample that is written
+        self._waiting: list[_Sample] = []
+        self._latest = -1  # ticks at which the last of all samples so far is shown
+        self._fragments = 0
+
+    def begin(self, first: bytes) -> bytes:
+        """The head of the file. `first` is its first access unit (annex B) with its parameter sets.
+
+        Mp4Error where they are missing.
+        """
+        entry = self._entry(list(nal_units(first)))
+        stsd = _full("stsd", 0, 0, (1).to_bytes(4), entry)
+        empty = [_full(name, 0, 0, bytes(size)) for name, size in (("stts", 4), ("stsc", 4), ("stsz", 8), ("stco", 4))]
+        dinf = _box("dinf", _full("dref", 0, 0, (1).to_bytes(4), _full("url ", 0, 1)))
+        minf = _box("minf", _full("vmhd", 0, 1, bytes(8)), dinf, _box("stbl", stsd, *empty))
+        mdhd = _full("mdhd", 0, 0, bytes(8), TIMESCALE.to_bytes(4), bytes(4), b"\x55\xc4\0\0")
+        hdlr = _full("hdlr", 0, 0, bytes(4), b"vide", bytes(12), b"video\0")
+        size = (self.width << 16).to_bytes(4) + (self.height << 16).to_bytes(4)
+        tkhd = _full("tkhd", 0, 3, bytes(8), (1).to_bytes(4), bytes(4 + 4 + 8 + 8), _MATRIX, size)
+        trak = _box("trak", tkhd, _box("mdia", mdhd, hdlr, minf))
+        mvhd = _full("mvhd", 0, 0, bytes(8), TIMESCALE.to_bytes(4), bytes(4), (0x10000).to_bytes(4), b"\1\0",
+                     bytes(10), _MATRIX, bytes(24), (2).to_bytes(4))  # fmt: skip
+        mvex = _box("mvex", _full("trex", 0, 0, (1).to_bytes(4), (1).to_bytes(4), bytes(12)))
+        brands = b"iso5" + (512).to_bytes(4) + b"iso5iso6mp41"
+        return _box("ftyp", brands) + _box("moov", mvhd, trak, mvex)
+
+    def _entry(self, nals: Sequence[bytes]) -> bytes:
+        """The sample entry: what a decoder has to know."""
+        kinds = _SETS[self._encoding]
+        shift, mask = (0, 0x1F) if self._encoding == "H264" else (1, 0x3F)
+        sets = [[nal for nal in nals if nal[0] >> shift & mask == kind] for kind in kinds]
+        if not all(sets) or max(len(of) for of in sets) > 31:
+            raise Mp4Error(f"its first picture comes without the parameter sets of types {kinds}")
+        config = _box("avcC", _avc(*sets)) if self._encoding == "H264" else _box("hvcC", _hevc(kinds, sets))
+        name = "avc1" if self._encoding == "H264" else "hvc1"
+        size = self.width.to_bytes(2) + self.height.to_bytes(2)
+        return _box(
+            name, bytes(6), b"\0\1", bytes(16), size, b"\0\x48\0\0\0\x48\0\0", bytes(4), b"\0\1", bytes(32),
+            b"\0\x18\xff\xff", config,
+        )  # fmt: skip
+
+    def sample(self, data: bytes, time_ns: int, *, key: bool) -> bytes:
+        """Add an access unit (annex B), shown at `time_ns`; what can be written now, maybe nothing."""
+        if self._first_ns is None:
+            self._first_ns = time_ns
+        shown = (time_ns - self._first_ns) * TIMESCALE // 1_000_000_000
+        shown = max(0, min(shown, self._latest + LONGEST_TICKS) if self._latest >= 0 else shown)
+        written = b""
+        # Behind the latest picture so far all come that are shown before it, so a fragment ends before a later one.
+        if self._waiting and shown > self._latest and (key or len(self._waiting) >= FRAGMENT_SAMPLES):
+            written = self._fragment(shown)
+        lengths = b"".join(len(nal).to_bytes(4) + nal for nal in nal_units(data))
+        self._waiting.append(_Sample(lengths, shown, key))
+        self._latest = max(self._latest, shown)
+        return written
+
+    def finish(self) -> bytes:
+        """The rest of the file."""
+        return self._fragment(self._latest + TIMESCALE // 15) if self._waiting else b""
+
+    def _fragment(self, following: int) -> bytes:
+        """The samples that wait; the next one is shown after `following` ticks at least.
+
+        They are decoded in the order in which they came, at the times at which pictures are shown in theirs.
+        """
+        samples, self._waiting = self._waiting, []
+        self._fragments += 1
+        decoded: list[int] = []
+        for shown in sorted(of.shown for of in samples):
+            self._decoded = max(self._decoded + 1, shown)
+            decoded.append(self._decoded)
+        ends = [*decoded[1:], max(self._decoded + 1, following)]
+        rows = b"".join(
+            (end - begin).to_bytes(4) + len(of.data).to_bytes(4) + (_KEY if of.key else _OTHER).to_bytes(4)
+            + (of.shown - begin).to_bytes(4, signed=True)
+            for of, begin, end in zip(samples, decoded, ends, strict=True)
+        )  # fmt: skip
+        mfhd = _full("mfhd", 0, 0, self._fragments.to_bytes(4))
+        tfhd = _full("tfhd", 0, 0x020000, (1).to_bytes(4))  # offsets count from the fragment's beginning
+        tfdt = _full("tfdt", 1, 0, decoded[0].to_bytes(8))
+        # 8 + the boxes before trun's data offset, which is that of mdat's content.
+        size = 8 + len(mfhd) + 8 + len(tfhd) + len(tfdt) + 20 + len(rows)
+        trun = _full("trun", 1, 0xF01, len(samples).to_bytes(4), (size + 8).to_bytes(4), rows)
+        moof = _box("moof", mfhd, _box("traf", tfhd, tfdt, trun))
+        return moof + _box("mdat", *(sample.data for sample in samples))
+
+
+def _avc(sequences: Sequence[bytes], pictures: Sequence[bytes]) -> bytes:
+    """AVCDecoderConfigurationRecord (ISO/IEC 14496-15, 5.3.3)."""
+    first = sequences[0]
+    found = [b"\1" + first[1:4] + b"\xff", bytes((0xE0 | len(sequences),))]
+    found += [len(nal).to_bytes(2) + nal for nal in sequences]
+    found.append(bytes((len(pictures),)))
+    found += [len(nal).to_bytes(2) + nal for nal in pictures]
+    return b"".join(found)
+
+
+def _hevc(kinds: Sequence[int], sets: Sequence[Sequence[bytes]]) -> bytes:
+    """HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3), for 4:2:0."""
+    sequence = without_emulation_prevention(sets[1][0])
+    layers, nested = (sequence[2] >> 1 & 7) + 1, sequence[2] & 1
+    profile = sequence[3:15]  # the general part of profile_tier_level
+    depth = 2 if profile[0] & 0x1F == _MAIN_10 else 0  # bits beyond 8
+    head = b"\1" + profile + b"\xf0\0\xfc\xfd" + bytes((0xF8 | depth, 0xF8 | depth)) + b"\0\0"
+    found = [head, bytes((layers << 3 | nested << 2 | 3, len(kinds)))]
+    for kind, nals in zip(kinds, sets, strict=True):
+        found.append(bytes((0x80 | kind,)) + len(nals).to_bytes(2))
+        found += [len(nal).to_bytes(2) + nal for nal in nals]
+    return b"".join(found)
+
+
+def _box(name: str, *content: bytes) -> bytes:
+    body = b"".join(content)
+    return (8 + len(body)).to_bytes(4) + name.encode() + body
+
+
+def _full(name: str, version: int, flags: int, *content: bytes) -> bytes:
+    return _box(name, bytes((version,)) + flags.to_bytes(3), *content)

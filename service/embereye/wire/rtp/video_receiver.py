@@ -1,0 +1,193 @@
+"""H.264 and H.265 over RTP: packets become access units, in the order in which they are to be decoded."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from embereye.wire.rtp.depacketize import DEADLINE_NS, Probation
+from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat, NalPart
+from embereye.wire.rtp.packet import Arrival, Packet, PacketReception, RtpError, is_rtcp, parse_packet
+from embereye.wire.rtp.payload_header import PayloadError
+from embereye.wire.rtp.reorder import WINDOW, ReorderBuffer
+from embereye.wire.video.access_unit import MAX_UNIT, AccessUnit, Assembler
+from embereye.wire.video.h264 import H264
+from embereye.wire.video.h265 import H265
+from embereye.wire.video.nal import Codec
+
+CODECS: dict[str, tuple[Codec, NalFormat]] = {"H264": (H264(), H264Format()), "H265": (H265(), H265Format())}
+
+
+@dataclass
+class VideoCounts:
+    """What became of packets and pictures, since the start."""
+
+    malformed: int = 0  # packets and NAL units
+    other_payload: dict[int, int] = field(default_factory=dict)  # packets by payload type that is not ours
+    strangers: int = 0  # packets of another sender than the one listened to
+    pictures: int = 0
+    damaged: int = 0  # pictures that must not be trusted
+    problem: str = ""  # why the latest malformed packet or damaged picture was that
+
+
+class VideoReceiver:
+    """Accepts the packets of one sender. No input makes it raise.
+
+    `encoding` is H264 or H265, `sets` the parameter sets of the SDP. A gap in the sequence numbers is a loss once
+    `window` packets wait behind it or `deadline_ns` are over.
+    """
+
+    def __init__(
+        self, encoding: str, payload_type: int, sets: Iterable[bytes] = (), deadline_ns: int = DEADLINE_NS,
+        window: int = WINDOW,
+    ) -> None:  # fmt: skip
+        codec, self._format = CODECS[encoding]
+        self.counts = VideoCounts()
+        self.reception = PacketReception()
+        self.ssrc = -1
+        self._assembler = Assembler(codec, sets)
+        self._payload_type = payload_type
+        self._ordered: ReorderBuffer[Packet] = ReorderBuffer(deadline_ns, window)
+        self._deadline_ns = deadline_ns
+        self._probation = Probation()
+        self._heard_ns = 0
+        self._fragments: list[bytes] = []  # of the NAL unit that is arriving
+        self._held = 0  # bytes of them
+        self._head = b""  # its header
+        self._timestamp = -1  # of the packet before
+
+    @property
+    def pending(self) -> bool:
+        """Whether a picture is arriving; while one is, `poll` has to be called now and then."""
+        return self._ordered.waiting or self._assembler.open
+
+    @property
+    def awaits_key(self) -> bool:
+        """Whether no picture has come yet that decoding could begin at, although pictures come."""
+        return not self.counts.pictures and self._assembler.skipped > 0
+
+    def feed_joined(self, packets: memoryview, size: int, now_ns: int) -> Sequence[AccessUnit]:
+        """Accept packets of `size` bytes, the last one maybe shorter, joined in `packets`, at `now_ns` of any clock.
+
+        Returns the access units that they complete.
+        """
+        found: list[AccessUnit] = []
+        for start in range(0, len(packets), size):
+            found += self._receive(packets[start : start + size], now_ns)
+        return found
+
+    def poll(self, now_ns: int) -> Sequence[AccessUnit]:
+        """The access units that are complete as far as they will be at `now_ns`."""
+        found = [unit for packet, lost in self._ordered.expire(now_ns) for unit in self._unpack(packet, lost=lost)]
+        if self._assembler.open and not self._ordered.waiting and now_ns - self._heard_ns >= self._deadline_ns:
+            found += self._counted(self._assembler.finish())
+        return found
+
+    def _receive(self, data: memoryview, now_ns: int) -> list[AccessUnit]:
+        if is_rtcp(data):
+            return []
+        try:
+            packet = parse_packet(data)
+        except RtpError as error:
+            self._refuse(str(error))
+            return []
+        if packet.payload_type != self._payload_type:
+            others = self.counts.other_payload
+            others[packet.payload_type] = others.get(packet.payload_type, 0) + 1
+            return []
+        found: list[AccessUnit] = []
+        if packet.ssrc != self.ssrc:
+            if self.ssrc >= 0 and not self._probation.passes(packet, now_ns - self._heard_ns):
+                self.counts.strangers += 1
+                return []
+            found += self._start_over()
+            self.ssrc = packet.ssrc
+            self.reception = PacketReception()
+        arrival = self.reception.count_packet(packet.sequence)
+        if arrival is Arrival.STRAY:
+            return found
+        if arrival is Arrival.RESTART:
+            found += self._start_over()
+        self._heard_ns = now_ns
+        if packet.timestamp != self._timestamp:
+            self.reception.arrived(packet.timestamp, now_ns)
+        # The payload is kept while it waits, and its memory is the caller's.
+        newest = self.reception.extended
+        number = newest - (newest - packet.sequence & 0xFFFF)
+        if number != self._ordered.expected:
+            packet = _owned(packet)
+        for each, lost in self._ordered.put(number, packet, now_ns):
+            found += self._unpack(each, lost=lost)
+        return found
+
+    def _start_over(self) -> list[AccessUnit]:
+        """Give up what is arriving: another sender, or one that has begun anew, continues none of it."""
+        found = [unit for packet, lost in self._ordered.flush() for unit in self._unpack(packet, lost=lost)]
+        self._drop_fragments()
+        if self.ssrc >= 0:
+            found += self._counted(self._assembler.note_loss(None))
+        self._timestamp = -1
+        return found
+
+    def _unpack(self, packet: Packet, *, lost: bool) -> Iterator[AccessUnit]:
+        if lost or (packet.timestamp != self._timestamp and self._fragments):
+            self._drop_fragments()
+            yield from self._counted(self._assembler.note_loss(packet.timestamp))
+        self._timestamp = packet.timestamp
+        try:
+            parts = self._format.parts(packet.payload)
+        except PayloadError as error:
+            self._refuse(str(error))
+            yield from self._counted(self._assembler.note_loss(packet.timestamp))
+            return
+        for part in parts:
+            if (nal := self._whole(part)) is None:
+                continue
+            yield from self._counted(self._assembler.add(nal, packet.timestamp))
+        if packet.marker and not self._assembler.split_pictures:
+            self._drop_fragments()
+            yield from self._counted(self._assembler.finish())
+
+    def _whole(self, part: NalPart) -> bytes | None:
+        """The NAL unit that `part` completes; None: none."""
+        if part.start:
+            self._drop_fragments()
+            if part.end:
+                return part.data
+        elif not self._fragments:  # its beginning was lost, or never sent
+            self._assembler.note_fragment(self._timestamp, part.head)
+            return None
+        self._head = part.head
+        self._fragments.append(part.data)
+        self._held += len(part.data)
+        if self._held > MAX_UNIT:
+            self._drop_fragments()
+        if not part.end or not self._fragments:
+            return None
+        nal = b"".join(self._fragments)
+        self._fragments.clear()
+        self._held = 0
+        return nal
+
+    def _drop_fragments(self) -> None:
+        """Give up a NAL unit whose end will not come."""
+        if self._fragments:
+            self._fragments.clear()
+            self._held = 0
+            self._assembler.note_fragment(self._timestamp, self._head)
+
+    def _refuse(self, problem: str) -> None:
+        self.counts.malformed += 1
+        self.counts.problem = problem
+
+    def _counted(self, unit: AccessUnit | None) -> Iterator[AccessUnit]:
+        if unit is None:
+            return
+        self.counts.pictures += 1
+        if unit.damaged:
+            self.counts.damaged += 1
+            self.counts.problem = unit.damaged
+        yield unit
+
+
+def _owned(packet: Packet) -> Packet:
+    return Packet(packet.payload_type, packet.marker, packet.sequence, packet.timestamp, packet.ssrc,
+                  memoryview(bytes(packet.payload)))  # fmt: skip

@@ -1,0 +1,136 @@
+"""H.264's NAL units (ITU-T H.264, clauses 7.3 and 7.4)."""
+
+from embereye.wire.video.bits import BitReader, BitsError
+from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size
+
+NON_IDR, PARTITIONS, IDR, SEI, SPS, PPS = 1, (2, 3, 4), 5, 6, 7, 8
+RECOVERY_POINT = 6  # type of supplemental information
+SEI_MESSAGES = 32  # looked at in one NAL unit
+_PREFIXES = frozenset({SEI, 9, 15, 16, 17, 18})  # 9: the delimiter
+_UNUSED = frozenset({14, 20, 21})  # scalable and multiview extensions
+_CHROMA_PROFILES = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
+_CHROMA_STEP = {0: (1, 1), 1: (2, 2), 2: (2, 1), 3: (1, 1)}  # pixels of cropping, across and down
+_INTRA = frozenset({2, 4, 7, 9})  # slice types
+
+
+class H264:
+    """A `Codec`."""
+
+    name = "H264"
+
+    def inspect(self, nal: bytes) -> NalUnit:
+        """What `nal` is; VideoError where it is nothing that may be decoded."""
+        if len(nal) < 2 or nal[0] & 0x80:
+            raise VideoError("no H.264 NAL unit")
+        kind, reference = nal[0] & 0x1F, nal[0] >> 5 != 0
+        if kind in {NON_IDR, IDR}:
+            key = kind == IDR
+            return NalUnit(NalKind.SLICE, begins=nal[1] >= 0x80, key=key, closed=key, reference=reference)
+        if kind in PARTITIONS:
+            raise VideoError("data partitioning, which no decoder here supports")
+        try:
+            if kind == SPS:
+                return _sps(nal)
+            if kind == PPS:
+                return NalUnit(NalKind.PARAMETERS, parameter=(PPS, BitReader(nal[1:12]).unsigned()))
+            if kind == SEI:
+                return NalUnit(NalKind.PREFIX, recovery=_recovery(nal))
+        except BitsError as error:
+            raise VideoError(f"H.264 NAL unit of type {kind}: {error}") from error
+        if kind in _PREFIXES:
+            return NalUnit(NalKind.PREFIX)
+        return NalUnit(NalKind.UNUSED if kind in _UNUSED else NalKind.OTHER)
+
+    def intra(self, nal: bytes) -> bool:
+        """Whether the slice `nal` refers to no other picture."""
+        bits = BitReader(nal[1:20])
+        try:
+            bits.unsigned()
+            return bits.unsigned() in _INTRA
+        except BitsError:
+            return False
+
+
+def _recovery(nal: bytes) -> int:
+    """The count of a recovery point (annex D.1.8) in supplemental information; -1: there is none."""
+    at = 1
+    for _ in range(SEI_MESSAGES):
+        kind, at = _sei_number(nal, at)
+        size, at = _sei_number(nal, at)
+        if kind == RECOVERY_POINT:
+            return BitReader(nal[at : at + size + 1]).unsigned()
+        at += size
+        if at + 2 >= len(nal):
+            break
+    return -1
+
+
+def _sei_number(nal: bytes, at: int) -> tuple[int, int]:
+    total = 0
+    while at < len(nal):
+        total += nal[at]
+        at += 1
+        if nal[at - 1] != 0xFF:
+            break
+    return total, at
+
+
+def _sps(nal: bytes) -> NalUnit:
+    bits = BitReader(nal[1:])
+    profile = bits.bits(8)
+    bits.skip(16)
+    number = bits.unsigned()
+    chroma = _read_chroma(bits) if profile in _CHROMA_PROFILES else 1
+    bits.unsigned()  # log2_max_frame_num
+    order = bits.unsigned()
+    if order == 0:
+        bits.unsigned()
+    elif order == 1:
+        bits.skip(1)
+        bits.signed()
+        bits.signed()
+        for _ in range(_bounded(bits.unsigned(), 255)):
+            bits.signed()
+    bits.unsigned()  # max_num_ref_frames
+    bits.skip(1)
+    width, height = 16 * (bits.unsigned() + 1), 16 * (bits.unsigned() + 1)
+    frames_only = bits.flag()
+    if not frames_only:
+        height *= 2
+        bits.skip(1)
+    bits.skip(1)
+    across, down = _CHROMA_STEP[chroma]
+    if bits.flag():
+        left, right, top, bottom = (bits.unsigned() for _ in range(4))
+        width -= across * (left + right)
+        height -= down * (1 if frames_only else 2) * (top + bottom)
+    return NalUnit(NalKind.PARAMETERS, parameter=(SPS, number), size=checked_size(width, height))
+
+
+def _read_chroma(bits: BitReader) -> int:
+    """The chroma format; what follows it up to the frame number is left out."""
+    chroma = _bounded(bits.unsigned(), 3)
+    if chroma == 3:
+        bits.skip(1)
+    bits.unsigned()
+    bits.unsigned()
+    bits.skip(1)
+    if bits.flag():
+        for number in range(12 if chroma == 3 else 8):
+            if bits.flag():
+                _skip_scaling_list(bits, 16 if number < 6 else 64)
+    return chroma
+
+
+def _skip_scaling_list(bits: BitReader, size: int) -> None:
+    last = following = 8
+    for _ in range(size):
+        if following:
+            following = (last + bits.signed()) % 256
+        last = following or last
+
+
+def _bounded(value: int, most: int) -> int:
+    if value > most:
+        raise BitsError(f"{value}, at most {most}")
+    return value

@@ -1,0 +1,131 @@
+import io
+import os
+
+import av
+import pytest
+
+from embereye.camera.clips.recorder import Recorder
+from embereye.camera.clips.ring import Budget, KeptUnit, VideoRing
+from embereye.camera.clips.spool import CUT, ClipSpool
+from embereye.levels import Level
+from embereye.units import SECOND
+from embereye.v1.clips_pb2 import Clip
+from embereye.wire.video.access_unit import AccessUnit
+
+from ...wire.video.coded import coded
+from .pictures import START, about, report
+
+STEP = SECOND // 15
+GOP = 8
+
+
+def kept(encoding="H264", count=48):
+    found = []
+    for number, (timestamp, nals) in enumerate(coded(encoding, count, gop=GOP)):
+        data = b"".join(b"\0\0\0\1" + nal for nal in nals)
+        unit = AccessUnit(data, timestamp, (96, 64), key=number % GOP == 0, encoding=encoding)
+        found.append(KeptUnit(START + number * STEP, unit))
+    return found
+
+
+def played(data):
+    with av.open(io.BytesIO(data)) as container:
+        return sum(1 for _ in container.decode(video=0))
+
+
+def test_the_ring_begins_with_a_key_frame_and_reaches_as_far_back_as_it_should():
+    ring, units = VideoRing(Budget()), kept()
+    for one in units:
+        ring.add(one, SECOND)
+    found = ring.frames()
+    assert found[0].unit.key
+    assert found[-1] is units[-1]
+    assert SECOND <= units[-1].time_ns - found[0].time_ns < SECOND + 2 * GOP * STEP
+
+
+def test_the_ring_keeps_to_its_budget_and_gives_it_back():
+    units = kept()
+    budget = Budget(3 * sum(one.size for one in units[:GOP]))
+    ring, other = VideoRing(budget), VideoRing(budget)
+    for one in units:
+        ring.add(one, 60 * SECOND)
+        other.add(one, 60 * SECOND)
+        assert budget.used <= budget.total
+    assert ring.frames()[0].unit.key
+    for each in (ring, other):
+        each.close()
+    assert (budget.used, budget.rings) == (0, 0)
+
+
+def test_a_group_that_has_no_room_is_not_kept_in_part():
+    units = kept(count=GOP)
+    ring = VideoRing(Budget(sum(one.size for one in units) - 1))
+    for one in units:
+        ring.add(one, SECOND)
+    assert not ring.frames()
+
+
+@pytest.fixture
+async def recorder(tmp_path):
+    made = Recorder(tmp_path / "clips", lambda: None)
+    await made.start()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("encoding", ["H264", "H265"])
+async def test_a_clip_holds_every_picture_as_the_camera_coded_it(recorder, encoding):
+    units = kept(encoding)
+    stronger = recorder.record_report(
+        report(), units[:20], box=None, now_ns=units[19].time_ns, about=about(), after_ns=SECOND
+    )
+    assert stronger
+    for one in units[20:]:
+        recorder.record_frame("gate", one, one.time_ns)
+    await recorder.flush()
+    (clip,) = await recorder.run(ClipSpool.waiting)
+    assert clip.media == Clip.MEDIA_VIDEO
+    assert (clip.from_ns, clip.width, clip.height) == (units[0].time_ns, 96, 64)
+    assert SECOND - STEP <= clip.until_ns - units[19].time_ns <= SECOND + STEP
+    data = recorder.spool.path(clip).read_bytes()
+    assert played(data) == clip.frames == 20 + 15
+    slices = units[5].unit.data.rpartition(b"\0\0\0\1")[2]
+    assert slices in data  # nothing was coded anew
+
+
+async def test_a_report_that_is_no_stronger_asks_for_no_still(recorder):
+    units = kept()
+    options = {"box": None, "now_ns": units[19].time_ns, "after_ns": SECOND}
+    assert recorder.record_report(report(Level.ALARM), units[:20], about=about(), **options)
+    assert not recorder.record_report(report(Level.PRE_ALARM), units[:20], about=about(), **options)
+
+
+async def test_a_picture_of_another_size_is_left_out(recorder):
+    units = kept(count=GOP)
+    other = AccessUnit(units[0].unit.data, 0, (320, 240), key=True)
+    recorder.record_report(report(), units, box=None, now_ns=units[-1].time_ns, about=about(), after_ns=SECOND)
+    recorder.record_frame("gate", KeptUnit(units[-1].time_ns + STEP, other), units[-1].time_ns + STEP)
+    await recorder.flush()
+    (clip,) = await recorder.run(ClipSpool.waiting)
+    assert clip.frames == GOP
+
+
+async def test_a_clip_whose_shard_crashed_is_delivered_as_far_as_it_came(recorder, tmp_path):
+    units = kept()
+    recording = recorder.spool.begin(about(), units[0])
+    for one in units[1:]:
+        recording.append(one)
+    os.truncate(recording.path, recording.path.stat().st_size)
+    spool = ClipSpool(tmp_path / "clips")
+    (clip,) = spool.waiting()
+    assert clip.note == CUT
+    assert played(spool.path(clip).read_bytes()) >= len(units) - GOP
+
+
+async def test_a_stream_without_parameter_sets_makes_no_clip_and_does_no_harm(recorder):
+    units = kept()
+    recorder.record_report(report(), units[1:5], box=None, now_ns=units[4].time_ns, about=about(), after_ns=SECOND)
+    recorder.record_frame("gate", units[5], units[5].time_ns)
+    await recorder.flush()
+    assert not await recorder.run(ClipSpool.waiting)
+    assert not recorder.failing

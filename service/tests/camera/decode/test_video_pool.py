@@ -1,0 +1,254 @@
+import math
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from embereye.camera.decode import pool as module
+from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
+from embereye.camera.decode.pool import ContextLostError, DecoderPool, PictureHeldError
+from embereye.camera.decode.video import VideoDecoder
+from embereye.camera.scheduling.mailbox import Mailbox
+from embereye.wire.video.access_unit import AccessUnit
+
+from ...wire.video.coded import coded
+from ..conftest import eventually, noisy_jpeg
+from .test_pool import processes
+
+CRASH = DecodeOrder(1, [(math.inf, 0, 1, 1)])  # nobody can draw such a box
+WHOLE = DecodeOrder(1)
+SIZE = (320, 240)
+
+
+def access_units(encoding="H264", count=24, gop=24, **options):
+    found = []
+    for number, (timestamp, nals) in enumerate(coded(encoding, count, *SIZE, gop=gop, **options)):
+        data = b"".join(b"\0\0\0\1" + nal for nal in nals)
+        found.append(AccessUnit(data, timestamp, SIZE, key=number % gop == 0, encoding=encoding))
+    return found
+
+
+class Video:
+    """A camera that offers its access units one after another."""
+
+    pause, urgent = 60.0, False
+
+    def __init__(self, pool, units, order=WHOLE):
+        self.pool, self.units, self.order = pool, units, order
+        self.box, self.results, self.lost, self.number = Mailbox(), [], 0, 0
+
+    @property
+    def encoding(self):
+        return self.box.encoding
+
+    def offer(self):
+        unit = self.units[self.number % len(self.units)]
+        self.number += 1
+        self.box.offer_unit(unit, self.number, self.number, boosted=False, refused=False)
+        if self.box.waiting:
+            self.pool.submit(self)
+
+    async def show(self):
+        """Offer one, and wait for what comes of it."""
+        count = len(self.results)
+        self.offer()
+        await eventually(lambda: len(self.results) > count or not self.box.waiting)
+        await eventually(lambda: not self.pool.busy or len(self.results) > count)
+        return self.results[-1]
+
+    def lose_context(self):
+        self.lost += 1
+        self.box.begin_anew(replay=True)
+
+    def next_frame(self):
+        frame = self.box.take_frame()
+        return frame and self.box.with_units(frame)
+
+    def decode_order(self, frame):
+        return self.order
+
+    def finish_turn(self, turn):
+        result = turn.result
+        if isinstance(result, Decoded):
+            result = Decoded(result.image.copy(), result.still, result.cpu_seconds, result.unit, result.picture)
+        elif isinstance(result, UndecodableError):
+            self.box.begin_anew(replay=False)
+        self.results.append(result)
+
+
+@pytest.fixture
+async def pool():
+    decoders = DecoderPool(2)
+    await decoders.start()
+    yield decoders
+    decoders.stop()
+
+
+def exact(encoding, units):
+    decoder = VideoDecoder(encoding)
+    return [decoder.decode(WHOLE, [(unit.data, 0)]).image for unit in units]
+
+
+@pytest.mark.parametrize("encoding", ["H264", "H265"])
+async def test_pictures_of_a_video_are_those_of_one_decoder_although_there_are_two(pool, encoding):
+    units = access_units(encoding)
+    cameras = [Video(pool, units) for _ in range(3)]
+    for number, expected in enumerate(exact(encoding, units), 1):
+        for camera in cameras:
+            found = await camera.show()
+            assert isinstance(found, Decoded)
+            assert found.unit == number
+            assert np.array_equal(found.image, expected)
+            assert found.image.shape == (120, 160, 3)
+
+
+async def test_frames_that_pile_up_are_decoded_together_and_the_last_is_seen(pool):
+    units = access_units()
+    camera, expected = Video(pool, units), exact("H264", units)
+    await camera.show()
+    for _ in range(6):
+        camera.offer()
+    await eventually(lambda: not pool.busy)
+    assert np.array_equal(camera.results[-1].image, expected[6])
+
+
+async def test_a_decoder_may_hold_pictures_back_and_says_whose_they_are(pool):
+    units = access_units(x264="bframes=2:b-adapt=0")
+    camera = Video(pool, units)
+    found = [await camera.show() for _ in range(12)]
+    held = [one for one in found if isinstance(one, PictureHeldError)]
+    shown = [units[one.unit - 1].timestamp for one in found if isinstance(one, Decoded)]
+    assert 1 <= len(held) <= 3
+    assert shown == sorted(shown)
+    assert len(shown) == 12 - len(held)
+
+
+async def test_a_still_and_a_picture_are_made_when_somebody_asks(pool):
+    camera = Video(pool, access_units(), DecodeOrder(1, [(0.1, 0.1, 0.2, 0.2)], picture_side=200))
+    found = await camera.show()
+    assert found.still.startswith(b"\xff\xd8")
+    assert found.picture.startswith(b"\xff\xd8")
+    assert found.picture != found.still
+
+
+async def test_videos_and_pictures_share_the_decoders(pool):
+    units, jpeg = access_units(), noisy_jpeg(size=(240, 320))
+
+    class Pictures(Video):
+        def offer(self):
+            self.number += 1
+            self.box.offer_frame(jpeg, self.number, self.number)
+            self.pool.submit(self)
+
+    cameras = [Video(pool, units) for _ in range(4)] + [Pictures(pool, [], DecodeOrder(2)) for _ in range(4)]
+    for _ in range(10):
+        for camera in cameras:
+            camera.offer()
+        await eventually(lambda: not pool.busy)
+    assert all(isinstance(camera.results[-1], Decoded) for camera in cameras)
+    assert all(len(camera.results) == 10 for camera in cameras)
+
+
+async def test_when_a_decoder_is_killed_its_videos_go_on_within_a_second(pool):
+    units = access_units()
+    cameras, expected = [Video(pool, units) for _ in range(4)], exact("H264", units)
+    for _ in range(5):
+        for camera in cameras:
+            await camera.show()
+    os.kill((await processes(pool))[0], signal.SIGKILL)
+    began = time.monotonic()
+    await eventually(lambda: pool.died == 1)
+    for camera in cameras:
+        found = await camera.show()
+        if isinstance(found, ContextLostError):
+            found = await camera.show()
+        assert np.array_equal(found.image, expected[camera.number - 1])
+    assert time.monotonic() - began < 10  # a loaded machine's; a second where nothing else runs
+    assert sum(camera.lost for camera in cameras) == 2
+
+
+async def test_a_video_that_ends_its_decoder_is_named_and_decoded_apart_from_the_others(pool):
+    units = access_units(gop=8)
+    cameras = [Video(pool, units) for _ in range(4)]
+    bad = cameras[0]
+    for _ in range(3):
+        for camera in cameras:
+            await camera.show()
+    bad.order = CRASH
+    error = await bad.show()
+    assert isinstance(error, UndecodableError)
+    assert error.crashed
+    bad.order = WHOLE
+    homes = {camera: pool._homes[camera].decoder for camera in cameras}
+    assert [homes[bad] is homes[camera] for camera in cameras] == [True, False, False, False]
+    for _ in range(16):
+        for camera in cameras:
+            camera.offer()
+        await eventually(lambda: not pool.busy)
+    assert all(isinstance(camera.results[-1], Decoded) for camera in cameras)
+    died = pool.died
+    bad.order = CRASH
+    assert (await bad.show()).crashed
+    assert pool.died == died + 1
+    assert all(camera.lost <= 1 for camera in cameras[1:])  # nobody else was with it
+
+
+async def test_a_video_that_keeps_ending_decoders_is_left_alone_for_a_while(pool, monkeypatch):
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.3)
+    camera = Video(pool, access_units(gop=1), CRASH)
+    assert (await camera.show()).crashed
+    assert (await camera.show()).crashed
+    count = len(camera.results)
+    camera.offer()
+    await eventually(lambda: not pool.busy)
+    assert len(camera.results) == count
+    camera.order = WHOLE
+
+    def offered():
+        camera.offer()
+        return len(camera.results) > count
+
+    await eventually(offered)
+    await eventually(lambda: not pool.busy)
+    assert isinstance(camera.results[-1], Decoded)
+
+
+async def test_a_video_that_behaves_for_long_enough_is_among_the_others_again(pool, monkeypatch):
+    monkeypatch.setattr(module, "APART_SECONDS", 0.2)
+    camera = Video(pool, access_units(gop=4), CRASH)
+    assert (await camera.show()).crashed
+    camera.order = WHOLE
+    for _ in range(4):
+        camera.offer()
+        await eventually(lambda: not pool.busy)
+    assert pool._homes[camera].decoder is pool._apart
+
+    def back():
+        camera.offer()
+        return pool._homes[camera].decoder is not pool._apart
+
+    await eventually(back)
+    await eventually(lambda: not pool.busy)
+    assert isinstance(camera.results[-1], Decoded)
+
+
+async def test_what_no_decoder_understands_is_told_and_the_next_key_frame_is_decoded(pool):
+    units = access_units(gop=4)
+    camera = Video(pool, [units[0], AccessUnit(b"\0\0\0\1\x65" + bytes(50), 0, SIZE, key=True), *units[1:]])
+    assert isinstance(await camera.show(), Decoded)
+    assert isinstance(await camera.show(), UndecodableError)
+    for _ in range(8):
+        camera.offer()
+        await eventually(lambda: not pool.busy)
+    assert isinstance(camera.results[-1], Decoded)
+
+
+async def test_a_withdrawn_video_leaves_no_context_behind(pool):
+    camera = Video(pool, access_units())
+    await camera.show()
+    pool.withdraw(camera)
+    assert not pool._homes
+    other = Video(pool, access_units())
+    assert isinstance(await other.show(), Decoded)

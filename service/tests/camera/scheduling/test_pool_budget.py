@@ -1,0 +1,216 @@
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+
+from embereye.camera.scheduling.pool_budget import PoolBudget, PoolLoad, Want
+
+from .simulated_pool import Camera, SimulatedPool, merge, slices, time_got
+
+COST = 0.0009  # seconds of a decoder per frame: two decoders are at 68 % with 100 cameras
+NOTHING = [[], []]
+
+
+def fleet(cameras=100, *, cost=COST, least=5.0):
+    return [Camera(rate=15.0, cost=cost, target=15.0, least=least) for _ in range(cameras)]
+
+
+def analysed(pool, begin, end):
+    return sum(begin <= when < end for camera in pool.cameras for when in camera.analysed)
+
+
+def possible(stalls, begin, end, *, cost=COST, offered=1500.0):
+    """Frames that the decoders could have analysed in the time that they had."""
+    return min(offered * (end - begin), sum(time_got(each, begin, end) for each in stalls) / cost)
+
+
+def rate_at(pool, second):
+    return max(rate for when, rate in pool.rates if when <= second)
+
+
+def rates_between(pool, begin, end):
+    return [rate for when, rate in pool.rates if begin <= when < end]
+
+
+def test_a_pool_that_keeps_up_is_left_alone():
+    pool = SimulatedPool(fleet(), NOTHING)
+    pool.run(10)
+    assert set(rates_between(pool, 0, 10)) == {1500}
+    assert analysed(pool, 1, 9) == pytest.approx(1500 * 8, rel=0.01)
+
+
+def test_a_frame_now_and_then_that_waits_for_long_slows_nobody_down_and_keeps_nobody_slow():
+    blips = [[(second + 0.3 * place, second + 0.3 * place + 0.045) for second in range(1, 20, 2)] for place in range(3)]
+    pool = SimulatedPool(fleet(), blips[:2], blips[2])
+    pool.budget.seconds = 5 * COST  # as after an overload: every camera at its least rate
+    pool.run(20)
+    assert pool.rates[0][1] < 1500
+    assert set(rates_between(pool, 3, 20)) == {1500}
+
+
+def neighbour(share, seed, begin=5.0, end=10.0, mean=0.006):
+    return slices(share, begin, end, mean, seed)
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.25, 0.9), (0.5, 0.85)], ids=["half a core", "a whole core"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_beside_a_neighbour_the_pool_does_what_it_can_and_is_back_soon_after(share, least, seed):
+    stalls = [merge(neighbour(share, seed + place), neighbour(share, seed + place, 20, 25)) for place in (0, 10)]
+    pool = SimulatedPool(fleet(), stalls, neighbour(0.1, seed))
+    pool.run(30)
+    for begin in (5, 20):
+        assert analysed(pool, begin, begin + 5) >= least * possible(stalls, begin, begin + 5)
+        assert rates_between(pool, begin + 5 + 3, begin + 10)[0] == 1500
+
+
+def test_a_tenth_that_a_host_steals_costs_nothing():
+    stalls = [slices(0.1, 3, 20, 0.01, seed) for seed in (1, 2, 3)]
+    pool = SimulatedPool(fleet(), stalls[:2], stalls[2])
+    pool.run(20)
+    assert set(rates_between(pool, 0, 20)) == {1500}
+    assert analysed(pool, 0, 20) >= 0.97 * 1500 * 20
+
+
+@pytest.mark.parametrize("length", [0.2, 0.6, 1.0])
+def test_a_pause_of_the_whole_machine_is_forgotten_within_three_seconds(length):
+    stalls = [(5.0, 5.0 + length), (15.0, 15.0 + length)]
+    pool = SimulatedPool(fleet(), [stalls, stalls], stalls)
+    pool.run(20)
+    for end in (5 + length, 15 + length):
+        assert rates_between(pool, end + 3, 20)[0] == 1500
+    assert analysed(pool, 0, 20) >= 0.9 * (20 - 2 * length) * 1500
+
+
+def test_under_overload_all_time_is_used_what_is_analysed_is_fresh_and_no_camera_falls_below_its_least_rate():
+    cost = 2 / 150  # a tenth of what comes
+    pool = SimulatedPool(fleet(cost=cost, least=1.0), NOTHING)
+    pool.run(25)
+    assert analysed(pool, 10, 25) >= 0.9 * possible(NOTHING, 10, 25, cost=cost)
+    assert min(sum(10 <= when < 25 for when in camera.analysed) for camera in pool.cameras) >= 15
+    assert sum(rates_between(pool, 5, 25)) / len(rates_between(pool, 5, 25)) < 200
+    assert max(age for camera in pool.cameras for age in camera.ages) < 1
+
+
+def test_ten_times_too_much_leaves_every_camera_its_least_rate():
+    """Frames of 1 to 29 ms, on two decoders: 22 s of work a second."""
+    cameras = [Camera(15.0, 0.001 + 0.028 * number / 99, 15.0, 1.0) for number in range(100)]
+    pool = SimulatedPool(cameras, NOTHING)
+    pool.run(25)
+    assert min(len(camera.analysed) for camera in cameras) >= 23
+    assert max(after - before for camera in cameras for before, after in itertools.pairwise(camera.analysed)) < 1.2
+    assert len(cameras[0].analysed) > 5 * len(cameras[99].analysed)  # cheap frames are not shed for expensive ones
+
+
+def test_a_suspect_is_not_slowed_down_under_overload():
+    cameras = fleet(cost=0.0025)
+    cameras[7].urgent = True
+    pool = SimulatedPool(cameras, NOTHING)
+    pool.run(20)
+    assert len(cameras[7].analysed) >= 15 * 20 * 0.98
+    assert max(len(camera.analysed) for camera in cameras[8:]) < 12 * 20
+
+
+def test_an_expensive_camera_slows_down_itself_alone():
+    cameras = [*fleet(99, cost=0.001), Camera(rate=15.0, cost=0.08, target=15.0, least=1.0)]
+    pool = SimulatedPool(cameras, NOTHING)
+    pool.run(20)
+    assert min(len(camera.analysed) for camera in cameras[:-1]) >= 0.85 * 15 * 20
+    assert 1 <= len(cameras[-1].analysed) / 20 < 10
+
+
+# What one decision is
+
+WANTS = [Want(target=15.0, least=5.0, cost=0.001)] * 100
+FINE = PoolLoad(decoders_busy=0.7, loop_busy=0.6, standing=0.0, served=1.0)
+
+
+def load(**changed):
+    return replace(FINE, **changed)
+
+
+SHORT = [load(standing=2.0, served=0.8)] * 2
+
+
+def adapted(*loads, wants=WANTS, budget=None):
+    budget = budget or PoolBudget()
+    for number, each in enumerate(loads):
+        budget.adapt(each, wants, 100 + number / 2)
+    return budget
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        {"standing": 0.4, "served": 0.3},
+        {"standing": 3.0, "served": 0.96},
+        {"decoders_busy": 1.0},
+        {"standing": 0.2, "served": 0.5},
+        {"loop_busy": 0.9},
+    ],
+    ids=["a pause", "all have their turn", "no time to spare", "a burst", "a busy event loop"],
+)
+def test_what_is_no_overload_cuts_nobody(late):
+    assert adapted(load(**late), load(**late), load(**late)).seconds == math.inf
+
+
+@pytest.mark.parametrize(
+    "short", [{"standing": 2.0, "served": 0.8}, {"decoders_busy": 1.0, "served": 0.8}, {"loop_busy": 0.99}]
+)
+def test_a_pool_or_an_event_loop_that_does_not_keep_up_cuts_all_alike(short):
+    budget = adapted(load(**short), load(**short))
+    assert 5 < budget.rate(WANTS[0]) < 14
+
+
+def test_a_single_moment_without_time_to_spare_cuts_nobody():
+    assert not adapted(load(loop_busy=1.0), FINE, load(loop_busy=1.0), FINE).limited
+
+
+def test_a_cut_has_time_to_work_before_the_next():
+    short = load(standing=9.0, served=0.5)
+    budget = PoolBudget()
+    rates = []
+    for tick in range(5):
+        budget.adapt(short, WANTS, 100 + tick / 4)
+        rates.append(budget.rate(WANTS[0]))
+    assert rates[2] == rates[3] > rates[4]
+
+
+def test_time_to_spare_is_given_back_at_once_and_otherwise_by_ever_larger_steps():
+    short, idle = load(standing=2.0, served=0.5), load(decoders_busy=0.3, loop_busy=0.3)
+    budget = adapted(short, short)
+    for at, expected in ((101.0, 7.5), (101.5, 11.25), (102.0, math.inf)):
+        budget.adapt(idle, WANTS, at)
+        assert budget.rate(WANTS[0]) == pytest.approx(expected, rel=0.03)
+    budget = adapted(short, short)
+    rates = []
+    while budget.limited:
+        budget.adapt(load(decoders_busy=0.88), WANTS, 101.5 + len(rates) / 2)
+        rates.append(budget.rate(WANTS[0]))
+    steps = [after / before for before, after in itertools.pairwise(rates[:-1])]
+    assert steps == sorted(steps)
+    assert len(rates) <= 8
+
+
+def test_cameras_that_want_less_than_their_share_are_not_touched():
+    wants = [Want(15.0, 5.0, 0.001)] * 50 + [Want(15.0, 1.0, 0.010)] * 10
+    budget = adapted(*SHORT, wants=wants)
+    assert budget.rate(wants[0]) >= 15
+    assert budget.rate(wants[-1]) < 12
+
+
+def test_a_camera_whose_every_frame_is_asked_for_is_no_part_of_the_budget():
+    budget = adapted(*SHORT, wants=[Want(0.0, 1.0, 0.01)])
+    assert not budget.limited
+
+
+def test_cameras_of_which_no_cost_is_known_yet_can_be_cut():
+    wants = [Want(15.0, 5.0, 0.0)] * 10
+    assert 5 <= adapted(*SHORT, wants=wants).rate(wants[0]) < 15
+
+
+def test_no_rate_falls_below_the_least():
+    budget = PoolBudget()
+    for tick in range(20):
+        budget.adapt(load(standing=9.0, served=0.1), WANTS, 100 + tick)
+    assert budget.rate(WANTS[0]) == 5

@@ -1,0 +1,204 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embereye.camera.scheduling.mailbox import WAITS_FOR_KEY, Mailbox
+from embereye.camera.scheduling.video import REPLAYED_MOST, UNSENT_MOST, Depth
+from embereye.units import SECOND
+from embereye.wire.video.access_unit import AccessUnit
+
+STEP = SECOND // 15
+
+
+def unit(number, *, key=False, reference=True, damaged="", refreshes=False):
+    return AccessUnit(b"%d" % number, number, (640, 360), key, reference, damaged, refreshes)
+
+
+def offered(box, *units, boosted=False, refused=False):
+    return [box.offer_unit(one, one.timestamp * STEP, one.timestamp * STEP, boosted=boosted, refused=refused)
+            for one in units]  # fmt: skip
+
+
+def taken(box):
+    frame = box.take_frame()
+    frame = frame and box.with_units(frame)
+    return [int(one.data) for one in frame.units] if frame else None
+
+
+def limited(box):
+    box.rate_controller.configure(1.0, 1.0)
+
+
+def test_a_frame_comes_with_what_has_to_be_decoded_before_it():
+    box = Mailbox()
+    offered(box, unit(0, key=True), unit(1), unit(2))
+    assert taken(box) == [0, 1, 2]
+    offered(box, unit(3))
+    assert taken(box) == [3]
+    assert box.ledger.offered == 4
+    assert box.ledger.shed == {"superseded": 2}
+
+
+def test_a_frame_above_the_rate_is_shed_and_decoded_with_the_next_one():
+    box = Mailbox()
+    limited(box)
+    offered(box, unit(0, key=True))
+    assert taken(box) == [0]
+    offered(box, unit(1), unit(2, reference=False), unit(3))
+    assert taken(box) is None
+    offered(box, unit(16))
+    assert taken(box) == [1, 3, 16]
+    assert box.ledger.shed == {"above target rate": 3}
+
+
+def test_a_picture_to_which_no_other_refers_is_decoded_only_to_be_seen():
+    box = Mailbox()
+    offered(box, unit(0, key=True), unit(1, reference=False))
+    assert taken(box) == [0, 1]
+    offered(box, unit(2, reference=False), unit(3))
+    assert taken(box) == [3]
+
+
+def test_a_key_frame_makes_everything_before_it_needless():
+    box = Mailbox()
+    offered(box, unit(0, key=True), unit(1), unit(2), unit(3, key=True), unit(4))
+    assert taken(box) == [3, 4]
+
+
+def test_after_a_damaged_picture_nothing_is_decoded_until_the_next_key_frame():
+    box = Mailbox()
+    offered(box, unit(0, key=True), unit(1))
+    assert taken(box) == [0, 1]
+    reasons = offered(box, unit(2, damaged="a part of it was lost"), unit(3, damaged="it refers to it"))
+    assert reasons == ["damaged: a part of it was lost", "damaged: it refers to it"]
+    assert taken(box) is None
+    offered(box, unit(4, key=True))
+    assert taken(box) == [4]
+    assert box.ledger.rejected == {"damaged": 2}
+
+
+def test_pictures_that_end_a_damage_bit_by_bit_are_decoded_and_not_seen():
+    box = Mailbox()
+    offered(box, unit(0, key=True, damaged="began before", refreshes=True), unit(1, damaged="x", refreshes=True))
+    assert taken(box) is None
+    offered(box, unit(2))
+    assert taken(box) == [0, 1, 2]
+
+
+def test_a_video_that_begins_in_the_middle_waits_for_a_key_frame():
+    box = Mailbox()
+    offered(box, unit(1), unit(2))
+    assert taken(box) is None
+    assert box.ledger.shed == {WAITS_FOR_KEY: 2}
+
+
+@pytest.mark.parametrize(
+    ("depth", "seen"), [(Depth.ALL, [0, 1, 2, 3, 4]), (Depth.REFERENCES, [0, 2, 3, 4]), (Depth.KEYS, [0, 3])]
+)
+def test_less_is_decoded_where_the_depth_says_so(depth, seen):
+    box, found = Mailbox(depth=depth), []
+    for one in (unit(0, key=True), unit(1, reference=False), unit(2), unit(3, key=True), unit(4)):
+        offered(box, one)
+        found += taken(box) or []
+    assert found == seen
+    assert box.ledger.shed["overload"] == 5 - len(seen)
+
+
+def test_a_suspected_camera_is_decoded_to_its_full_depth_from_the_next_key_frame_on():
+    box = Mailbox(depth=Depth.KEYS)
+    offered(box, unit(0, key=True), unit(1))
+    offered(box, unit(2), boosted=True)
+    assert taken(box) == [0]
+    offered(box, unit(3, key=True), unit(4), boosted=True)
+    assert taken(box) == [3, 4]
+
+
+def test_a_decoder_that_begins_anew_gets_everything_since_the_key_frame():
+    box = Mailbox()
+    offered(box, unit(0, key=True), unit(1), unit(2))
+    assert taken(box) == [0, 1, 2]
+    box.begin_anew(replay=True)
+    offered(box, unit(3))
+    assert taken(box) == [0, 1, 2, 3]
+
+
+def test_what_cannot_be_decoded_is_not_tried_again():
+    box = Mailbox()
+    offered(box, unit(0, key=True), unit(1))
+    assert taken(box) == [0, 1]
+    box.begin_anew(replay=False)
+    offered(box, unit(2))
+    assert taken(box) is None
+    offered(box, unit(3, key=True))
+    assert taken(box) == [3]
+
+
+def test_a_long_group_is_not_kept_for_a_decoder_that_begins_anew():
+    box = Mailbox()
+    offered(box, unit(0, key=True))
+    for number in range(1, REPLAYED_MOST + 20):
+        offered(box, unit(number))
+        assert taken(box)
+    box.begin_anew(replay=True)
+    offered(box, unit(500))
+    assert taken(box) is None
+    offered(box, unit(501))
+    assert box.ledger.shed[WAITS_FOR_KEY] == 2
+
+
+def test_a_low_rate_does_not_let_what_has_to_be_decoded_pile_up():
+    box = Mailbox()
+    limited(box)
+    offered(box, unit(0, key=True))
+    assert taken(box) == [0]
+    sizes = []
+    for number in range(1, 400):
+        box.offer_unit(unit(number), STEP, STEP + number, boosted=False, refused=False)
+        sizes.append(len(taken(box) or []))
+    assert max(sizes) == UNSENT_MOST
+    assert sum(sizes) > 300
+
+
+def test_a_refused_camera_begins_anew_with_a_key_frame():
+    box = Mailbox()
+    offered(box, unit(0, key=True), unit(1), refused=True)
+    offered(box, unit(2))
+    assert taken(box) is None
+    assert box.ledger.shed == {"refused": 2, WAITS_FOR_KEY: 1}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_whatever_happens_the_ledger_is_exact_and_no_picture_is_decoded_without_those_it_refers_to(data):
+    box = Mailbox()
+    box.rate_controller.configure(data.draw(st.sampled_from([0.0, 3.0, 15.0])), 0.5)
+    known: list[int] = []  # the reference units of the current group
+    decoded: list[int] = []
+    turns = 0
+    for number in range(data.draw(st.integers(1, 60))):
+        step = data.draw(st.sampled_from(["key", "p", "p", "p", "b", "damaged", "depth", "lost", "failed"]))
+        if step == "depth":
+            box.depth = data.draw(st.sampled_from(list(Depth)))
+        elif step in {"lost", "failed"}:
+            box.begin_anew(replay=step == "lost")
+            decoded = []
+        else:
+            one = unit(number, key=step == "key", reference=step != "b", damaged="x" if step == "damaged" else "")
+            if one.key:
+                known = []
+            offered(box, one, boosted=data.draw(st.booleans()))
+            if one.reference:
+                known.append(number)
+        if data.draw(st.booleans()) and (frame := box.take_frame()) and (frame := box.with_units(frame)):
+            turns += 1
+            numbers = [int(each.data) for each in frame.units]
+            if frame.units[0].key:
+                decoded = []
+            for each in numbers[:-1]:
+                assert not decoded or each > decoded[-1]
+                decoded.append(each)
+            decoded.append(numbers[-1])
+            if frame.group is box._group:
+                needed = [each for each in known if each <= numbers[-1]]
+                assert set(needed) - {numbers[-1]} <= set(decoded) or box.depth is not Depth.ALL
+    assert box.ledger.waiting - turns == (1 if box.waiting else 0)

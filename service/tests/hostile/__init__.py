@@ -1,0 +1,1 @@
+"""Attacks on real processes; meanwhile honest devices are served as ever."""

@@ -1,0 +1,213 @@
+"""A site of real processes on loopback: a hub, shards, and honest devices whose alarms must arrive whatever happens."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+from harness.settings import sensor_settings
+
+from embereye.levels import ZoneState
+from embereye.process.addresses import free_ports
+from embereye.process.grpc_server import channel
+from embereye.process.tasks import Tasks
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, HistoryRequest
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.v1.shard_pb2 import Assignment
+from embereye.v1.types_pb2 import Device
+
+FLEET = "default/sensors/hall"
+HOST = "127.0.0.1"
+STEPPED = Path(__file__).with_name("stepped.py")
+CALM = b"#Sensor:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n"
+SMOKE = b"#Sensor:ADC1=3900,ADC2=1305,ADC3=2,DIO=0!\r\n"
+ALARM_SECONDS = 10.0  # within which an honest device's alarm has to be there; generous: it is no measurement
+
+
+@dataclass
+class Speaker:
+    """An honest text device: says how it is five times a second, for ever."""
+
+    name: str
+    port: int
+    line: bytes = CALM
+    silent: bool = False
+
+    async def run(self) -> None:
+        while True:
+            writer: asyncio.StreamWriter | None = None
+            try:
+                _, writer = await asyncio.open_connection(HOST, self.port)
+                writer.write(b"#serialno:%s!\r\n" % self.name.encode())
+                while True:
+                    if not self.silent:
+                        writer.write(self.line)
+                        await writer.drain()
+                    await asyncio.sleep(0.2)
+            except OSError:
+                await asyncio.sleep(0.1)
+            finally:
+                if writer is not None:
+                    writer.close()
+
+
+@dataclass
+class Site:
+    """Processes by name. `hub` is one; a shard's devices stand in a zone each, which has the device's name."""
+
+    folder: Path
+    tasks: Tasks
+    prefix: Sequence[str] = ()  # of every command: another user, a namespace
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    ports: dict[str, list[int]] = field(default_factory=dict)
+    devices: dict[str, list[str]] = field(default_factory=dict)
+    data: dict[str, Path] = field(default_factory=dict)
+
+    def start(self, name: str, *arguments: str) -> None:
+        """Start a process, or start it again on its ports and data."""
+        grpc, other, metrics = map(str, self.ports.setdefault(name, free_ports(3)))
+        data = self.data.setdefault(name, self.folder / name)
+        command = ["--host", HOST, "--grpc-port", grpc, "--data", str(data), *arguments]
+        if name == "hub":
+            command = ["hub", *command, "--http-port", other]
+        else:
+            command = ["shard", "sensor", *command, "--tcp-port", other, "--metrics-port", metrics, "--shard", name]
+            command += ["--hub", self.hub, "--assignment", str(self.folder / f"{name}.json")]
+        step = self.folder / f"{name}.step"
+        if not step.exists():
+            step.write_bytes(bytes(8))
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*self.prefix, sys.executable, str(STEPPED), str(step), *command],
+                stderr=log,
+                env={**os.environ, "GRPC_VERBOSITY": "NONE"},
+            )
+
+    def set_clock(self, name: str, seconds: float) -> None:
+        """Put a process's wall clock `seconds` ahead of the real one, at once."""
+        with (self.folder / f"{name}.step").open("r+b") as file:
+            file.write(int(seconds * SECOND).to_bytes(8, sys.byteorder, signed=True))
+
+    def assign(self, shard: str, *devices: str, epoch: int = 1) -> None:
+        self.devices[shard] = list(devices)
+        assignment = Assignment(
+            fleet=FLEET,
+            shard=shard,
+            epoch=epoch,
+            devices=[Device(id=name, zone=name) for name in devices],
+            sensor=sensor_settings(deadline="2s"),
+        )
+        partial = self.folder / f"{shard}.partial"
+        partial.write_text(json_format.MessageToJson(assignment))
+        partial.replace(self.folder / f"{shard}.json")
+
+    def speaker(self, shard: str, device: str) -> Speaker:
+        speaker = Speaker(device, self.ports[shard][1])
+        self.tasks.start(speaker.run(), name=f"device-{device}")
+        return speaker
+
+    def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        return process.wait(20)
+
+    def running(self, name: str) -> bool:
+        return self.processes[name].poll() is None
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    # What the hub says
+
+    @property
+    def hub(self) -> str:
+        return f"{HOST}:{self.ports['hub'][0]}"
+
+    @property
+    def control(self) -> str:
+        """Where the hub answers shards."""
+        return self.hub
+
+    def url(self, path: str) -> str:
+        return f"http://{HOST}:{self.ports['hub'][1]}{path}"
+
+    def read(self, path: str) -> str:
+        with urllib.request.urlopen(self.url(path), timeout=10) as answer:
+            return str(answer.read().decode())
+
+    async def get(self, path: str) -> Any:
+        return json.loads(await asyncio.to_thread(self.read, path))
+
+    async def metric(self, process: str, name: str) -> float:
+        """A metric without labels, of the hub or of a shard."""
+        port = self.ports[process][1 if process == "hub" else 2]
+
+        def read() -> str:
+            with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=10) as answer:
+                return str(answer.read().decode())
+
+        for line in (await asyncio.to_thread(read)).splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.rpartition(" ")[2])
+        raise AssertionError(f"{process} has no metric {name}")
+
+    async def history(self) -> list[AlarmEvent]:
+        async with channel(self.hub) as link:
+            answer = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=10)
+        return list(answer.events)
+
+    async def act(self, action: str, zone: str) -> AlarmEvent:
+        async with channel(self.hub) as link:
+            call = getattr(AlarmsStub(link), action)
+            event: AlarmEvent = await call(ActionRequest(zone=zone, who="Ada"), wait_for_ready=True, timeout=10)
+            return event
+
+    async def alarms(self, zone: str) -> list[AlarmEvent]:
+        """Every step of `zone` into alarm."""
+        return [event for event in await self.history() if event.zone == zone and event.state == ZoneState.ALARM
+                and event.type == AlarmEvent.TYPE_STATE]  # fmt: skip
+
+    async def alarmed(self, zone: str, times: int = 1) -> None:
+        """Wait until `zone` has gone into alarm so many times."""
+        await until(lambda: self._has_alarmed(zone, times), f"alarm {times} of {zone}", ALARM_SECONDS)
+
+    async def _has_alarmed(self, zone: str, times: int) -> bool:
+        with contextlib.suppress(OSError):
+            return len(await self.alarms(zone)) >= times
+        return False
+
+    async def covered(self, devices: Collection[str], seconds: float = 30) -> None:
+        """Wait until exactly `devices` are covered."""
+
+        async def so() -> bool:
+            with contextlib.suppress(OSError):
+                listed = (await self.get("/v1/devices"))["devices"]
+                return {one["id"] for one in listed if one["covered"]} == set(devices)
+            return False
+
+        await until(so, f"{sorted(devices)} covered", seconds)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
+
+
+async def until(condition: Callable[[], Any], what: str, seconds: float = 20) -> None:
+    """Wait until `condition` holds."""
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        await asyncio.sleep(0.05)

@@ -1,0 +1,216 @@
+"""Disks that are full, cannot be written, or hand back garbage: what can be done goes on, and the rest is told."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import urllib.error
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from embereye.process.grpc_server import channel
+
+from .site import ALARM_SECONDS, CALM, SMOKE, Site, until
+
+
+@dataclass
+class Disk:
+    """A small file system that only processes with `prefix` see, mounted at `path`."""
+
+    path: Path
+    holder: int  # id of the process that keeps it
+
+    @property
+    def prefix(self) -> list[str]:
+        return ["nsenter", "--mount", f"--target={self.holder}"]
+
+    @property
+    def outside(self) -> Path:
+        """The same folder for processes that do not see it."""
+        return Path(f"/proc/{self.holder}/root{self.path}")
+
+    def fill(self) -> None:
+        """Leave not a byte of it."""
+        ballast = self.outside / "ballast"
+        with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+
+    def free(self) -> None:
+        (self.outside / "ballast").unlink()
+
+    def remount(self, options: str) -> None:
+        subprocess.run([*self.prefix, "mount", "-o", f"remount,{options}", str(self.path)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """Four megabytes, mounted where the hub of `site` keeps its data."""
+    if os.geteuid() or not shutil.which("unshare") or not shutil.which("nsenter"):
+        pytest.skip("a file system of its own takes root, unshare and nsenter")
+    path = tmp_path / "hub"
+    path.mkdir()
+    mount = f"mount -t tmpfs -o size=4m tmpfs {path} && echo mounted && exec sleep 600"
+    holder = subprocess.Popen(["unshare", "--mount", "sh", "-c", mount], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    if holder.stdout.readline() != b"mounted\n":
+        pytest.skip("this machine does not let root mount a tmpfs")
+    yield Disk(path, holder.pid)
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+
+
+async def serving(site: Site) -> bool:
+    async with channel(site.hub) as link:
+        answer = await health_pb2_grpc.HealthStub(link).Check(health_pb2.HealthCheckRequest(), timeout=5)
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def zone_state(site: Site, zone: str) -> str:
+    zones = (await site.get("/v1/zones"))["zones"]
+    return next((str(one["state"]) for one in zones if one["name"] == zone), "")
+
+
+async def failing(site: Site) -> str:
+    with contextlib.suppress(urllib.error.URLError, ConnectionError):
+        return str((await site.get("/v1/zones"))["failing"])
+    return ""
+
+
+async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_of_it(site: Site, disk: Disk) -> None:
+    site.prefix = disk.prefix
+    site.start("hub")
+    site.assign("shard-0", "first", "second")
+    site.start("shard-0")
+    first, second = site.speaker("shard-0", "first"), site.speaker("shard-0", "second")
+    await site.covered(["first", "second"])
+    disk.fill()
+    first.line = SMOKE
+
+    async def seen() -> bool:
+        return await zone_state(site, "first") == "ZONE_STATE_ALARM"
+
+    await until(seen, "the fire is seen", ALARM_SECONDS)
+    await until(lambda: failing(site), "the hub says that it cannot write", ALARM_SECONDS)
+    await asyncio.sleep(1)
+    assert site.read("/healthz") == "ok\n"
+    assert await serving(site)
+    assert await site.metric("shard-0", "embereye_shard_hub_connected") == 1
+    assert await site.metric("shard-0", "embereye_shard_evidence_spooled") > 0, "nothing is acknowledged"
+    await site.covered(["first", "second"])
+    second.line = SMOKE
+    disk.free()
+    for zone in ("first", "second"):
+        await site.alarmed(zone)
+        assert len(await site.alarms(zone)) == 1
+    assert not await failing(site)
+    assert site.running("hub")
+
+
+@pytest.mark.parametrize("ended", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+@pytest.mark.parametrize("fault", ["full", "read-only"])
+async def test_a_hub_that_is_started_on_a_disk_it_cannot_write_serves_what_it_holds_and_goes_on_once_it_can(
+    site: Site, disk: Disk, fault: str, ended: signal.Signals
+) -> None:
+    site.prefix = disk.prefix
+    site.start("hub")
+    site.assign("shard-0", "before", "after")
+    site.start("shard-0")
+    before, after = site.speaker("shard-0", "before"), site.speaker("shard-0", "after")
+    await site.covered(["before", "after"])
+    before.line = SMOKE
+    await site.alarmed("before")
+    history = await site.history()
+    site.end("hub", ended)
+    if fault == "full":
+        disk.fill()
+    else:
+        disk.remount("ro")
+    site.start("hub")
+    await until(lambda: failing(site), "the hub serves and says that it cannot write", 30)
+    kept = await site.history()
+    assert kept == history
+    after.line = SMOKE
+
+    async def seen() -> bool:
+        return await zone_state(site, "after") == "ZONE_STATE_ALARM"
+
+    await until(seen, "the fire is seen", ALARM_SECONDS)
+    assert site.running("hub")
+    if fault == "full":
+        disk.free()
+    else:
+        disk.remount("rw")
+    await site.alarmed("after")
+    assert not await failing(site)
+    after_all = await site.history()
+    assert after_all[: len(history)] == history
+    assert len(await site.alarms("after")) == 1
+
+
+@pytest.mark.parametrize("damage", ["garbled", "truncated"])
+async def test_a_shard_whose_spool_is_damaged_reports_all_the_same_and_says_what_it_lost(
+    site: Site, damage: str
+) -> None:
+    site.start("hub")
+    site.assign("shard-0", "before", "after")
+    site.start("shard-0")
+    before, after = site.speaker("shard-0", "before"), site.speaker("shard-0", "after")
+    await site.covered(["before", "after"])
+    site.end("hub", signal.SIGKILL)
+    before.line = SMOKE
+    await until(lambda: _spooled(site), "reports wait for the hub")
+    site.end("shard-0", signal.SIGKILL)
+    for file in (site.data["shard-0"] / "shard-0.spool", site.data["shard-0"] / "shard-0.spool-wal"):
+        if damage == "garbled":
+            file.write_bytes(b"\xa5" * file.stat().st_size)
+        else:
+            os.truncate(file, file.stat().st_size // 2)
+    before.line = CALM
+    site.start("hub")
+    site.start("shard-0")
+    after.line = SMOKE
+    await site.alarmed("after")
+    await site.covered(["before", "after"])
+    assert site.running("shard-0")
+    told = "was damaged" in site.log("shard-0")
+    assert told == (await site.metric("shard-0", "embereye_shard_degraded") == 1)
+    assert told or damage == "truncated", "what is cut off may leave a database of fewer reports"
+
+
+async def _spooled(site: Site) -> bool:
+    return await site.metric("shard-0", "embereye_shard_evidence_spooled") > 0
+
+
+async def test_rows_that_cannot_be_read_stop_nothing(site: Site) -> None:
+    import sqlite3
+
+    site.start("hub")
+    site.assign("shard-0", "before", "after")
+    site.start("shard-0")
+    before, after = site.speaker("shard-0", "before"), site.speaker("shard-0", "after")
+    await site.covered(["before", "after"])
+    before.line = SMOKE
+    await site.alarmed("before")
+    site.end("hub")
+    with contextlib.closing(sqlite3.connect(site.data["hub"] / "hub.sqlite")) as database:
+        for table, column in (("zones", "state"), ("rosters", "roster"), ("ledgers", "ledger"), ("events", "event")):
+            changed = database.execute(
+                f"UPDATE {table} SET {column} = x'ff' WHERE rowid IN (SELECT rowid FROM {table} LIMIT 1)"
+                if table == "events"
+                else f"UPDATE {table} SET {column} = x'ff'"
+            )
+            assert changed.rowcount
+        database.commit()
+    site.start("hub")
+    after.line = SMOKE
+    await site.alarmed("after")
+    await site.covered(["before", "after"])
+    assert await site.metric("hub", "embereye_hub_rows_unreadable_total") >= 3

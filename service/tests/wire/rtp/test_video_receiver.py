@@ -1,0 +1,319 @@
+import itertools
+import random
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embereye.units import MILLISECOND
+from embereye.wire.rtp.depacketize import DEADLINE_NS, TAKEOVER_NS
+from embereye.wire.rtp.nal_payload import AP, FU, FU_A, STAP_A, H264Format, H265Format, NalFormat
+from embereye.wire.rtp.video_receiver import VideoReceiver
+from embereye.wire.video.access_unit import MAX_SETS, MAX_UNIT, AccessUnit
+
+from ..video.coded import coded, decoded
+
+FORMATS: dict[str, NalFormat] = {"H264": H264Format(), "H265": H265Format()}
+PAYLOAD = 97
+BOTH = pytest.mark.parametrize("encoding", list(FORMATS))
+
+
+def packets(encoding, units, *, limit=300, sequence=65_500, base=0xFFFF_0000, ssrc=7, marker=True):
+    """The RTP packets of each access unit; sequence numbers and timestamps wrap."""
+    groups, number = [], itertools.count(sequence)
+    for timestamp, nals in units:
+        payloads = list(FORMATS[encoding].payloads(nals, limit))
+        groups.append([
+            struct.pack(">BBHII", 0x80, (marker and last is payloads[-1]) << 7 | PAYLOAD, next(number) & 0xFFFF,
+                        base + timestamp & 0xFFFF_FFFF, ssrc) + last
+            for last in payloads
+        ])  # fmt: skip
+    return groups
+
+
+def fed(receiver, *groups, now=0):
+    return [
+        unit
+        for packet in itertools.chain(*groups)
+        for unit in receiver.feed_joined(memoryview(packet), len(packet), now)
+    ]
+
+
+def receiver(encoding, **options):
+    return VideoReceiver(encoding, PAYLOAD, **options)
+
+
+def trusted(units):
+    return [unit for unit in units if not unit.damaged]
+
+
+def nals_of(unit):
+    return tuple(unit.data.split(b"\0\0\0\1")[1:])
+
+
+@BOTH
+@pytest.mark.parametrize("limit", [60, 300, 1400, 60_000])
+def test_access_units_arrive_byte_by_byte_as_they_were_sent(encoding, limit):
+    sent = coded(encoding, 24)
+    found = fed(receiver(encoding), *packets(encoding, sent, limit=limit))
+    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+    assert [unit.timestamp for unit in found] == [0xFFFF_0000 + timestamp & 0xFFFF_FFFF for timestamp, _ in sent]
+    assert [number for number, unit in enumerate(found) if unit.key] == [0, 8, 16]
+    assert not any(unit.damaged for unit in found)
+    assert {unit.size for unit in found} == {(96, 64)}
+
+
+@BOTH
+def test_small_nal_units_travel_together_and_large_ones_in_parts(encoding):
+    payloads = list(FORMATS[encoding].payloads(coded(encoding, 1, 320, 240)[0][1], 300))
+    kinds = [p[0] & 0x1F if encoding == "H264" else p[0] >> 1 & 0x3F for p in payloads]
+    assert {"H264": STAP_A, "H265": AP}[encoding] in kinds
+    assert {"H264": FU_A, "H265": FU}[encoding] in kinds
+    assert max(map(len, payloads)) <= 300
+
+
+@BOTH
+def test_parameter_sets_that_only_the_sdp_names_stand_before_every_key_frame(encoding):
+    sent = coded(encoding, 16)
+    count = {"H264": 2, "H265": 3}[encoding]
+    sets = [nal for nal in sent[0][1] if len(nal) < 120][:count]
+    bare = [(timestamp, tuple(nal for nal in nals if nal not in sets)) for timestamp, nals in sent]
+    found = fed(receiver(encoding, sets=sets), *packets(encoding, bare))
+    assert not any(unit.damaged for unit in found)
+    assert len(decoded(encoding, found)) == 16
+    assert set(sets) <= set(nals_of(found[0]))
+    assert set(sets) <= set(nals_of(found[8]))
+    without = fed(receiver(encoding), *packets(encoding, bare))
+    assert not without  # nothing that decoding could begin at
+
+
+@BOTH
+def test_what_began_before_we_listened_is_left_out(encoding):
+    found = fed(receiver(encoding), *packets(encoding, coded(encoding, 24))[3:])
+    assert found[0].key
+    assert len(found) == 16
+
+
+@BOTH
+def test_packets_that_overtake_each_other_are_put_in_order(encoding):
+    sent = coded(encoding, 24)
+    chance = random.Random(5)
+    flat = list(itertools.chain(*packets(encoding, sent, limit=100)))
+    order = [flat[0], *sorted(flat[1:], key=lambda packet: flat.index(packet) + chance.uniform(0, 6))]
+    assert order != flat
+    found = fed(receiver(encoding), order)
+    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+    assert not any(unit.damaged for unit in found)
+
+
+@BOTH
+def test_packets_that_come_twice_change_nothing(encoding):
+    sent = coded(encoding, 16)
+    found = fed(receiver(encoding), *([packet, packet] for group in packets(encoding, sent) for packet in group))
+    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+
+
+@BOTH
+def test_after_a_loss_pictures_are_damaged_until_the_next_key_frame(encoding):
+    groups = packets(encoding, coded(encoding, 24, 320, 240), limit=60)
+    del groups[3][len(groups[3]) // 2]
+    found = fed(receiver(encoding, window=4), *groups)
+    assert [bool(unit.damaged) for unit in found] == [3 <= number < 8 for number in range(24)]
+
+
+@BOTH
+def test_a_picture_that_did_not_come_at_all_damages_those_after_it(encoding):
+    groups = packets(encoding, coded(encoding, 24))
+    del groups[3]
+    found = fed(receiver(encoding, window=0), *groups)
+    assert [bool(unit.damaged) for unit in found] == [3 <= number < 7 for number in range(23)]
+
+
+@BOTH
+def test_a_key_frame_that_was_damaged_does_not_end_the_damage(encoding):
+    groups = packets(encoding, coded(encoding, 24), limit=60)
+    del groups[8][-2]
+    found = fed(receiver(encoding, window=0), *groups)
+    assert [bool(unit.damaged) for unit in found] == [8 <= number < 16 for number in range(24)]
+
+
+@pytest.mark.parametrize(("encoding", "options"), [
+    ("H264", {"x264": "bframes=1:b-adapt=0:b-pyramid=none:scenecut=0"}),
+    ("H265", {"x265": "bframes=1:b-adapt=0:b-pyramid=0:scenecut=0"}),
+])  # fmt: skip
+def test_a_loss_within_a_picture_to_which_no_other_refers_damages_it_alone(encoding, options):
+    sent = coded(encoding, 24, 320, 240, gop=24, **options)
+    whole = fed(receiver(encoding), *packets(encoding, sent, limit=60))
+    number = next(n for n, unit in enumerate(whole) if not unit.reference and len(unit.data) > 150)
+    groups = packets(encoding, sent, limit=60)
+    del groups[number][-2]
+    found = fed(receiver(encoding, window=0), *groups)
+    assert [n for n, unit in enumerate(found) if unit.damaged] == [number]
+
+
+@pytest.mark.parametrize(("encoding", "options"), [
+    ("H264", {"x264": "bframes=2:b-adapt=0:open-gop=1:scenecut=0"}),
+    ("H265", {"x265": "bframes=2:b-adapt=0:open-gop=1:scenecut=0"}),
+])  # fmt: skip
+def test_pictures_that_lead_an_open_group_after_a_loss_are_damaged(encoding, options):
+    sent = coded(encoding, 32, gop=9, **options)
+    whole = fed(receiver(encoding), *packets(encoding, sent))
+    key = [n for n, unit in enumerate(whole) if unit.key][1]
+    groups = packets(encoding, sent)
+    del groups[key - 2]
+    found = fed(receiver(encoding, window=0), *groups)
+    after = found[key - 1 :]
+    assert after[0].key
+    assert not after[0].damaged
+    leading = [unit for unit in after[1:] if after[0].timestamp - unit.timestamp & 0xFFFF_FFFF < 0x7FFF_FFFF]
+    assert leading
+    assert all(unit.damaged for unit in leading)
+    exact = dict(decoded(encoding, whole))
+    seen = decoded(encoding, trusted(found))
+    assert all((exact[pts] == picture).all() for pts, picture in seen)
+
+
+def test_without_key_frames_a_gradual_refresh_ends_the_damage():
+    sent = coded("H264", 60, gop=12, x264="intra-refresh=1:bframes=0")
+    groups = packets("H264", sent)
+    del groups[20]
+    found = fed(receiver("H264", window=0), *groups)
+    damaged = [n for n, unit in enumerate(found) if unit.damaged]
+    assert damaged[0] == 20
+    assert 24 < damaged[-1] < 50
+    assert damaged == list(range(20, damaged[-1] + 1))
+
+
+@BOTH
+def test_a_gap_is_waited_for_until_the_deadline_and_no_longer(encoding):
+    groups = packets(encoding, coded(encoding, 16))
+    late = groups[3].pop(0)
+    ours = receiver(encoding)
+    assert len(fed(ours, *groups[:5])) == 3
+    assert not ours.poll(DEADLINE_NS - 1)
+    assert len(fed(ours, [late], now=DEADLINE_NS - 1)) == 2  # it came just in time
+    del groups[9][0]
+    found = fed(ours, *groups[5:11], now=2 * DEADLINE_NS)
+    found += ours.poll(3 * DEADLINE_NS)
+    assert [bool(unit.damaged) for unit in found] == [False] * 4 + [True] * len(found[4:])
+
+
+@BOTH
+def test_a_sender_without_markers_is_understood_one_picture_later(encoding):
+    sent = coded(encoding, 16)
+    ours = receiver(encoding)
+    found = fed(ours, *packets(encoding, sent, marker=False))
+    assert len(found) == 15
+    found += ours.poll(DEADLINE_NS)
+    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+
+
+def test_a_sender_that_marks_every_slice_is_understood_after_its_first_pictures():
+    sent = coded("H264", 24, 320, 240, x264="slices=4:sliced-threads=0:bframes=0")
+    marked = [
+        [struct.pack(">BB", packet[0], packet[1] | 0x80) + packet[2:] for packet in group]
+        for group in packets("H264", sent, limit=1400)
+    ]
+    ours = receiver("H264")
+    found = fed(ours, *marked) + list(ours.poll(DEADLINE_NS))
+    good = [nals_of(unit) for unit in found if not unit.damaged]
+    assert [nals for _, nals in sent][8:] == good[-16:]
+
+
+@BOTH
+def test_another_sender_takes_over_only_when_the_first_is_silent(encoding):
+    ours, sent = receiver(encoding), coded(encoding, 16)
+    assert len(fed(ours, *packets(encoding, sent[:8]))) == 8
+    assert not fed(ours, *packets(encoding, sent, ssrc=8, sequence=9)[:4])
+    assert ours.counts.strangers
+    found = fed(ours, *packets(encoding, sent, ssrc=8, sequence=9), now=TAKEOVER_NS)
+    assert len(trusted(found)) >= 8
+    assert trusted(found)[0].key
+
+
+@BOTH
+def test_a_sender_that_starts_over_is_followed_from_its_next_key_frame(encoding):
+    ours, sent = receiver(encoding), coded(encoding, 16)
+    assert len(fed(ours, *packets(encoding, sent[:6]))) == 6
+    found = fed(ours, *packets(encoding, sent, sequence=20_000, base=5))
+    assert trusted(found)[0].key
+    assert len(trusted(found)) >= 8
+
+
+@BOTH
+def test_a_change_of_size_in_mid_stream_is_told_with_its_key_frame(encoding):
+    first, second = coded(encoding, 8), coded(encoding, 8, 160, 120)
+    sent = [*first, *((timestamp + 48_000, nals) for timestamp, nals in second)]
+    found = fed(receiver(encoding), *packets(encoding, sent))
+    assert [unit.size for unit in found] == [(96, 64)] * 8 + [(160, 120)] * 8
+    assert not any(unit.damaged for unit in found)
+
+
+def test_packets_of_other_kinds_are_counted():
+    ours = receiver("H264")
+    assert not fed(ours, [b"\x80\x1a" + b"\0" * 20, b"\x80", b"\x80\x61" + b"\0" * 9 + b"\1\x7a\0\0"])
+    assert ours.counts.other_payload == {26: 1}
+    assert ours.counts.malformed == 2
+    assert "packetization-mode" in ours.counts.problem
+
+
+def test_an_endless_picture_is_given_up():
+    ours = receiver("H264")
+    fed(ours, *packets("H264", coded("H264", 1)))
+    head = b"\x7c\x85" + bytes(60_000)
+    part = b"\x7c\x05" + bytes(60_000)
+    for number in range(MAX_UNIT // 60_000 + 20):
+        body = head if number == 0 else part
+        packet = struct.pack(">BBHII", 0x80, PAYLOAD, 65_600 + number & 0xFFFF, 1, 7) + body
+        ours.feed_joined(memoryview(packet), len(packet), 0)
+        assert ours._held <= MAX_UNIT
+    assert ours.counts.pictures <= 2
+
+
+def test_parameter_sets_do_not_pile_up():
+    sets = [bytes((0x68, 0x80 >> (n % 3) | n % 32, n)) + bytes((n,)) * 3 for n in range(200)]
+    ours = receiver("H264", sets=sets)
+    assert len(ours._assembler._sets) <= MAX_SETS
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_whatever_is_lost_or_reordered_no_picture_that_is_trusted_differs_from_the_one_that_was_sent(data):
+    encoding = data.draw(st.sampled_from(["H264", "H265"]))
+    options = data.draw(st.sampled_from([{}, {"b": 2}]))
+    if options:
+        name = {"H264": "x264", "H265": "x265"}[encoding]
+        options = {name: "bframes=2:b-adapt=0:scenecut=0" + (":open-gop=1" if data.draw(st.booleans()) else "")}
+    sent = coded(encoding, 24, gop=6, **options)
+    flat = list(itertools.chain(*packets(encoding, sent, limit=80)))
+    lost = data.draw(st.sets(st.integers(1, len(flat) - 1), max_size=6))
+    moved = data.draw(st.dictionaries(st.integers(1, len(flat) - 1), st.integers(1, 10), max_size=6))
+    order = sorted((n for n in range(len(flat)) if n not in lost), key=lambda n: n + moved.get(n, 0))
+    found = fed(receiver(encoding, window=data.draw(st.integers(0, 12))), [flat[n] for n in order])
+    assert all(isinstance(unit, AccessUnit) for unit in found)
+    by_time = {0xFFFF_0000 + timestamp & 0xFFFF_FFFF: nals for timestamp, nals in sent}
+    for unit in trusted(found):
+        assert set(by_time[unit.timestamp]) <= set(nals_of(unit))
+    exact = dict(decoded(encoding, [_unit(0xFFFF_0000 + t & 0xFFFF_FFFF, nals) for t, nals in sent]))
+    for pts, picture in decoded(encoding, trusted(found)):
+        assert (exact[pts] == picture).all()
+
+
+def _unit(timestamp, nals):
+    return AccessUnit(b"".join(b"\0\0\0\1" + nal for nal in nals), timestamp, (0, 0))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_no_packets_make_it_raise(data):
+    encoding = data.draw(st.sampled_from(["H264", "H265"]))
+    ours, now = receiver(encoding), 0
+    flat = list(itertools.chain(*packets(encoding, coded(encoding, 12), limit=100)))
+    for _ in range(data.draw(st.integers(0, 40))):
+        packet = bytearray(data.draw(st.sampled_from(flat) | st.binary(max_size=60)))
+        if packet and data.draw(st.booleans()):
+            packet[data.draw(st.integers(0, len(packet) - 1))] = data.draw(st.integers(0, 255))
+        now += data.draw(st.sampled_from([0, 10 * MILLISECOND, 200 * MILLISECOND]))
+        ours.feed_joined(memoryview(packet), max(1, len(packet)), now)
+        ours.poll(now)

@@ -1,0 +1,75 @@
+import contextlib
+import io
+import json
+import shutil
+import subprocess
+
+import av
+import pytest
+
+from embereye.wire.mp4 import Mp4Error, Mp4Muxer
+
+from .video.coded import coded
+
+SECOND = 1_000_000_000
+STREAMS = pytest.mark.parametrize(("encoding", "options"), [
+    ("H264", {}), ("H264", {"x264": "bframes=3"}), ("H265", {}), ("H265", {"x265": "bframes=3"}),
+])  # fmt: skip
+
+
+def annex_b(nals):
+    return b"".join(b"\0\0\0\1" + nal for nal in nals)
+
+
+def muxed(encoding, options, count=40):
+    units = coded(encoding, count, gop=10, **options)
+    muxer = Mp4Muxer(encoding, 96, 64)
+    parts = [muxer.begin(annex_b(units[0][1]))]
+    for timestamp, nals in units:
+        kinds = {nal[0] & 0x1F for nal in nals} if encoding == "H264" else {nal[0] >> 1 & 0x3F for nal in nals}
+        key = bool(kinds & ({5} if encoding == "H264" else set(range(16, 22))))
+        parts.append(muxer.sample(annex_b(nals), 7 * SECOND + timestamp * 100_000 // 9, key=key))
+    return units, [*parts, muxer.finish()]
+
+
+@STREAMS
+def test_libavformat_plays_every_picture_at_its_time(encoding, options):
+    units, parts = muxed(encoding, options)
+    with av.open(io.BytesIO(b"".join(parts))) as container:
+        stream = container.streams.video[0]
+        assert (stream.width, stream.height) == (96, 64)
+        seconds = [frame.time for frame in container.decode(stream)]
+    shown = sorted(timestamp / 90_000 for timestamp, _ in units)
+    assert [after - seconds[0] for after in seconds] == pytest.approx(shown, abs=1e-4)
+
+
+@STREAMS
+def test_what_was_written_before_a_crash_plays(encoding, options):
+    _, parts = muxed(encoding, options)
+    whole = b"".join(parts[:30])
+    for cut in (0, 5, 100):
+        count = 0
+        with av.open(io.BytesIO(whole[: len(whole) - cut])) as container, contextlib.suppress(av.FFmpegError):
+            for _ in container.decode(video=0):
+                count += 1
+        assert count >= 9
+
+
+@pytest.mark.skipif(shutil.which("ffprobe") is None, reason="there is no ffprobe: make peers installs it")
+@STREAMS
+def test_ffprobe_finds_nothing_to_complain_about(encoding, options, tmp_path):
+    units, parts = muxed(encoding, options)
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(b"".join(parts))
+    command = ["ffprobe", "-v", "warning", "-count_frames", "-show_streams", "-of", "json", str(path)]
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert done.stderr == ""
+    (stream,) = json.loads(done.stdout)["streams"]
+    assert int(stream["nb_read_frames"]) == len(units)
+    assert stream["codec_tag_string"] == {"H264": "avc1", "H265": "hvc1"}[encoding]
+
+
+def test_a_stream_whose_first_picture_has_no_parameter_sets_is_refused():
+    units = coded("H264", 4)
+    with pytest.raises(Mp4Error, match="parameter sets"):
+        Mp4Muxer("H264", 96, 64).begin(annex_b(units[1][1]))
