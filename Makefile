@@ -11,8 +11,12 @@ IMAGE := embereye:$(shell sed -n 's/^appVersion: *//p' charts/embereye/Chart.yam
 EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/camerafleet.yaml
 
 # Programs of other makers that tests send from and compare with; without them those tests are skipped.
-PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
+PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
   gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager
+
+# What `make model` learns from, and where it works; a run that was interrupted goes on where it was.
+DATA := ../shared/data
+TRAINING := .cache/training
 
 # What Grafana says that a dashboard is, and what checks that; where there is npm.
 GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
@@ -20,7 +24,7 @@ GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm
 
-.PHONY: help install peers programs up observe test fresh lint format bench image e2e e2e-up e2e-down requirements crds monitoring golden clean
+.PHONY: help install peers programs up observe test fresh lint format bench model image e2e e2e-up e2e-down requirements crds monitoring golden clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -69,6 +73,13 @@ bench: install ## Measure sensors, cameras and operator against baselines, and d
 	$(BIN)/embereye bench operator --quick
 	$(BIN)/embereye bench heat --quick
 	$(BIN)/embereye bench detection --quick || true
+
+model: install ## Train the appearance network anew from labelled pictures in DATA (an hour), as docs/appearance.md says
+	@for set in video video2 images; do test -f "$(DATA)/$$set/labels.json" || { echo "$(DATA)/$$set/labels.json is missing: make model DATA=FOLDER" >&2; exit 2; }; done
+	@test -x $(TRAINING)/venv/bin/python || $(PYTHON) -m venv $(TRAINING)/venv
+	@$(TRAINING)/venv/bin/pip install --quiet --disable-pip-version-check --editable . --editable bench --editable training
+	nice -n 19 $(TRAINING)/venv/bin/python -m embereye_training $(DATA) $(TRAINING)
+	cp $(TRAINING)/appearance.onnx service/embereye/detect/vision/
 
 image: install ## Build the image that every component runs, tagged as the chart wants it
 	e2e/cluster/build-image $(IMAGE)

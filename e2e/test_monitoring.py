@@ -210,7 +210,7 @@ async def test_what_the_chart_declares_is_scraped_and_its_rules_are_evaluated(
         await site.apply_fleets(*_fleets())
         await site.start_simulators()
         await covered(site)
-        site.witness = Witness(await site.hub(), site.diary)
+        site.witness = Witness(await site.hub(), site.diary, token=site.token)
         site.start(site.witness.run(), "witness")
         began = time.monotonic()
         wanted = {"embereye-operator": 2, "embereye-hub": 1, "embereye-shard": 2}
@@ -300,7 +300,7 @@ async def test_uninstalling_and_installing_again_keep_fleets_and_history(site: S
         assert await site.pods(component="sensor-shard", fleet=SENSORS)
         await site.install(f"hub.persistence.storageClass={VOLUME}", *OPTIONS)
         await covered(site)
-        site.witness = Witness(await site.hub(), site.diary, "witness-again")
+        site.witness = Witness(await site.hub(), site.diary, "witness-again", site.token)
         site.start(site.witness.run(), "witness")
         await until(site.witness.connected, bool, "the witness is connected", 60)
         await asyncio.sleep(2)

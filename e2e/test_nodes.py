@@ -82,7 +82,7 @@ async def test_one_shard_and_a_hub_without_a_volume(site: Site) -> None:
         await site.install("hub.persistence.enabled=false")
         await site.apply_fleets(fleet())
         await site.open_doors("sensors")
-        site.witness = Witness(await site.hub(), site.diary)
+        site.witness = Witness(await site.hub(), site.diary, token=site.token)
         site.start(site.witness.run(), "witness")
         for name, zone in DEVICES.items():
             site.add_text_device(name, zone)
@@ -136,7 +136,7 @@ async def test_a_node_that_is_powered_off_is_made_up_for_within_a_minute(site: S
         await site.stop("witness")
         away_ns = await site.cluster.power_off(node)
         # The new hub has no history: whoever listens to it begins anew.
-        site.witness = Witness(await site.hub(), site.diary, "second-witness")
+        site.witness = Witness(await site.hub(), site.diary, "second-witness", site.token)
         site.start(site.witness.run(), "witness")
         device = site.text_in("after")
         device.values = {**device.values, "ADC1": 3600}

@@ -14,7 +14,7 @@ from harness.cluster import Json, until
 from harness.devices import Film
 from harness.diary import Diary, percentile
 from harness.probers import EvidenceProber
-from harness.site import CAMERAS, FIRE_ZONES, INGEST, PUSHED, RELEASE, SENSORS, SITE, SYSTEM, Site
+from harness.site import CAMERAS, FIRE_ZONES, INGEST, OUTSIDE, PUSHED, RELEASE, SENSORS, SITE, SYSTEM, Site
 from harness.witness import Witness
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 COVERED_SECONDS = 90
 SENSOR_MS, CAMERA_MS = 250, 3000  # from the wire to the witness, at the 95th percentile
 GAP_SECONDS = 10
-CHILDREN = "deployments,services,configmaps,poddisruptionbudgets,pods"
+CHILDREN = "deployments,services,configmaps,secrets,poddisruptionbudgets,pods"
 
 
 def measured(diary: Diary, name: str, value: float, unit: str, limit: float | None = None) -> str:
@@ -39,7 +39,7 @@ async def test_both_fleets_are_covered_soon_after_helm_install(site: Site) -> No
         await site.start_simulators()
         await site.open_doors()
         hub = await site.hub()
-        site.witness = Witness(hub, site.diary)
+        site.witness = Witness(hub, site.diary, token=site.token)
         site.start(site.witness.run(), "witness")
         site.start_devices(await film)
         for kind, name in (("sf", SENSORS), ("cf", CAMERAS)):
@@ -96,7 +96,8 @@ async def test_every_flame_before_a_camera_is_alarmed_once_and_soon(site: Site) 
 
 async def test_a_killed_shard_and_a_killed_hub_lose_and_double_nothing(site: Site) -> None:
     with site.diary.step("a shard and the hub killed -9") as step:
-        site.evidence = EvidenceProber(await site.hub(), SITE, site.diary)
+        credentials = await site.identity(EvidenceProber.identity(SITE))
+        site.evidence = EvidenceProber(await site.hub_control(), SITE, site.diary, credentials)
         site.start(site.evidence.run(), "evidence prober")
         await site.ingest_well()
         fires = ["shard-killed", "while-shard-away", "hub-killed", "while-hub-away"]
@@ -275,6 +276,9 @@ async def test_helm_uninstall_leaves_the_crds_and_the_history(site: Site) -> Non
         await site.stop("witness", "follow-sensorfleets", "follow-camerafleets")
         await site.cluster.kubectl(
             "delete", "--namespace", SITE, "--ignore-not-found", "deployment,service", "--all", "--wait=true"
+        )
+        await site.cluster.kubectl(
+            "delete", "--namespace", SYSTEM, "--selector", f"e2e={OUTSIDE}", "service,networkpolicy", "--wait=true"
         )
         await site.cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
         kept = {

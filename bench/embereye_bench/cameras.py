@@ -93,7 +93,8 @@ def quantile(buckets: dict[float, float], share: float) -> float:
     return 0.0
 
 
-def _buckets(before: Counters, after: Counters, name: str = DELAY) -> dict[float, float]:
+def buckets_between(before: Counters, after: Counters, name: str = DELAY) -> dict[float, float]:
+    """What was counted between two moments, by upper bound."""
     found = {}
     for key, value in after.values.items():
         if key.startswith(name):
@@ -123,7 +124,7 @@ class Fleet:
             cores=(after.cpu - before.cpu) / elapsed,
             sender=(sent["cpu"] - told["cpu"]) / elapsed,
             dropped=int(dropped) + sent["unsent"] - told["unsent"],
-            buckets=_buckets(before, after),
+            buckets=buckets_between(before, after),
         )
 
 
@@ -355,7 +356,7 @@ def overload(scale: Scale) -> Result:
         rates = {name: (count - before.get(name, 0)) / elapsed for name, count in shard.analysed().items()}
         memory = resident_mb(shard.pid)
     under = CAMERAS - sum(rate >= OVERLOAD_SLACK for rate in rates.values())
-    age = quantile(_buckets(counters, after, AGE), 0.99)
+    age = quantile(buckets_between(counters, after, AGE), 0.99)
     spent = (after.total(COST) - counters.total(COST)) / max(1.0, after.total(ANALYSED) - counters.total(ANALYSED))
     unit = (
         f"cameras under fps.min 1/s; slowest {min(rates.values()):.2f}/s, {sum(rates.values()):.0f} frames/s, p99 from"
@@ -397,7 +398,7 @@ def _beside(running: Fleet, cost: float, niceness: int, seconds: float) -> _Besi
     found = _Beside(
         analysed=after.total(ANALYSED) - before.total(ANALYSED),
         possible=min(offered, (after.cpu - before.cpu + idle) / cost),
-        delays=_buckets(before, after),
+        delays=buckets_between(before, after),
         back=0.0,
     )
     now = after
@@ -457,11 +458,17 @@ BENCHMARKS: dict[str, report.Benchmark] = {
 FULL, QUICK = Scale(6, 10.0), Scale(2, 1.3)
 
 
+def _all() -> dict[str, report.Benchmark]:
+    from embereye_bench import video  # which is made of what is here
+
+    return {**BENCHMARKS, **video.BENCHMARKS}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    report.add_arguments(parser, list(BENCHMARKS))
+    report.add_arguments(parser, list(_all()))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the benchmarks; 1 where one of them falls short."""
-    return report.run(arguments, "camera path", BENCHMARKS, full=FULL, quick=QUICK)
+    return report.run(arguments, "camera path", _all(), full=FULL, quick=QUICK)

@@ -1,7 +1,8 @@
 """Score detection on a folder of labelled clips: what is found, how soon, what is alarmed for nothing, at what cost.
 
-FOLDER holds clips and labels.json: a list of {"file", "label": "fire", "smoke" or "negative", "onset_s"}. Every clip is
-shown to a camera as a shard would see it; CPU is that of one thread, the baseline is the decoding of the same frames.
+FOLDER holds clips and labels.json: a list of {"file", "label": "fire", "smoke", "negative" or "ambiguous", "onset_s",
+"scene", "fixed_camera"}. Every clip is shown to a camera as a shard would see it; CPU is that of one thread, the
+baseline is the decoding of the same frames. With --folds each clip is judged by weights fitted to the other scenes.
 """
 
 import argparse
@@ -14,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -32,12 +32,15 @@ from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
+from embereye_bench.detection_folds import score_folds
+from embereye_bench.folds import LabelledClip, labelled_clips
 from embereye_bench.report import Result, results_table
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.decide.assignments import build_camera_settings
 
-FOLDER = Path(__file__).parents[2] / ".." / "shared" / "data" / "video"
-LABELS = ("fire", "smoke", "negative")
+DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
+FOLDER = DATA / "video"
+CACHE = Path(__file__).parents[2] / ".cache" / "detection"
 WITHIN = 5.0  # seconds from onset in which a fire is to be found
 # Of detection per frame, beyond decoding, in ms: where nothing is suspected and at most QUIET_MOTION of the picture
 # moves; where more of it does (traffic, crowds, cloth before the lens: told, not required); where fire is suspected.
@@ -47,15 +50,6 @@ QUICK_SECONDS = 8.0
 COST_FRAMES = 150  # of each clip
 STILL_SIZE = (320, 240)
 COLUMNS = 3  # of the sheet of stills
-
-
-@dataclass(frozen=True)
-class Label:
-    """What a clip shows."""
-
-    file: str
-    label: str
-    onset_s: float
 
 
 @dataclass
@@ -90,11 +84,17 @@ class Clip:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, metavar="FOLDER",
-                        help="clips with labels.json (default: ../shared/data/video)")  # fmt: skip
+    parser.add_argument("folder", nargs="*", type=Path, metavar="FOLDER",
+                        help="clips with labels.json (default: ../shared/data/video, --folds: video2 too)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--quick", action="store_true", help=f"only the first {QUICK_SECONDS:g} s of each clip")
     parser.add_argument("--fps", type=float, default=0.0, metavar="N", help="as cameras of N frames/s would see it")
+    parser.add_argument("--folds", action="store_true",
+                        help="leave one scene out: judge each clip by weights fitted to the other scenes")  # fmt: skip
+    parser.add_argument("--networks", type=Path, metavar="DIR",
+                        help="with --folds: the appearance networks of the folds (`make model`)")  # fmt: skip
+    parser.add_argument("--cache", type=Path, default=CACHE, metavar="DIR",
+                        help="with --folds: where decoded clips are kept (default: .cache/detection)")  # fmt: skip
     parser.add_argument("--stills", type=Path, metavar="OUT.html|OUT.png",
                         help="write a sheet of what was missed and of what was alarmed for nothing")  # fmt: skip
 
@@ -102,7 +102,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score the folder; 1 where it falls short."""
     cv2.setNumThreads(1)
-    labels = read_labels(arguments.folder)
+    if arguments.folds:
+        folders = arguments.folder or [FOLDER, DATA / "video2"]
+        clips_of_all = [clip for folder in folders for clip in read_labels(folder)]
+        return score_folds(clips_of_all, arguments.cache, arguments.networks, as_json=arguments.json)
+    labels = [clip for folder in arguments.folder or [FOLDER] for clip in read_labels(folder)]
     if arguments.stills and arguments.stills.suffix not in {".html", ".png"}:
         raise UserError(f"--stills {arguments.stills}: the name has to end in .html or .png")
     settings = Settings(
@@ -113,8 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress(*columns, console=Console(stderr=True), disable=arguments.json, transient=True) as progress:
         task = progress.add_task("", total=len(labels))
         for label in labels:
-            progress.update(task, description=label.file)
-            clips.append(score(arguments.folder / label.file, label, settings, costs))
+            progress.update(task, description=label.name)
+            clips.append(score(label, settings, costs))
             progress.advance(task)
     results = summary(clips, costs)
     if arguments.stills:
@@ -129,31 +133,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if all(result.ok for result in results) else 1
 
 
-def read_labels(folder: Path) -> list[Label]:
+def read_labels(folder: Path) -> list[LabelledClip]:
     """The labels of `folder`; UserError where they cannot be used."""
     path = folder / "labels.json"
     try:
-        entries: list[dict[str, Any]] = json.loads(path.read_text())
-        labels = [
-            Label(entry["file"], entry["label"], float(entry.get("onset_s") or 0.0))
-            for entry in entries
-            if entry["label"] in LABELS or _unknown(path, entry)
-        ]
+        labels = labelled_clips([folder])
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}; name a folder of clips with labels.json") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f'{path} is not a list of {{"file", "label", "onset_s"}}: {error!r}') from error
     for label in labels:
-        if not (folder / label.file).is_file():
-            raise UserError(f"{path} names {label.file}, which is not in {folder}")
+        if not label.path.is_file():
+            raise UserError(f"{path} names {label.name}, which is not in {folder}")
     return labels
 
 
-def _unknown(path: Path, entry: dict[str, Any]) -> bool:
-    raise UserError(f'{path}: label "{entry["label"]}" of {entry["file"]} is not one of {", ".join(LABELS)}')
-
-
-def score(path: Path, label: Label, settings: Settings, costs: Mapping[str, Cost]) -> Clip:
+def score(label: LabelledClip, settings: Settings, costs: Mapping[str, Cost]) -> Clip:
     """Show one clip to a camera; its cost is added to `costs`."""
     best: tuple[float, bytes, float, Observation | None] = (-1.0, b"", 0.0, None)
     sample: list[tuple[bytes, float]] = []
@@ -167,24 +162,26 @@ def score(path: Path, label: Label, settings: Settings, costs: Mapping[str, Cost
             best = (worth, data, seconds, observation)
 
     try:
-        replay = watch(str(path), settings, seen)
+        replay = watch(str(label.path), settings, seen)
     except SourceError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{label.path}: {error}") from error
     cost = measure(sample, costs)
     alarms = [(alarm.time, alarm.kind.word) for alarm in replay.alarms]
     delay = max(0.0, alarms[0][0] - label.onset_s) if alarms else None
     verdict = _verdict(label, delay)
     why = replay.alarms[0].why if alarms else ""
-    clip = Clip(label.file, label.label, replay.seconds, alarms, delay, verdict, why)
+    clip = Clip(label.name, label.label, replay.seconds, alarms, delay, verdict, why)
     clip.detect_ms, clip.decode_ms = cost.per_frame()
     if verdict not in {"ok", "-"}:
         clip.still = _still(*best[1:])
     return clip
 
 
-def _verdict(label: Label, delay: float | None) -> str:
+def _verdict(label: LabelledClip, delay: float | None) -> str:
     if label.label == "negative":
         return "ok" if delay is None else "false alarm"
+    if label.label == "ambiguous":
+        return "-"
     if delay is None:
         return "missed" if label.label == "fire" else "-"
     return "ok" if delay <= WITHIN or label.label == "smoke" else "late"

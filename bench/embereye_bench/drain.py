@@ -42,20 +42,23 @@ class Shard:
 
     process: subprocess.Popen[bytes]
     grpc: str
+    control: str
 
 
 async def start_shard(folder: Path, name: str, devices: int) -> Shard:
     """A shard that owns `devices` devices, once it is ready."""
-    ports = free_ports(3)
+    ports = free_ports(4)
     path = folder / f"{name}.json"
     path.write_text(json_format.MessageToJson(assignment(devices, name)))
     command = [
         sys.executable, "-m", "embereye_cli", "shard", "sensor",
         "--shard", name, "--assignment", str(path), "--hub", f"{HOST}:1", "--host", HOST,
         "--grpc-port", str(ports[0]), "--tcp-port", str(ports[1]), "--metrics-port", str(ports[2]),
+        "--control-port", str(ports[3]),
     ]  # fmt: skip
-    shard = Shard(subprocess.Popen(command, stderr=subprocess.DEVNULL), f"{HOST}:{ports[0]}")  # noqa: ASYNC220
-    async with channel(shard.grpc) as link:
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
+    shard = Shard(process, f"{HOST}:{ports[0]}", f"{HOST}:{ports[3]}")
+    async with channel(shard.control) as link:
         while shard.process.poll() is None:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 if (await ShardStub(link).Status(StatusRequest())).ready:
@@ -174,7 +177,8 @@ async def drain_once(streams: int) -> Handover:
             enough.set()
             await ticker
             await until(Sender.settled, senders, tasks, SETTLE_SECONDS)
-            lost, doubled = await _compare(senders, links[1])
+            async with channel(shards[1].control) as control:
+                lost, doubled = await _compare(senders, control)
             told = max(sender.told_at for sender in senders) - at
             over = max(sender.over_at for sender in senders) - at
             return Handover(told * 1e3, over * 1e3, lost, doubled)

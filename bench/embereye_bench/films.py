@@ -26,9 +26,14 @@ class Films:
 
     def frame(self, camera: int, number: int) -> bytes:
         """Frame `number` of `camera`: most are quiet, one in five has somebody in it, two of a hundred see fire."""
-        name = BURNING if camera % 50 == 0 else WALKING if camera % 5 == 1 else QUIET
-        film = self.films[(QUIET, WALKING, BURNING).index(name)]
+        film = self.films[self.film_of(camera)]
         return film[(number + 7 * camera) % len(film)]
+
+    @staticmethod
+    def film_of(camera: int) -> int:
+        """Which of the films `camera` shows."""
+        name = BURNING if camera % 50 == 0 else WALKING if camera % 5 == 1 else QUIET
+        return (QUIET, WALKING, BURNING).index(name)
 
     @property
     def mean_bytes(self) -> float:

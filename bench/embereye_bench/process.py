@@ -69,16 +69,17 @@ class CameraShardProcess:
     """`embereye shard camera` with an assignment file, as it always runs."""
 
     def __init__(self, assignment: Assignment, folder: Path, hub: str, *options: str) -> None:
-        push, tcp, metrics = free_ports(3)
+        push, tcp, metrics, control = free_ports(4)
         path = folder / f"{assignment.shard}.json"
         path.write_text(json_format.MessageToJson(assignment))
-        self.grpc = f"{HOST}:{push}"
+        self.grpc, self._control = f"{HOST}:{push}", f"{HOST}:{control}"
         self._metrics = f"http://{HOST}:{metrics}/metrics"
         self._process = subprocess.Popen(
             [
                 sys.executable, "-m", "embereye_cli", "shard", "camera", "--shard", assignment.shard,
                 "--assignment", str(path), "--hub", hub, "--host", HOST,
-                "--grpc-port", str(push), "--tcp-port", str(tcp), "--metrics-port", str(metrics), *options,
+                "--grpc-port", str(push), "--tcp-port", str(tcp), "--metrics-port", str(metrics),
+                "--control-port", str(control), *options,
             ],
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
@@ -103,9 +104,15 @@ class CameraShardProcess:
 
     def analysed(self) -> dict[str, int]:
         """Frames analysed so far, by camera."""
-        with grpc.insecure_channel(self.grpc) as link:
+        with grpc.insecure_channel(self._control) as link:
             status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
         return {device.id: device.ledger.analysed for device in status.devices}
+
+    def reasons(self) -> dict[str, str]:
+        """Why each camera is not covered, or what is missing there; '' where nothing is."""
+        with grpc.insecure_channel(self.grpc) as link:
+            status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
+        return {device.id: device.reason or device.degraded for device in status.devices}
 
     @property
     def cpu(self) -> float:

@@ -11,14 +11,18 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import uvloop
 
+from embereye.levels import Level
 from embereye.process.tasks import beside
+from embereye.sim.films import Cameras, CameraSpec, looped_film
+from embereye.sim.rtsp import serve_rtsp
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.frames_pb2 import PushRequest
@@ -27,6 +31,7 @@ from embereye_bench.films import Films, load
 from embereye_bench.load import HOST
 from embereye_bench.messages import Messages
 
+BURNING_CAMERAS = ("camera-0", "camera-50")
 SEND_BUFFER = 1024 * 1024  # bytes; a few frames
 UDP_SEGMENT = 103  # linux/udp.h: one buffer is sent as packets of one size
 SEGMENT, HEADER = struct.Struct("=H"), struct.Struct(">HII")
@@ -75,6 +80,7 @@ class Numbers:
         self._sending = asyncio.Event()
         self.sent = 0
         self.unsent = 0  # frames that a camera could not get rid of
+        self.alarms = 0  # signs of fire that cameras reported which show none
 
     async def serve(self, introduction: dict[str, Any]) -> None:
         """Until standard input is closed."""
@@ -88,7 +94,8 @@ class Numbers:
             elif line == b"stop\n":
                 self.pace.began = 0.0
                 self._sending.clear()
-            numbers = {"sent": self.sent, "unsent": self.unsent, "cpu": time.process_time()}
+            numbers = {"sent": self.sent, "unsent": self.unsent, "alarms": self.alarms,
+                       "cpu": time.process_time()}  # fmt: skip
             print(json.dumps(numbers), flush=True)
 
     async def send(self, frame: Callable[[int, int], bool]) -> None:
@@ -206,8 +213,34 @@ async def rtp(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> 
         await numbers.serve({})
 
 
+async def rtsp(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
+    """Every camera is served by RTSP, as the simulator does it, whether it is told to start or not."""
+    specs = [CameraSpec(str(number)) for number in range(arguments.cameras)]
+    cameras = Cameras(specs, started=time.monotonic())
+    for number in range(arguments.cameras):
+        loop = films.films[films.film_of(number)]
+        cameras.films[str(number)] = looped_film(arguments.rate, partial(_place, loop, 7 * number, arguments.rate))
+    stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def count() -> None:
+        while True:
+            numbers.sent = cameras.sent
+            await asyncio.sleep(0.1)
+
+    serving = serve_rtsp(cameras, HOST, 0, stop, port.set_result, arguments.codec, arguments.loss)
+    async with beside(serving, name="serve"), beside(count(), name="count"):
+        await numbers.serve({"port": await port})
+
+
+def _place(loop: Sequence[bytes], first: int, rate: float, seconds: float) -> tuple[Sequence[bytes], int]:
+    return loop, (first + int(seconds * rate)) % len(loop)
+
+
 class Hub(EvidenceServicer):
-    """Takes evidence and coverage, and answers as the real one does."""
+    """Takes evidence and coverage, and answers as the real one does. Camera 0 burns, whatever others see is false."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
 
     async def Report(self, request_iterator: Any, context: object) -> Any:
         """Acknowledge evidence."""
@@ -215,6 +248,9 @@ class Hub(EvidenceServicer):
         async for request in request_iterator:
             assert isinstance(request, ReportRequest)
             if request.HasField("evidence"):
+                evidence = request.evidence
+                false = evidence.device not in BURNING_CAMERAS and Level(evidence.level) >= Level.PRE_ALARM
+                self._numbers.alarms += false
                 yield ReportResponse(acknowledged=[request.evidence.id])
 
 
@@ -222,14 +258,14 @@ async def _main(arguments: argparse.Namespace) -> None:
     films = load(arguments.films)
     numbers = Numbers(Pace(arguments.cameras, arguments.rate))
     hub = grpc.aio.server()
-    add_EvidenceServicer_to_server(Hub(), hub)
+    add_EvidenceServicer_to_server(Hub(numbers), hub)
     hub.add_insecure_port(arguments.hub)
     await hub.start()
     await KINDS[arguments.kind](films, numbers, arguments)
     await hub.stop(0)
 
 
-KINDS = {"push": push, "mjpeg": mjpeg, "rtp": rtp}
+KINDS = {"push": push, "mjpeg": mjpeg, "rtp": rtp, "rtsp": rtsp}
 
 
 def main() -> int:
@@ -242,6 +278,8 @@ def main() -> int:
     parser.add_argument("--films", type=Path, required=True)
     parser.add_argument("--cameras", type=int, default=100)
     parser.add_argument("--rate", type=float, default=15.0)
+    parser.add_argument("--codec", default="H264", help="H264 or H265 (rtsp)")
+    parser.add_argument("--loss", type=float, default=0.0, help="share of packets lost over UDP (rtsp)")
     uvloop.run(_main(parser.parse_args()))
     return 0
 

@@ -230,7 +230,7 @@ class EvidenceHub(EvidenceServicer):
 async def _crossings(samples: int) -> tuple[list[float], list[float]]:
     """Seconds from the send of a crossing to its evidence at the hub, and of a line to its echo."""
     hub = EvidenceHub()
-    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")])
+    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")], control=True)
     port = server.listen(f"{HOST}:0")
     await server.start()
     dice = random.Random(3)

@@ -18,6 +18,7 @@ from embereye.process import lifecycle
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.tasks import Tasks, first_of
 from embereye.sensor.shard import SensorShard
+from embereye.shard.links import Links
 from embereye.shard.reporter import Reporter
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.shard.spool import Spool
@@ -113,7 +114,7 @@ async def _serve(kind: str, devices: int, hub: str, grpc_port: int) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 spool = Spool(Path(folder) / "spool")
                 reporter = Reporter(
-                    hub,
+                    Links(hub),
                     spool,
                     hello=lambda: ShardHello(fleet=FLEET, shard="bench-0", epoch=1),
                     coverage=lambda: Coverage(fleet=FLEET, shard="bench-0", epoch=1),

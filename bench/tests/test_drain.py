@@ -14,6 +14,9 @@ class Shard(IngestServicer):
     def __init__(self, *, drain=False, ends=0):
         self.drain, self.ends, self.sequences = drain, ends, []
 
+    async def TakeOver(self, request, context):
+        raise AssertionError("no sender asks for it")
+
     async def Stream(self, requests, context):
         async for request in requests:
             (batch,) = request.devices
@@ -56,7 +59,7 @@ async def send(first, second, *, until):
 
 
 async def test_what_a_shard_that_went_had_not_acknowledged_is_sent_to_the_second():
-    first, second = Shard(drain=True, ends=1), Shard()  # type: ignore[abstract]
+    first, second = Shard(drain=True, ends=1), Shard()
     sender = await send(first, second, until=lambda sender: sender.over_at)
     assert first.sequences == [1]
     assert second.sequences == list(range(1, sender.sequence + 1))
@@ -64,13 +67,13 @@ async def test_what_a_shard_that_went_had_not_acknowledged_is_sent_to_the_second
 
 async def test_a_second_shard_that_ends_its_stream_unacknowledged_is_an_error():
     with pytest.raises(RuntimeError, match=r"shard 1 acknowledged up to 0 of \d+, and its stream is over"):
-        await send(Shard(drain=True, ends=1), Shard(drain=True, ends=2), until=lambda sender: False)  # type: ignore[abstract]
+        await send(Shard(drain=True, ends=1), Shard(drain=True, ends=2), until=lambda sender: False)
 
 
 async def test_a_shard_that_neither_acknowledges_nor_ends_its_stream_is_an_error(monkeypatch):
     monkeypatch.setattr(drain, "SETTLE_SECONDS", 0.1)
     with pytest.raises(RuntimeError, match=r"shard 0 acknowledged up to 0 of \d+, and nothing more came in 0\.1 s"):
-        await send(Shard(drain=True), Shard(), until=lambda sender: False)  # type: ignore[abstract]
+        await send(Shard(drain=True), Shard(), until=lambda sender: False)
 
 
 async def until_over(task, seconds):

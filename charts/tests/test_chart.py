@@ -1,5 +1,6 @@
 """The chart, judged by helm and by a real API server."""
 
+import base64
 import copy
 from typing import Any
 
@@ -229,6 +230,30 @@ def test_logs_are_json_of_operator_and_hub_where_asked_for() -> None:
         if manifest["kind"] == "Deployment":
             (container,) = manifest["spec"]["template"]["spec"]["containers"]
             assert {"name": "EMBEREYE_LOG_FORMAT", "value": "json"} in container["env"]
-    assert all(
-        "env" not in m["spec"]["template"]["spec"]["containers"][0] for m in render() if m["kind"] == "Deployment"
-    )
+    for manifest in render():
+        if manifest["kind"] == "Deployment":
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
+            assert "EMBEREYE_LOG_FORMAT" not in [entry["name"] for entry in container.get("env", [])]
+
+
+def test_the_admins_token_is_in_a_secret_of_the_charts_or_of_ones_own() -> None:
+    def secret_of(manifests: list[dict[str, Any]], kind: str, end: str) -> str:
+        (spec,) = [m["spec"] for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(end)]
+        spec = spec["template"]["spec"] if kind == "Deployment" else spec
+        (name,) = [volume["secret"]["secretName"] for volume in spec["volumes"] if volume["name"] == "admin-token"]
+        return str(name)
+
+    manifests = render()
+    (secret,) = [manifest for manifest in manifests if manifest["kind"] == "Secret"]
+    assert secret["metadata"]["name"] == secret_of(manifests, "Deployment", "-hub") == "embereye-hub-admin"
+    assert secret_of(manifests, "Pod", "-self-test") == "embereye-hub-admin"
+    assert len(base64.b64decode(secret["data"]["token"])) >= 32
+    manifests = render("--set", "hub.adminToken.existingSecret=mine", "--set", "hub.allowedHosts={*.a.example}")
+    assert not [manifest for manifest in manifests if manifest["kind"] == "Secret"]
+    assert {secret_of(manifests, "Deployment", "-hub"), secret_of(manifests, "Pod", "-self-test")} == {"mine"}
+    (arguments,) = [
+        m["spec"]["template"]["spec"]["containers"][0]["args"]
+        for m in manifests
+        if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub")
+    ]
+    assert "--allowed-host=*.a.example" in arguments

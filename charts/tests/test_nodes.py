@@ -6,7 +6,8 @@ import subprocess
 from typing import Any
 
 import pytest
-from harness.chart import ROOT, render  # type: ignore[attr-defined]
+from harness.chart import render
+from harness.need import ROOT
 from harness.site import IMAGE
 
 ABSENT = {"node.kubernetes.io/not-ready": 30, "node.kubernetes.io/unreachable": 5}

@@ -116,7 +116,7 @@ def path_of(manifest: Any, *, name: bool = True) -> str:
     path = f"/{'apis' if '/' in version else 'api'}/{version}"
     if kind not in CLUSTER_SCOPED:
         path += f"/namespaces/{manifest['metadata']['namespace']}"
-    path += f"/{kind.lower()}s"
+    path += f"/{kind.lower().removesuffix('y')}ies" if kind.endswith("y") else f"/{kind.lower()}s"
     return f"{path}/{manifest['metadata']['name']}" if name else path
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.cluster import Cluster, Json
 
-METRICS = {"operator": 8081, "hub": 8080, "shard": 9100}  # container → port of its metrics page
+METRICS = {"operator": 8081, "hub": 9100, "shard": 9100}  # container → port of its metrics page
 
 
 async def keep(cluster: Cluster, namespaces: list[str]) -> None:

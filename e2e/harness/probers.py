@@ -10,12 +10,16 @@ from itertools import pairwise
 
 import grpc
 
+from embereye.process.grpc_server import control_channel
+from embereye.process.identity.credentials import Credentials
+from embereye.process.identity.names import SERVER_NAMES, Identity, Role
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.types_pb2 import Kind, Level, Sense, Term
 from harness.diary import Diary
+from harness.identity import shard
 from harness.witness import OPTIONS
 
 RETRY_SECONDS = 0.1
@@ -27,22 +31,31 @@ GRACE = 0.2  # seconds in which what is in flight is still acknowledged after DR
 class EvidenceProber:
     """Reports to the hub as a shard does: one sign per zone of its own, sent again until it is acknowledged."""
 
-    def __init__(self, address: str, namespace: str, diary: Diary, *, rate: float = 20.0) -> None:
+    def __init__(
+        self, address: str, namespace: str, diary: Diary, credentials: Credentials, *, rate: float = 20.0
+    ) -> None:
+        """`address` is the hub's control port; `credentials` are those of `identity(namespace)`."""
         self.sent: dict[str, str] = {}  # id → zone
         self.acknowledged: dict[str, int] = {}  # id → when, nanoseconds since the Unix epoch
         self.resent = 0
         self.connections = 0
         self._address = address
-        self._fleet = f"{namespace}/sensors/prober"
+        self._credentials = credentials
+        self._fleet = self.identity(namespace).fleet
         self._diary = diary
         self._rate = rate
         self._items: dict[str, EvidenceItem] = {}
         self._stopping = False
 
+    @staticmethod
+    def identity(namespace: str) -> Identity:
+        """Who it proves to be."""
+        return shard(f"{namespace}/sensors/prober", "prober")
+
     async def run(self) -> None:
         """Report until `finish`, then until everything is acknowledged."""
         while not self._stopping or len(self.acknowledged) < len(self.sent):
-            link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
+            link = control_channel(self._address, SERVER_NAMES[Role.HUB], self._credentials, OPTIONS)
             call = EvidenceStub(link).Report()
             sending = asyncio.ensure_future(self._send(call))
             try:

@@ -1,9 +1,12 @@
 """A building for the tests: a release of the chart, two fleets, simulated devices inside and outside the cluster."""
 
 import asyncio
+import base64
 import contextlib
 import copy
 import json
+import secrets
+import tempfile
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -11,14 +14,19 @@ from typing import Any
 
 import yaml
 
+from embereye.process.identity.authority import Authority
+from embereye.process.identity.credentials import Credentials
+from embereye.process.identity.names import Identity
 from harness.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
 from harness.devices import Film, PushCamera, TextDevice
 from harness.diary import Diary, Level
+from harness.identity import Issuer
 from harness.probers import EvidenceProber, IngestProber
 from harness.witness import Witness
 
 CHART = ROOT / "charts" / "embereye"
 IMAGE = f"embereye:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"  # that `make image` builds
+ADMIN_SECRET = "hub-admin"
 RELEASE, SYSTEM, SITE = "embereye", "embereye", "site"  # the release, its namespace, the fleets' namespace
 SENSORS, CAMERAS = "hall", "yard"  # the fleets
 VOLUME = "embereye-e2e"
@@ -41,6 +49,7 @@ class Site:
         self.cluster = cluster
         self.diary: Diary = cluster.diary
         self.entrance = ""  # where NodePorts are dialled
+        self.token = secrets.token_urlsafe(32)  # the hub's admin's
         self.home_node = ""  # the hub's volume is there
         self.installed_ns = 0
         self.before: set[str] = set()
@@ -52,6 +61,7 @@ class Site:
         self._fleets: dict[tuple[str, str], Json] = {}  # kind and name → as the API server told last
         self._routes: dict[str, str] = {}  # address as shards name it → address from here
         self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._identities = tempfile.TemporaryDirectory(prefix="embereye-e2e-")
 
     # --- background work ---
 
@@ -146,7 +156,12 @@ class Site:
     async def install(self, *values: str) -> None:
         """`helm install`, as a user does it, but for the hub's kind of Service and, without `values`, its volume."""
         self.installed_ns = time.time_ns()
-        changed = ("hub.service.type=NodePort", *(values or (f"hub.persistence.storageClass={VOLUME}",)))
+        token = base64.b64encode(self.token.encode()).decode()
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": ADMIN_SECRET, "namespace": SYSTEM}}
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+        await self.cluster.apply(namespace, {**secret, "data": {"token": token}})
+        own = f"hub.adminToken.existingSecret={ADMIN_SECRET}"  # it stays the same where the hub has no volume
+        changed = ("hub.service.type=NodePort", own, *(values or (f"hub.persistence.storageClass={VOLUME}",)))
         options = [argument for value in changed for argument in ("--set", value)]
         await self.cluster.helm("install", RELEASE, str(CHART), "--namespace", SYSTEM, *options)
 
@@ -200,6 +215,31 @@ class Site:
         """The hub's gRPC address from here."""
         service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
         return f"{self.entrance}:{node_ports(service)['grpc']}"
+
+    async def hub_control(self) -> str:
+        """The hub's control port from here, let in for who proves to be a shard: see `identity`."""
+        service = await self.cluster.existing("service", f"{RELEASE}-hub-control", SYSTEM, 30)
+        door = _door(service, f"{RELEASE}-hub-control", service["spec"]["selector"], ("control",))
+        door["metadata"]["namespace"] = SYSTEM
+        # The release's own policy lets in pods of EmberEye alone.
+        name = f"{RELEASE}-hub-control-{OUTSIDE}"
+        policy = {
+            **_named("networking.k8s.io/v1", "NetworkPolicy", name, SYSTEM, {"e2e": OUTSIDE}),
+            "spec": {
+                "podSelector": {"matchLabels": service["spec"]["selector"]},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"ports": [{"port": "control", "protocol": "TCP"}]}],
+            },
+        }
+        await self.cluster.apply(door, policy)
+        made = await self.cluster.existing("service", name, SYSTEM, 30)
+        return f"{self.entrance}:{node_ports(made)['control']}"
+
+    async def identity(self, identity: Identity) -> Credentials:
+        """The certificate of a process of ours that a test plays, from the release's own authority."""
+        stored = (await self.cluster.existing("secret", f"{RELEASE}-ca", SYSTEM, 30))["data"]
+        authority = Authority.load(*(base64.b64decode(stored[name]) for name in ("ca.crt", "ca.key")))
+        return Credentials(Issuer(Path(self._identities.name), authority).folder(identity))
 
     async def _follow(self, kind: str, resource: str) -> None:
         """Keep the fleets of a kind as the API server tells of them, and note what changes, until cancelled."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf import json_format
 
+from embereye.process.bearer import bearer
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, ZonesRequest, ZoneState
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from harness.diary import Diary
@@ -45,11 +46,12 @@ class Heard:
 class Witness:
     """Subscribes by cursor, again and again; keeps everything, also what it should not have been told twice."""
 
-    def __init__(self, address: str, diary: Diary, name: str = "witness") -> None:
+    def __init__(self, address: str, diary: Diary, name: str = "witness", token: str = "") -> None:
         self.heard: list[Heard] = []
         self.connections = 0
         self._address = address
         self._diary = diary
+        self._shown = bearer(token)
         self._cursor = 0
         self._file = (diary.folder / f"{name}.jsonl").open("w", encoding="utf-8")
 
@@ -59,7 +61,7 @@ class Witness:
         try:
             while True:
                 link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
-                call = AlarmsStub(link).Subscribe(SubscribeRequest(cursor=self._cursor))
+                call = AlarmsStub(link).Subscribe(SubscribeRequest(cursor=self._cursor), metadata=self._shown)
                 try:
                     await asyncio.wait_for(link.channel_ready(), CONNECT_SECONDS)
                     self.connections += 1
@@ -149,7 +151,7 @@ class Witness:
     async def zones(self) -> list[str]:
         """The zones that the hub lists now."""
         link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
-        call = AlarmsStub(link).Zones(ZonesRequest(), timeout=5)
+        call = AlarmsStub(link).Zones(ZonesRequest(), timeout=5, metadata=self._shown)
         try:
             return [zone.name for zone in (await call).zones]
         finally:

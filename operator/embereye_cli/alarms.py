@@ -1,7 +1,6 @@
 """`embereye alarms`: zones, live alarms and a person's actions at the command line."""
 
 import asyncio
-import getpass
 import os
 import sys
 from argparse import ArgumentParser, Namespace
@@ -33,12 +32,15 @@ from embereye.v1.alarms_pb2 import (
     ZonesResponse,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye_cli.access import sentence
 from embereye_cli.alarm_clips import ClipCommands
+from embereye_cli.hub_token import add_token_option, token_for
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
 
 TIMEOUT = 5.0  # seconds for one answer
+FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}  # what trying again does not change
 LISTED = 3  # dark devices of one zone
 STYLES = {
     ZoneState.NORMAL: "green",
@@ -60,6 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
     parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port [EMBEREYE_HUB]")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    add_token_option(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("list", help="every zone as it is now")
     watch = actions.add_parser("watch", help="what happens, as it happens (default)")
@@ -78,7 +81,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     for name, text in (("ack", "acknowledge a zone's alarm"), ("reset", "reset a zone whose alarm is acknowledged")):
         action = actions.add_parser(name, help=text)
         action.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
-        action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""), help="who acts; default: your login")
+        action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
+                            help="who acts, where several share a token; recorded beside its name")  # fmt: skip
         action.add_argument("--note", default="", help="kept in the history")
 
 
@@ -97,6 +101,7 @@ class _Client:
         self._arguments = arguments
         self._json: bool = arguments.json
         self._console = Console(highlight=False)
+        self._token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
 
     async def run(self, stop: asyncio.Event) -> int:
         action = self._arguments.action or "watch"
@@ -106,7 +111,7 @@ class _Client:
                 if watching.done():
                     await watching
             return 0
-        async with channel(self._arguments.hub) as link:
+        async with channel(self._arguments.hub, token=self._token) as link:
             try:
                 if action in {"clips", "clip"}:
                     await ClipCommands(link, self._arguments, self._console).run(action)
@@ -119,9 +124,7 @@ class _Client:
         return 0
 
     def _sentence(self, error: grpc.aio.AioRpcError) -> str:
-        if error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
-            return f"the hub at {self._arguments.hub} cannot be reached: {error.details()}"
-        return error.details() or error.code().name
+        return sentence(error, self._arguments.hub)
 
     # One answer
 
@@ -142,9 +145,7 @@ class _Client:
     async def _act(self, alarms: "AlarmsAsyncStub") -> None:
         arguments = self._arguments
         zone = await self._find(alarms, arguments.zone)
-        request = ActionRequest(
-            namespace=zone.namespace, zone=zone.name, who=arguments.who or getpass.getuser(), note=arguments.note
-        )
+        request = ActionRequest(namespace=zone.namespace, zone=zone.name, who=arguments.who, note=arguments.note)
         call = alarms.Acknowledge if arguments.action == "ack" else alarms.Reset
         self._event(await call(request, timeout=TIMEOUT))
 
@@ -166,7 +167,7 @@ class _Client:
         cursor: int | None = getattr(self._arguments, "cursor", None)
         backoff, failing = Backoff(floor=0.2, cap=5.0), ""
         while True:
-            async with channel(self._arguments.hub) as link:
+            async with channel(self._arguments.hub, token=self._token) as link:
                 alarms = AlarmsStub(link)
                 call = None
                 try:
@@ -188,6 +189,8 @@ class _Client:
                         self._event(event)
                     reason = "the hub closed the feed"
                 except grpc.aio.AioRpcError as error:
+                    if error.code() in FINAL:
+                        raise UserError(self._sentence(error)) from error
                     reason = self._sentence(error)
                 finally:
                     if call is not None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from embereye.detect.sensing.mq135 import OUTDOOR_PPM, r0_kohm
 from embereye.process.lifecycle import UserError
 from embereye_cli.explain.device import known_devices
+from embereye_cli.hub_token import add_token_option
 from embereye_operator.api.sensors import GasCurve
 
 CURVE = GasCurve()  # of a fleet that declares none
@@ -38,6 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--curve-exponent", type=float, default=CURVE.exponent,
                         help="spec.gas.curve.exponent likewise (default %(default)g)")  # fmt: skip
     parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
+    add_token_option(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -51,7 +53,7 @@ def run(arguments: Namespace) -> int:
     resistances: list[float] = []
     until = time.monotonic() + arguments.seconds
     while time.monotonic() < until:
-        resistances.append(_resistance(arguments.console, arguments.device))
+        resistances.append(_resistance(arguments.console, arguments.token, arguments.device))
         _progress(f"{resistances[-1]:.3g} kΩ, {max(until - time.monotonic(), 0):.0f} s to go")
         time.sleep(PERIOD)
     _progress("")
@@ -90,8 +92,8 @@ def settled(resistances: Sequence[float], device: str) -> float:
     return middle
 
 
-def _resistance(console: str, device: str) -> float:
-    entries = [entry for entry in known_devices(console) if entry["id"] == device]
+def _resistance(console: str, token: str, device: str) -> float:
+    entries = [entry for entry in known_devices(console, token) if entry["id"] == device]
     if not entries:
         raise UserError(f"no fleet declares a device {device}")
     entry = entries[0]

@@ -23,6 +23,8 @@ from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, 
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SensorReading, SerialNumber
+from embereye_cli.access import sentence
+from embereye_cli.hub_token import add_token_option, token_for
 from embereye_cli.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.runtime.kubernetes.client import Target, connected
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_arguments(parser)
     hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
     parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port [EMBEREYE_HUB]")
+    add_token_option(parser)
     parser.add_argument(
         "--labels", default="", metavar="KEY=VALUE,…", help="of the fleet, where the operator has a --fleet-selector"
     )
@@ -65,7 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     labels = dict(part.partition("=")[::2] for part in arguments.labels.split(",") if part)
 
     async def main(stop: asyncio.Event) -> int:
-        test = _SelfTest(arguments.hub, target_of(arguments), labels, arguments.target, arguments.within)
+        token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
+        test = _SelfTest(arguments.hub, token, target_of(arguments), labels, arguments.target, arguments.within)
         async with beside(test.run(), name="self-test") as testing, beside(stop.wait(), name="stop") as stopping:
             await asyncio.wait((testing, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not testing.done():
@@ -116,8 +120,11 @@ class _Sensor:
 
 
 class _SelfTest:
-    def __init__(self, hub: str, target: Target, labels: dict[str, str], way_in: str, within: float) -> None:
+    def __init__(
+        self, hub: str, token: str, target: Target, labels: dict[str, str], way_in: str, within: float
+    ) -> None:
         self._hub = hub
+        self._token = token
         self._target = target
         self._labels = labels
         self._way_in = way_in
@@ -125,15 +132,13 @@ class _SelfTest:
         self._began = time.monotonic()
 
     async def run(self) -> None:
-        async with connected(self._target) as client, channel(self._hub) as link:
+        async with connected(self._target) as client, channel(self._hub, token=self._token) as link:
             alarms = AlarmsStub(link)
             try:
                 async with self._fleet(client):
                     await self._burn(client, alarms)
             except grpc.aio.AioRpcError as error:
-                raise UserError(
-                    f"the hub at {self._hub} does not answer: {error.details() or error.code().name}"
-                ) from error
+                raise UserError(sentence(error, self._hub)) from error
         self._say("nothing of the test is left: fires of sensors become alarms here")
 
     def _say(self, text: str) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from embereye.process.backoff import Backoff
-from embereye.process.tasks import Tasks
+from embereye.process.identity.credentials import Credentials
+from embereye.process.tasks import Tasks, first_of
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetError, FleetReference, parse_fleet
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.status import FleetStatus
@@ -34,6 +35,8 @@ MAX_PERIOD = 60.0  # seconds between looks at a fleet at rest, however many ther
 STATUS_LIMIT = 5.0  # seconds for writing that a pass failed
 RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may have missed; at least
 NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied or lost, where no event comes
+IDENTITY_PERIOD = 60.0  # seconds between looks at certificates that may be due
+IDENTITY_RETRY = 2.0  # seconds, as long as there are none
 GUARD_PERIOD = 15.0  # seconds between looks at the budgets of fleets that are gone
 OBJECT_SECONDS = 0.05  # that every object adds to it
 PASS_LIMIT = 30.0  # seconds that one pass may take
@@ -125,8 +128,15 @@ class Controller:
         self._queue: WorkQueue[ObjectKey] = WorkQueue()
         self._retries: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._synced = asyncio.Event()
+        self._elected = asyncio.Event()  # set when leading begins
+        self._identified = False  # whether certificates were issued or found
         self._gone = asyncio.Event()  # set when a fleet has gone: nothing else takes its budget away
         self._beat = time.monotonic()
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What the operator proves itself with; None as long as it has nothing."""
+        return self._runtime.identities.credentials if self._runtime.identities else None
 
     def observe(self, type_: str | None, manifest: Manifest) -> None:
         """Take a watch event."""
@@ -137,6 +147,7 @@ class Controller:
         """Begin to act at once, or forget what only the leader knows: its numbers, and with them autoscalers', too."""
         if leading:
             self._led = time.monotonic()
+            self._elected.set()
             self._queue_all()
         else:
             self.records.clear()
@@ -157,6 +168,7 @@ class Controller:
                 tasks.start(self._runtime.nodes.watch(), name="watch-nodes")
             tasks.start(self._look_at_nodes(), name="look-at-nodes")
             tasks.start(self._guard_budgets(), name="guard-budgets")
+            tasks.start(self._keep_identities(), name="keep-identities")
             tasks.start(self._runtime.write_events(), name="events")
             await tasks.failed.wait()
         raise RuntimeError("a task of the controller failed; the log says which")
@@ -262,6 +274,26 @@ class Controller:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), GUARD_PERIOD)
             self._gone.clear()
+
+    async def _keep_identities(self) -> None:
+        failing = ""
+        while True:
+            began = not self._identified
+            try:
+                if self._leads():
+                    await self._runtime.keep_identities()
+                    self._identified = True
+                    if began:
+                        self._queue_all()  # passes could not ask anybody until now
+                failing = ""
+            except NotLeadingError:
+                pass
+            except Exception as error:
+                if str(error) != failing:
+                    logger.warning("certificates cannot be kept: %s", error)
+                failing = str(error)
+            await first_of(self._elected.wait(), timeout=IDENTITY_PERIOD if self._identified else IDENTITY_RETRY)
+            self._elected.clear()
 
     async def _work(self) -> None:
         while True:

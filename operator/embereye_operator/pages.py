@@ -64,7 +64,7 @@ def health_app(controller: Controller, election: Election | None) -> web.Applica
     registry = CollectorRegistry()
     registry.register(FleetMetrics(lambda: fleet_reports(controller)))
     registry.register(WriteMetrics(controller))
-    runtime = RuntimeMetrics(registry)
+    runtime = RuntimeMetrics(registry, lambda: controller.credentials)
     leading = Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry)
     leading.set_function(lambda: float(election.leads() if election else True))
 

@@ -41,6 +41,7 @@ class OperatorOptions:
     image_pull_policy: str = ""  # empty: Kubernetes' default
     shard_host: str = ""  # that shards listen on; empty: every address
     lease: str = ""  # [namespace/]name; empty: it is the only operator
+    release: str = "embereye"  # which certificates are issued for: the name of their Secrets begins with it
     role: str = ""  # its own ClusterRole or Role, which disruption budgets go with
     prometheus: str = Settings.prometheus  # that KEDA asks
     scrape_annotations: bool = False
@@ -84,6 +85,7 @@ async def serve(
             operator=settings.operator,
             leads=leads,
             role=options.role,
+            release=(_operator(client, options.lease).rpartition("/")[0] or client.namespace, options.release),
         )
         closing.push_async_callback(runtime.close)
         holds = Holds(client, runtime, name=settings.operator, image=settings.image, patience=options.take_over_after)

@@ -2,7 +2,7 @@
 
 import copy
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -101,6 +101,9 @@ class FakeRuntime:
         self.ledger: FleetLedger | None = None
         self.refused: dict[tuple[str, str], str] = {}
         self.starts_shards = starts_shards
+        self.identified: set[str] = set()
+        self.unidentified = ""
+        self.allowed: Collection[str] | None = None
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
         found = copy.deepcopy(list(self.objects.values()))
@@ -113,6 +116,14 @@ class FakeRuntime:
     async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
         found = {identity(child): child["metadata"]["resourceVersion"] for child in await self.children(fleet)}
         return found | {("ConfigMap", name): repr(data) for name, data in self.maps.items()}
+
+    async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
+        return self.allowed
+
+    async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
+        self.identified = set(shards)
+        if self.unidentified:
+            raise UnavailableError(self.unidentified)
 
     async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
         if reason := self.refused.get(identity(manifest)):

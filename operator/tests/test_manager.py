@@ -7,14 +7,16 @@ import signal
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
 from harness.apiserver import ApiServer, wait_for
 
+from embereye_operator.controller import Controller
 from embereye_operator.handlers import REPEAT_SECONDS, Unrepeated
 from embereye_operator.manager import Manager
+from embereye_operator.runtime.kubernetes.lease import Election
 
 from .faulty import FaultyServer, status
 from .processes.test_operator import answers, create, operator, sensor_fleet, settled
@@ -61,7 +63,7 @@ async def made() -> tuple[Any, Any, Manager, list[str]]:
     election = FakeElection(controller)
     stack = AsyncExitStack()
     stack.callback(closed.append, "closed")
-    manager = Manager(controller, election, asyncio.Event(), stack)  # type: ignore[arg-type]
+    manager = Manager(cast("Controller", controller), cast("Election", election), asyncio.Event(), stack)
     await manager.start()
     return controller, election, manager, closed
 

@@ -535,12 +535,49 @@ async def test_a_placement_that_no_config_map_can_hold_is_reported_and_not_appli
     assert PLACEMENT not in world.runtime.objects
 
 
+async def test_a_secret_is_used_only_where_its_owner_allows_fleets_to() -> None:
+    cameras = [camera(credentialsRef={"name": "lobby"}), camera(id="c-2", credentialsRef={"name": "yard"})]
+    world = World(manifest("CameraFleet", {"cameras": cameras}, uid="u"))
+    world.runtime.allowed = {"yard"}
+    await world.settle()
+
+    def mounted() -> set[str]:
+        pod = world.runtime.objects["Deployment", "hall-cameras-0"]["spec"]["template"]["spec"]
+        return {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+
+    def told() -> list[str]:
+        return [device.credentials for device in world.runtime.shards["hall-cameras-0"].assignment.devices]
+
+    assert mounted() == {"hall-cameras-0-identity", "yard"}
+    assert told() == ["", "yard"]
+    degraded = world.runtime.statuses[-1]["conditions"]
+    (sentence,) = [one["message"] for one in degraded if one["reason"] == "SecretNotAllowed"]
+    assert "label secret lobby embereye.dev/allow-fleet-use=true): without credentials are c-1" in sentence
+    world.runtime.allowed = {"yard", "lobby"}
+    await world.settle()
+    assert mounted() == {"hall-cameras-0-identity", "lobby", "yard"}
+    assert told() == ["lobby", "yard"]
+    world.runtime.allowed = set()
+    await world.settle()
+    assert mounted() == {"hall-cameras-0-identity"}, "what was allowed is taken back"
+
+
+async def test_each_shard_has_a_certificate_before_it_is_made_and_as_long_as_it_exists() -> None:
+    world = World(fleet_of(shards=2))
+    await world.settle()
+    assert world.runtime.identified == {"hall-sensors-0", "hall-sensors-1"}
+    world.runtime.unidentified = "shards cannot prove who they are: Secret embereye-ca: forbidden"
+    await world.settle()
+    conditions = world.runtime.statuses[-1]["conditions"]
+    assert [one["message"] for one in conditions if one["reason"] == "IdentityMissing"] == [world.runtime.unidentified]
+
+
 async def test_a_camera_fleet_has_no_text_port_and_brings_its_cameras_secrets() -> None:
     cameras = [camera(credentialsRef={"name": "lobby.cam"}), camera(id="c-2", fps={"target": 3})]
     world = World(manifest("CameraFleet", {"cameras": cameras}, uid="u"))
     await world.settle()
     pod = world.runtime.objects["Deployment", "hall-cameras-0"]["spec"]["template"]["spec"]
-    assert {port["name"] for port in pod["containers"][0]["ports"]} == {"grpc", "metrics"}
+    assert {port["name"] for port in pod["containers"][0]["ports"]} == {"grpc", "control", "metrics"}
     assert {"name": "credentials-lobby-cam", "mountPath": "/etc/embereye/credentials/lobby.cam", "readOnly": True} in (
         pod["containers"][0]["volumeMounts"]
     )

@@ -28,7 +28,7 @@ def test_a_number_of_a_newer_version_is_kept():
 
 def test_what_is_no_number_is_refused():
     with pytest.raises(ValueError, match="'heat' is not a valid Kind"):
-        Kind("heat")  # type: ignore[arg-type]
+        Kind("heat")  # type: ignore[arg-type] # which is what is tested
 
 
 def test_levels_are_ordered_and_states_by_urgency():

@@ -10,6 +10,16 @@
 {{ include "embereye.name" . }}-hub.{{ .Release.Namespace }}.svc:{{ .Values.hub.service.grpcPort }}
 {{- end }}
 
+{{/* The Secret with the token of the hub's admin. */}}
+{{- define "embereye.adminSecret" -}}
+{{ .Values.hub.adminToken.existingSecret | default (printf "%s-hub-admin" (include "embereye.name" .)) }}
+{{- end }}
+
+{{/* Where shards and the operator call the hub. */}}
+{{- define "embereye.hubControl" -}}
+{{ include "embereye.name" . }}-hub-control.{{ .Release.Namespace }}.svc:50053
+{{- end }}
+
 {{/* Arguments: root, component */}}
 {{- define "embereye.selector" -}}
 app.kubernetes.io/name: embereye

@@ -8,10 +8,13 @@ import urllib.error
 import urllib.request
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
+from embereye_cli.hub_token import REMEDY, add_token_option, token_for
 
 SECONDS = 5.0  # for the console to answer
 
@@ -21,12 +24,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     console = os.environ.get("EMBEREYE_CONSOLE", "http://127.0.0.1:8080")
     parser.add_argument("device", metavar="ID", help="the device's id")
     parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
+    add_token_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object for each fleet that knows it")
 
 
 def run(arguments: Namespace) -> int:
     """Print what the hub knows of the device; 1 where it is not covered."""
-    entries = [entry for entry in known_devices(arguments.console) if entry["id"] == arguments.device]
+    entries = [entry for entry in known_devices(arguments.console, arguments.token) if entry["id"] == arguments.device]
     if not entries:
         raise UserError(f"no fleet declares a device {arguments.device}, and none of that name talks to a shard")
     for entry in entries:
@@ -38,17 +42,30 @@ def run(arguments: Namespace) -> int:
     return 0 if all(entry["covered"] for entry in entries) else 1
 
 
-def known_devices(console: str) -> list[dict[str, Any]]:
+def known_devices(console: str, token: str) -> list[dict[str, Any]]:
     """What the hub at `console` knows of every device; UserError where it does not answer."""
     url = console.rstrip("/") + "/v1/devices"
     if not url.startswith(("http://", "https://")):
         raise UserError(f'--console "{console}" is not a URL such as http://127.0.0.1:8080')
+    shown = token_for(token, urlsplit(url).hostname or "")
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {shown}"} if shown else {})
     try:
-        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
             found: list[dict[str, Any]] = json.load(answer)["devices"]
+    except urllib.error.HTTPError as error:
+        if error.code != HTTPStatus.UNAUTHORIZED:
+            raise UserError(f"{url} answers {error.code} {error.reason}: {_reason(error)}") from error
+        raise UserError(f"the hub at {console} does not let us in; {REMEDY}") from error
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{url} does not answer: {error}; --console names the hub's HTTP port") from error
     return found
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["error"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "it does not say why"
 
 
 def _counts(ledger: dict[str, Any], name: str) -> dict[str, int]:

@@ -10,6 +10,7 @@ from embereye.hub.server import HubOptions, serve
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
+from embereye_cli.processes.shard_options import add_identity
 
 SIZES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -41,7 +42,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--grpc-port", type=int, default=int(env("GRPC_PORT", "50052")),
                         help="gRPC port [EMBEREYE_GRPC_PORT]")  # fmt: skip
     parser.add_argument("--http-port", type=int, default=int(env("HTTP_PORT", "8080")),
-                        help="port of the console, the HTTP API and /metrics [EMBEREYE_HTTP_PORT]")  # fmt: skip
+                        help="port of the console and the HTTP API [EMBEREYE_HTTP_PORT]")  # fmt: skip
+    parser.add_argument("--metrics-port", type=int, default=int(env("METRICS_PORT", "0")), metavar="PORT",
+                        help="port of /metrics and /healthz alone, for a Prometheus without a token; "
+                        "default: none [EMBEREYE_METRICS_PORT]")  # fmt: skip
+    parser.add_argument("--admin-token-file", type=Path, default=env("ADMIN_TOKEN_FILE") or None, metavar="FILE",
+                        help="file with a token that may do everything, made where there is none and read again when "
+                        "it changes; default: admin-token in the data folder [EMBEREYE_ADMIN_TOKEN_FILE]")  # fmt: skip
+    add_identity(parser, 50053)
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of the database; required [EMBEREYE_DATA]")  # fmt: skip
     parser.add_argument("--retention", type=seconds, default=env("RETENTION", "30d"),
@@ -67,8 +75,12 @@ def run(arguments: Namespace) -> int:
         host=arguments.host,
         grpc_port=arguments.grpc_port,
         http_port=arguments.http_port,
+        metrics_port=arguments.metrics_port,
+        admin_token_file=Path(arguments.admin_token_file or arguments.data / "admin-token"),
         retention_ns=arguments.retention * SECOND,
         clips_bytes=arguments.clips,
+        control_port=arguments.control_port,
+        identity=arguments.identity,
         hosts=hosts,
     )
     return lifecycle.run(lambda stop: serve(options, stop))

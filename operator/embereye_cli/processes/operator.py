@@ -41,8 +41,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--hub",
-        default=env("HUB", "embereye-hub:50052"),
-        help="host:port of the hub, as shards reach it [EMBEREYE_HUB]",
+        default=env("HUB", "embereye-hub:50053"),
+        help="host:port of the hub's control port, as shards reach it [EMBEREYE_HUB]",
     )
     parser.add_argument("--image", default=env("IMAGE"), help="image of the shards [EMBEREYE_IMAGE]")
     parser.add_argument(
@@ -61,6 +61,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=env("LEASE"),
         metavar="[NAMESPACE/]NAME",
         help="of several operators only the holder of this Lease acts; empty: there is only one [EMBEREYE_LEASE]",
+    )
+    parser.add_argument(
+        "--release",
+        default=env("RELEASE", OperatorOptions.release),
+        metavar="NAME",
+        help="the certificate authority is in the Secret NAME-ca of the Lease's namespace, the hub's certificate in "
+        "NAME-hub-identity; made where they are missing; default: embereye [EMBEREYE_RELEASE]",
     )
     parser.add_argument(
         "--role",
@@ -104,6 +111,7 @@ def run(arguments: Namespace) -> int:
         image_pull_policy=arguments.image_pull_policy,
         shard_host=arguments.shard_host,
         lease=arguments.lease,
+        release=arguments.release,
         role=arguments.role,
         prometheus=arguments.prometheus,
         scrape_annotations=arguments.scrape_annotations,

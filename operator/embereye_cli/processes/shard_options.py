@@ -8,6 +8,16 @@ from pathlib import Path
 from embereye.shard.service import ShardOptions
 
 
+def add_identity(parser: ArgumentParser, port: int) -> None:
+    """Declare how a process proves itself to others of ours, and where they call it."""
+    folder = os.environ.get("EMBEREYE_IDENTITY", "")
+    parser.add_argument("--identity", type=Path, default=Path(folder) if folder else None, metavar="DIR",
+                        help="folder with ca.crt, tls.crt and tls.key, by which it proves itself to hub, shards and "
+                        "operator; without it they are answered on loopback alone [EMBEREYE_IDENTITY]")  # fmt: skip
+    parser.add_argument("--control-port", type=int, default=int(os.environ.get("EMBEREYE_CONTROL_PORT", port)),
+                        help="port where they call [EMBEREYE_CONTROL_PORT]")  # fmt: skip
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options on `parser`; defaults come from EMBEREYE_* variables."""
 
@@ -17,10 +27,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--shard", default=env("SHARD", "shard-0"), help="this shard's name [EMBEREYE_SHARD]")
     parser.add_argument("--assignment", type=Path, default=Path(env("ASSIGNMENT", "assignment.json")),
                         help="file with the assignment, followed as it changes [EMBEREYE_ASSIGNMENT]")  # fmt: skip
-    parser.add_argument("--hub", default=env("HUB", "127.0.0.1:50052"), help="host:port [EMBEREYE_HUB]")
+    parser.add_argument("--hub", default=env("HUB", "127.0.0.1:50053"),
+                        help="host:port of the hub's control port [EMBEREYE_HUB]")  # fmt: skip
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of the evidence spool; none: in memory [EMBEREYE_DATA]")  # fmt: skip
+    parser.add_argument("--linger", type=float, default=float(env("LINGER", "0")), metavar="SECONDS",
+                        help="wait so long at the end for a hub that is away, where the spool does not outlive the"
+                        " process [EMBEREYE_LINGER]")  # fmt: skip
     parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
+    add_identity(parser, 50055)
     for name, port, text in (
         ("grpc", 50051, "gRPC port"),
         ("tcp", 9001, "port of the text listener (sensors)"),

@@ -14,6 +14,7 @@ from embereye.sim.mjpeg import serve_mjpeg
 from embereye.sim.push import push_cameras
 from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp
 from embereye.sim.rtsp import serve_rtsp
+from embereye_cli.hub_token import add_device_token_option, device_token
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "may be repeated")  # fmt: skip
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--push", default="", metavar="HOST:PORT", help="push frames over gRPC instead of serving them")
+    add_device_token_option(parser, "--push")
     how.add_argument("--rtp", default="", metavar="HOST:PORT",
                      help="send RTP/JPEG instead: the first camera to PORT, the next one to PORT+2, …")  # fmt: skip
     how.add_argument("--rtsp", default="", metavar="HOST:PORT", help="serve rtsp://HOST:PORT/ID instead")
     parser.add_argument("--codec", default="jpeg", choices=["jpeg", "h264", "h265"],
-                        help="what --rtsp serves; ?codec=h264 in the URL asks for another one (%(default)s)")  # fmt: skip
+                        help="what --rtsp serves; ?codec=h264 in a URL asks for another (%(default)s)")  # fmt: skip
+    parser.add_argument("--loss", type=float, default=0.0, metavar="PERCENT",
+                        help="packets that --rtsp loses over UDP (%(default)s)")  # fmt: skip
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0: until stopped")
 
 
@@ -104,9 +108,11 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     cameras = await prepare(specs, **options)
     if arguments.push:
         logger.info("pushing %d cameras to %s", len(specs), arguments.push)
-        await push_cameras(cameras, arguments.push, stop)
+        await push_cameras(cameras, arguments.push, stop, device_token(arguments.token))
         return 0
 
+    if not 0 <= arguments.loss < 100:
+        raise UserError(f"--loss {arguments.loss:g} is not between 0 and 100")
     if arguments.codec != "jpeg" and not arguments.rtsp:
         raise UserError(f"--codec {arguments.codec}: only --rtsp serves it")
     if arguments.rtp or arguments.rtsp:
@@ -136,5 +142,5 @@ async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: async
     def ready(bound: int) -> None:
         logger.info("%d cameras on rtsp://%s:%d/ID", count, host, bound)
 
-    await serve_rtsp(cameras, host, port, stop, ready, arguments.codec.upper())
+    await serve_rtsp(cameras, host, port, stop, ready, arguments.codec.upper(), arguments.loss / 100)
     return 0

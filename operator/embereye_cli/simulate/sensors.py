@@ -11,6 +11,7 @@ from embereye.sim.fire import parse_fire
 from embereye.sim.sensors import SensorSpec, run_sensors
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SerialNumber
+from embereye_cli.hub_token import add_device_token_option, device_token
 
 
 def parse_devices(text: str) -> list[SensorSpec]:
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=ZONE",
                         help="a fire, seconds after the start; may be given more than once")  # fmt: skip
     parser.add_argument("--grpc", action="store_true", help="send by gRPC: the target is a shard's gRPC port")
+    add_device_token_option(parser, "--grpc")
     parser.add_argument("--spool", type=Path, metavar="FILE", help="with --grpc: keep there what is not acknowledged")
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0 (default): until stopped")
 
@@ -79,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             fires=fires,
             grpc=arguments.grpc,
             spool=arguments.spool,
+            token=device_token(arguments.token),
         )
         print(
             f"{len(specs)} devices: {stats.readings} readings, {stats.frames} frames, "

@@ -15,10 +15,12 @@ from embereye_operator.api.shared import (
     Alerts,
     Autoscaling,
     Canary,
+    DeviceAccess,
     DevicesFrom,
     Heat,
     Template,
     deadline,
+    device_access,
     device_id,
     device_list,
     more_devices,
@@ -297,6 +299,7 @@ class CameraFleetSpec(Resource):
     detection: Detection = described("What is looked for in pictures.", default=Detection)
     evidence: Evidence = described("Pictures kept around an alarm.", default=Evidence)
     canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
+    access: DeviceAccess | None = device_access()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

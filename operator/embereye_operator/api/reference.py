@@ -16,9 +16,9 @@ HEADER = f"""# Reference: the fields of a fleet
 
 <!-- Written by `python -m embereye_operator.api.reference`; change operator/embereye_operator/api instead. -->
 
-`apiVersion: {API_VERSION}`. `kubectl explain sensorfleet.spec` says the same. A duration is a number and a unit:
-`50ms`, `5s`, `1m`, `2h`, `7d`. What may not be is refused by the API server, and by `embereye up`, with a sentence that
-names the field.
+Both kinds have `apiVersion: {API_VERSION}`; `kubectl explain sensorfleet.spec` shows the same fields. A duration is a
+number with a unit: `50ms`, `5s`, `1m`, `2h`, `7d`. The API server and `embereye up` reject an invalid value with a
+message that names the field.
 """
 
 

@@ -8,6 +8,7 @@ from embereye.units import MILLISECOND, SECOND
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 from embereye_operator.api.shared import (
+    CONTROL_PORT,
     GRPC_PORT,
     IMMUTABLE,
     METRICS_PORT,
@@ -15,10 +16,12 @@ from embereye_operator.api.shared import (
     Alerts,
     Autoscaling,
     Canary,
+    DeviceAccess,
     DevicesFrom,
     Heat,
     Template,
     deadline,
+    device_access,
     device_id,
     device_list,
     more_devices,
@@ -67,9 +70,9 @@ class SensorListen(Resource):
     RULES = (
         Rule("self.tcp != self.grpc", "must not be grpc's", lambda value, _: value["tcp"] != value["grpc"], ".tcp"),
         Rule(
-            f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}])",
-            f"must not be {GRPC_PORT} or {METRICS_PORT}: a shard uses them itself",
-            lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT},
+            f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}, {CONTROL_PORT}])",
+            f"must not be {GRPC_PORT}, {METRICS_PORT} or {CONTROL_PORT}: a shard uses them itself",
+            lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT, CONTROL_PORT},
             ".tcp",
         ),
     )
@@ -210,6 +213,7 @@ class SensorFleetSpec(Resource):
     commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
     telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
     canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
+    access: DeviceAccess | None = device_access()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

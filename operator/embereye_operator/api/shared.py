@@ -14,6 +14,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 GRPC_PORT = 50051  # of every shard's container
 METRICS_PORT = 9100  # of every shard's container
+CONTROL_PORT = 50055  # of every shard's container: for the operator and for other shards
 MAX_DEVICES = 5000  # declared in a fleet; etcd refuses objects of more than 1.5 MB
 MAX_SHARDS = 64
 ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
@@ -82,6 +83,60 @@ class DevicesFrom(Resource):
     config_map_ref: ConfigMapKey = described("A ConfigMap whose values are lists of devices.")
 
 
+NETWORK = (
+    r"^(([0-9]{1,3}[.]){3}[0-9]{1,3}/([0-9]|[12][0-9]|3[0-2])"
+    r"|[0-9A-Fa-f:]{0,39}:[0-9A-Fa-f:.]{0,39}/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSecret(Resource):
+    """A Secret in the fleet's namespace with devices' tokens."""
+
+    name: str = described(
+        "Name of the Secret; its key token has tokens for every device, one in a line, devices lines of ID and TOKEN.",
+        pattern=OBJECT_NAME,
+        hint="is not the name of a Secret",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAccess(Resource):
+    """Which devices are listened to; see docs/security.md."""
+
+    RULES = (
+        Rule(
+            "self.open || has(self.tokensRef) || size(self.networks) > 0",
+            "says neither tokensRef nor networks: name one, or say open: true for everybody",
+            lambda value, _: bool(value.get("open") or value.get("tokensRef") or value.get("networks")),
+        ),
+        Rule(
+            "!(self.open && (has(self.tokensRef) || size(self.networks) > 0))",
+            "says open: true beside tokensRef or networks, which would then mean nothing: choose",
+            lambda value, _: not (value.get("open") and (value.get("tokensRef") or value.get("networks"))),
+        ),
+    )
+    open: bool = described(
+        "Everybody who reaches the ports may speak for any device; told as a warning.", default=False
+    )
+    tokens_ref: TokenSecret | None = described("Senders over gRPC show one of these tokens.", default=None)
+    networks: tuple[str, ...] = described(
+        "Networks as CIDRs that devices come from; without any, text devices, which prove nothing, come from nowhere.",
+        default=(),
+        max_items=64,
+        item=Limit(pattern=NETWORK, hint="is not a network such as 10.1.0.0/16 or fd00:1::/64", max_length=49),
+    )
+
+
+def device_access() -> Any:
+    """The field `access` of a fleet's spec."""
+    return described(
+        "Which devices are listened to. Where it is not given everybody is, as with open: true, and told as a warning.",
+        default=None,
+    )
+
+
 IMMUTABLE = Rule(
     "self == oldSelf",
     "cannot be changed: devices and firewalls know it; create another fleet instead",
@@ -91,9 +146,9 @@ IMMUTABLE = Rule(
 
 
 NOT_METRICS = Rule(
-    f"self != {METRICS_PORT}",
-    f"must not be {METRICS_PORT}: shards serve their metrics there",
-    lambda value, _: bool(value != METRICS_PORT),
+    f"!(self in [{METRICS_PORT}, {CONTROL_PORT}])",
+    f"must not be {METRICS_PORT} or {CONTROL_PORT}: a shard uses them itself",
+    lambda value, _: value not in {METRICS_PORT, CONTROL_PORT},
 )
 
 

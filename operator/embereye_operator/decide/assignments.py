@@ -8,6 +8,7 @@ from google.protobuf import json_format
 
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import (
+    AccessRules,
     Assignment,
     CameraSettings,
     Canary,
@@ -25,7 +26,7 @@ from embereye.v1.types_pb2 import SensorCalibration as Calibration
 from embereye_operator.api.cameras import Camera, CameraFleetSpec, DetectionModel
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.sensors import FlamePercent, Sensor, SensorCalibration, SensorFleetSpec, SmokePercent
-from embereye_operator.api.shared import Heat
+from embereye_operator.api.shared import DeviceAccess, Heat
 
 OVERFLOW = {
     "compact": SensorSettings.OVERFLOW_COMPACT,
@@ -100,6 +101,8 @@ def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
         evidence_retention_ns=spec.evidence.retention,
         heat=_heat(spec.detection.heat),
     )
+    if spec.access is not None:
+        settings.access.CopyFrom(_access(spec.access))
     if spec.detection.model is not None:
         settings.model.CopyFrom(_model(spec.detection.model))
     return settings
@@ -107,7 +110,7 @@ def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
 
 def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
     """A sensor fleet's settings; those of a fleet that declares nothing with `SensorFleetSpec()`."""
-    return SensorSettings(
+    settings = SensorSettings(
         deadline_ns=spec.deadline,
         window_ns=spec.batching.window,
         max_items=spec.batching.max_items,
@@ -132,6 +135,14 @@ def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
             start=spec.commands.start, calibration=spec.commands.calibration, request=spec.commands.request
         ),
     )
+    if spec.access is not None:
+        settings.access.CopyFrom(_access(spec.access))
+    return settings
+
+
+def _access(declared: DeviceAccess) -> AccessRules:
+    tokens = declared.tokens_ref.name if declared.tokens_ref else ""
+    return AccessRules(open=declared.open, tokens=tokens, networks=declared.networks)
 
 
 def _model(declared: DetectionModel) -> Model:
@@ -231,6 +242,7 @@ def build_roster(fleet: Fleet, devices: Sequence[Device], epoch: int) -> FleetRo
         fleet=fleet.key,
         epoch=epoch,
         deadline_ns=fleet.spec.deadline,
+        open=fleet.spec.access is None or fleet.spec.access.open,
         devices=[Device(id=device.id, zone=device.zone, location=device.location) for device in devices],
     )
 

@@ -84,6 +84,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         _covered(facts, devices),
         _scaling_active(facts, previous),
         _metrics_available(facts),
+        _access_restricted(facts),
     )
     status = FleetStatus(
         operator=facts.operator,
@@ -168,6 +169,23 @@ def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
         return _condition("Degraded", False, "AsExpected", "")
     condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values())[:4000])
     return _alike_or_new(condition, previous)
+
+
+def _access_restricted(facts: Facts) -> Condition:
+    """Whether devices have to prove anything: a warning where they have not."""
+    access = facts.fleet.spec.access
+    if access is None:
+        message = (
+            "spec.access does not say which devices are listened to: everybody who reaches the ports may speak for "
+            "any; name tokensRef or networks, or say open: true"
+        )
+        return _condition("AccessRestricted", False, "NotDeclared", message)
+    if access.open:
+        message = "spec.access.open is true: everybody who reaches the ports may speak for any device"
+        return _condition("AccessRestricted", False, "Open", message)
+    wanted = [f"a token of Secret {access.tokens_ref.name}"] if access.tokens_ref else []
+    wanted += [f"{len(access.networks)} networks"] if access.networks else []
+    return _condition("AccessRestricted", True, "Declared", f"devices are listened to by {' and '.join(wanted)}")
 
 
 def _alike_or_new(condition: Condition, previous: FleetStatus) -> Condition:

@@ -338,6 +338,14 @@ ALERTS = (
     ),
     # --- room and time
     Alert(
+        "EmberEyeCertificateExpiring", "critical", "shard",
+        f"min by ({PROCESS}) (embereye_certificate_expiration_timestamp_seconds - time()) < 129600", "10m",
+        "The certificate of {{ $labels.job }} {{ $labels.shard }} is not renewed",
+        "It expires in {{ $value | humanizeDuration }}, and ought to have been renewed hours ago. Once it has expired "
+        "no new connection for control is made: alarms wait in the shards.",
+        "Told only where processes prove who they are.",
+    ),
+    Alert(
         "EmberEyeDiskFilling", "warning", "shard",
         f"min by ({PROCESS}) (embereye_hub_disk_free_bytes / embereye_hub_disk_size_bytes) < 0.15 or "
         f"min by ({PROCESS}) (embereye_shard_disk_free_bytes / embereye_shard_disk_size_bytes) < 0.15", "5m",

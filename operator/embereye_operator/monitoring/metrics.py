@@ -507,6 +507,14 @@ METRICS = (
         (HUB,),
     ),
     Metric(
+        "embereye_hub_access_refused_total",
+        "counter",
+        "",
+        (),
+        "Requests and calls whose token or session proved nobody.",
+        (HUB,),
+    ),
+    Metric(
         "embereye_hub_evidence_refused_total",
         "counter",
         "",
@@ -548,6 +556,15 @@ METRICS = (
     Metric("embereye_hub_zones", "gauge", "", ("state",), "Zones.", (HUB,)),
     Metric("embereye_hub_zones_testing", "gauge", "", (), "Zones under test.", (HUB,)),
     Metric("embereye_build_info", "gauge", "", ("version",), "Always 1; the version is a label.", EVERYBODY),
+    Metric(
+        "embereye_certificate_expiration_timestamp_seconds",
+        "gauge",
+        "seconds since the Unix epoch",
+        (),
+        "When the certificate expires that the process proves itself with.",
+        EVERYBODY,
+        "where processes prove who they are: always but without --identity; of operators the one that acts",
+    ),
     Metric(
         "embereye_event_loop_lag_seconds",
         "histogram",

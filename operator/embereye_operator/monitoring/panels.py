@@ -202,7 +202,8 @@ CAMERA = Dashboard(
                   "EmberEyeDecodingSaturated",
                   (Query(_rate("embereye_camera_analysis_cpu_seconds_total", CAMERA_SHARDS), "cores {{shard}}"),
                    Query(f"sum by (shard) (embereye_camera_decoders{{{CAMERA_SHARDS}}})", "decoders {{shard}}"))),
-            Panel("Time to spare", "Share of their time that decoders and event loop are busy; beside a neighbour waiting"
+            Panel("Time to spare", "Share of their time that decoders and event loop are busy; beside a neighbour "
+                  "waiting"
                   " for a processor counts.", "percentunit", "EmberEyeCamerasShedding",
                   (Query(f"max by (shard) (embereye_camera_decoders_busy_ratio{{{CAMERA_SHARDS}}})",
                          "decoders {{shard}}"),

@@ -1,7 +1,7 @@
 """What a pass reads: the fleet's children, its devices and what its shards say."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.assignments import build_device
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
-from embereye_operator.decide.manifests.names import shard_index, shard_name
+from embereye_operator.decide.manifests.names import LABEL_ALLOWED, shard_index, shard_name
 from embereye_operator.decide.placement_record import PlacementRecord, recover
 from embereye_operator.decide.snapshot import Identity, Snapshot
 from embereye_operator.decide.status import read_status
@@ -33,6 +33,7 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
     previous = _previous_status(fleet, memory)
     record, existing = await _read_placement(fleet, versions, context)
     devices = await _read_devices(fleet, versions, context)
+    devices, withheld = await _withhold_secrets(fleet, devices, context)
     statuses = await ask_shards(fleet, runtime, list(dict.fromkeys([*existing, *record.shards])))
     memory.heard(statuses, now)
     return Snapshot(
@@ -43,7 +44,7 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         record=recover(record, statuses),
         existing=existing,
         devices=devices,
-        declared_by=memory.declared[0],
+        declared_by=(*memory.declared[0], withheld) if memory.declared[0] else (),
         statuses=statuses,
         weights=memory.weights({device.id for device in devices}),
         displaced=runtime.displaced(fleet),
@@ -107,6 +108,39 @@ async def _read_devices(fleet: Fleet, versions: Mapping[Identity, str], context:
     found = [devices[name] for name in sorted(devices)]
     memory.declared = ((), []) if wrong else (declared_by, found)
     return found
+
+
+async def _withhold_secrets(
+    fleet: Fleet, devices: Sequence[Device], context: Context
+) -> tuple[Sequence[Device], Sequence[str]]:
+    """`devices` without credentials that their fleet may not use, and the names of these Secrets.
+
+    Who declares a fleet chooses where a camera's password is sent: the password's owner has to agree.
+    """
+    named = {device.credentials for device in devices if device.credentials}
+    allowed = await context.runtime.allowed_secrets(fleet) if named else None
+    if allowed is None or not (withheld := sorted(named.difference(allowed))):
+        return devices, ()
+    context.problems["SecretNotAllowed"] = "; ".join(
+        f"Secret {name} is missing, or its owner has not allowed fleets to use it "
+        f"(kubectl --namespace {fleet.namespace} label secret {name} {LABEL_ALLOWED}=true): "
+        f"without credentials are {_first(device.id for device in devices if device.credentials == name)}"
+        for name in withheld
+    )
+    usable = [_without_credentials(device) if device.credentials in withheld else device for device in devices]
+    return usable, tuple(withheld)
+
+
+def _without_credentials(device: Device) -> Device:
+    found = Device()
+    found.CopyFrom(device)
+    found.ClearField("credentials")
+    return found
+
+
+def _first(names: Iterable[str], count: int = 5) -> str:
+    known = sorted(names)
+    return ", ".join(known[:count]) + (f" and {len(known) - count} more" if len(known) > count else "")
 
 
 def _declared_devices(fleet: Fleet, maps: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Device], list[str]]:

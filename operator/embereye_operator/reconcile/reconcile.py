@@ -20,6 +20,7 @@ from embereye_operator.decide.manifests.names import selector_text
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.snapshot import Snapshot
 from embereye_operator.decide.status import Facts, build_status
+from embereye_operator.errors import RefusedError, UnavailableError
 from embereye_operator.reconcile.apply import Applier
 from embereye_operator.reconcile.context import Children, Context
 from embereye_operator.reconcile.read import read_snapshot
@@ -56,6 +57,10 @@ async def reconcile(
     snapshot = await read_snapshot(fleet, clock(), context)
     wanted = choose_wanted(snapshot, memory)
     applier = Applier(snapshot, context)
+    try:
+        await runtime.identify(fleet, {*wanted, *snapshot.existing})
+    except (UnavailableError, RefusedError) as error:
+        context.problems["IdentityMissing"] = str(error)
     if fleet.spec.paused:
         intent = keep(snapshot, wanted)
         await applier.leave_nodes()

@@ -1,6 +1,6 @@
 """What `reconcile` needs of the place that decisions are applied to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
@@ -42,6 +42,17 @@ class Runtime(Protocol):
 
     async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
         """The data of the ConfigMaps that `sensorsFrom` or `camerasFrom` name, by name; missing ones are left out."""
+        ...
+
+    async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
+        """The Secrets of the fleet's namespace whose owners let fleets use them; None: nobody is asked."""
+        ...
+
+    async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
+        """Give each of the fleet's `shards` a certificate, and take away those of shards that are gone.
+
+        UnavailableError, RefusedError: a shard that has none yet does not start then, and the others go on.
+        """
         ...
 
     def address(self, fleet: Fleet, shard: str) -> Peer:

@@ -2,13 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from embereye.process.grpc_server import channel
+from embereye.process.grpc_server import control_channel
+from embereye.process.identity.credentials import Certificate, Credentials
+from embereye.process.identity.names import SERVER_NAMES, Role, shard_server_name
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, StatusRequest
@@ -26,39 +28,82 @@ ROSTER_PERIOD = 30.0  # seconds between repetitions of an unchanged roster, for 
 RECONNECT = (("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 2000))
 
 
+class Address(NamedTuple):
+    """A shard, and where it answers the operator."""
+
+    namespace: str
+    shard: str
+    control: str  # host:port
+
+
+class _Channels:
+    """One channel to each process of ours, made anew when the certificate that it is called with is another one."""
+
+    def __init__(self, credentials: Credentials | None) -> None:
+        self.credentials = credentials
+        self._open: dict[tuple[str, str], tuple[grpc.aio.Channel, Certificate | None]] = {}
+        self._over: list[grpc.aio.Channel] = []  # to be closed once nobody uses them any more
+
+    def get(self, address: str, server_name: str) -> grpc.aio.Channel:
+        certificate = self.credentials.current if self.credentials else None
+        link, shown = self._open.get((address, server_name), (None, None))
+        if link is None or shown is not certificate:
+            if link is not None:
+                self._over.append(link)
+            link = control_channel(address, server_name, self.credentials, RECONNECT)
+            self._open[address, server_name] = link, certificate
+        return link
+
+    async def close(self, chosen: Collection[tuple[str, str]] | None = None) -> None:
+        """Close those of `chosen`, or all."""
+        keys = list(self._open) if chosen is None else chosen
+        closing = [*self._over, *(self._open.pop(key)[0] for key in keys)]
+        self._over.clear()
+        await asyncio.gather(*(link.close(None) for link in closing))
+
+
 class Shards:
-    """Calls to shards by address; one channel each, closed when it is not used any more."""
+    """Calls to shards; one channel each, closed when it is not used any more."""
 
-    def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._used: dict[str, float] = {}  # monotonic seconds
+    def __init__(self, credentials: Credentials | None = None) -> None:
+        """Without `credentials` neither end proves who it is."""
+        self._channels = _Channels(credentials)
+        self._used: dict[tuple[str, str], float] = {}  # monotonic seconds
 
-    async def status(self, address: str) -> ShardStatus | None:
+    @property
+    def credentials(self) -> Credentials | None:
+        """By which it proves who it is."""
+        return self._channels.credentials
+
+    @credentials.setter
+    def credentials(self, credentials: Credentials | None) -> None:
+        self._channels.credentials = credentials
+
+    async def status(self, address: Address) -> ShardStatus | None:
         """The shard's word with each device, or None where it cannot be had."""
         return await self._call(ShardStub(self._channel(address)).Status(StatusRequest(devices=True), timeout=TIMEOUT))
 
-    async def assign(self, address: str, assignment: Assignment) -> AssignResponse | None:
+    async def assign(self, address: Address, assignment: Assignment) -> AssignResponse | None:
         """Give the shard at `address` its assignment; None where it cannot be reached."""
         return await self._call(ShardStub(self._channel(address)).Assign(assignment, timeout=2 * TIMEOUT))
 
     async def close_idle(self) -> None:
         """Close the channels to shards that are gone."""
         now = time.monotonic()
-        for address in [address for address, used in self._used.items() if now - used > IDLE]:
-            del self._used[address]
-            await self._channels.pop(address).close(None)
+        idle = [key for key, used in self._used.items() if now - used > IDLE]
+        for key in idle:
+            del self._used[key]
+        await self._channels.close(idle)
 
     async def close(self) -> None:
         """Close all channels."""
-        channels, self._channels = list(self._channels.values()), {}
         self._used.clear()
-        await asyncio.gather(*(link.close(None) for link in channels))
+        await self._channels.close()
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        self._used[address] = time.monotonic()
-        if address not in self._channels:
-            self._channels[address] = channel(address, RECONNECT)
-        return self._channels[address]
+    def _channel(self, address: Address) -> grpc.aio.Channel:
+        key = address.control, shard_server_name(address.namespace, address.shard)
+        self._used[key] = time.monotonic()
+        return self._channels.get(*key)
 
     async def _call(self, call: "grpc.aio.UnaryUnaryCall[Any, T]") -> T | None:
         try:
@@ -72,10 +117,20 @@ class Shards:
 class Hub:
     """What the hub is told about fleets; an unchanged roster is repeated only now and then."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
+        """`address` is the host:port of its control port; without `credentials` neither end proves who it is."""
         self.address = address
-        self._channel: grpc.aio.Channel | None = None
+        self._channels = _Channels(credentials)
         self._told: dict[str, tuple[FleetRoster, float, FleetLedger | None]] = {}  # fleet → roster, monotonic seconds
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """By which it proves who it is."""
+        return self._channels.credentials
+
+    @credentials.setter
+    def credentials(self, credentials: Credentials | None) -> None:
+        self._channels.credentials = credentials
 
     async def set(self, roster: FleetRoster) -> FleetLedger | None:
         """Tell which devices of a fleet ought to be watched; returns what the hub knew of the fleet when it was told.
@@ -108,14 +163,10 @@ class Hub:
 
     async def close(self) -> None:
         """Close the channel."""
-        if self._channel:
-            await self._channel.close(None)
-            self._channel = None
+        await self._channels.close()
 
     def _link(self) -> grpc.aio.Channel:
-        if self._channel is None:
-            self._channel = channel(self.address, RECONNECT)
-        return self._channel
+        return self._channels.get(self.address, SERVER_NAMES[Role.HUB])
 
     def _stub(self) -> "RosterAsyncStub":
         return RosterStub(self._link())

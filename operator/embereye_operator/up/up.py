@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import getpass
 import json
 import logging
 import sys
@@ -15,7 +16,10 @@ import grpc
 import watchfiles
 from prometheus_client import CollectorRegistry, Gauge
 
+from embereye.hub.access import admin_file
+from embereye.hub.access.keeper import ADMIN, NAME
 from embereye.levels import Level, ZoneState
+from embereye.process.addresses import free_port
 from embereye.process.backoff import Backoff
 from embereye.process.files import write_whole
 from embereye.process.grpc_server import channel
@@ -23,6 +27,8 @@ from embereye.process.lifecycle import UserError
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
+from embereye.v1.access_pb2 import CreateLinkRequest
+from embereye.v1.access_pb2_grpc import AccessStub
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign
@@ -37,6 +43,7 @@ from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
 from embereye_operator.runtime.local.runtime import (
     HOST,
+    HUB,
     LocalRuntime,
     check_port,
     embereye_command,
@@ -106,9 +113,10 @@ class Up:
     def __init__(self, options: UpOptions, fleets: dict[str, Fleet]) -> None:
         self._options = options
         self._fleets = {key: FleetState(fleet) for key, fleet in fleets.items()}
-        self._hub = f"{HOST}:{options.hub_port}"
+        self._hub = f"{HOST}:{options.hub_port}"  # as people call it
+        self._hub_control = f"{HOST}:{free_port()}"
         self._settings = Settings(
-            image="embereye", hub=self._hub, host=HOST, trace=Trace(options.data / "scaling").write
+            image="embereye", hub=self._hub_control, host=HOST, trace=Trace(options.data / "scaling").write
         )
         self._console = f"http://{HOST}:{options.console_port}/"
         self._supervisor: Supervisor
@@ -118,6 +126,8 @@ class Up:
         self._dirty = asyncio.Event()
         self._connected = False
         self._metrics_port = options.metrics_port
+        self._hub_metrics_port = 0
+        self._token = ""
         self._targets = ""  # as they were written last
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -126,9 +136,9 @@ class Up:
         self._check_ports()
         self._display = self._make_display()
         self._supervisor = Supervisor(options.data / "logs", self._process_ended)
-        self._runtime = LocalRuntime(options.data, self._hub, self._supervisor)
+        self._runtime = LocalRuntime(options.data, self._hub_control, self._supervisor)
         registry = CollectorRegistry()
-        runtime_metrics = RuntimeMetrics(registry)
+        runtime_metrics = RuntimeMetrics(registry, lambda: self._runtime.credentials)
         registry.register(FleetMetrics(lambda: [state.report() for state in self._fleets.values()]))
         Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry).set(1)
         pages = await serve_pages(metrics_pages(registry), HOST, options.metrics_port)
@@ -145,10 +155,12 @@ class Up:
                 tasks.start(self._follow_alarms(), name="follow-alarms")
                 tasks.start(self._follow_files(stop), name="follow-files")
                 tasks.start(self._keep_showing(), name="show")
+                tasks.start(self._runtime.identities.keep(), name="keep-identities")
+                tasks.start(self._runtime.credentials.follow(), name="follow-identity")
                 tasks.start(runtime_metrics.run(), name="event-loop-lag")
                 await self._until_ready(stop)
                 if not stop.is_set():
-                    self._announce(time.monotonic() - started)
+                    self._announce(time.monotonic() - started, await self._sign_in_link())
                 await first_of(stop.wait(), tasks.failed.wait(), timeout=options.seconds)
                 return int(tasks.failed.is_set())
         finally:
@@ -199,13 +211,19 @@ class Up:
         self._dirty.set()
 
     async def _start_hub(self) -> None:
-        options = self._options
+        options, folder = self._options, self._options.data / "hub"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._token = admin_file.prepare(folder / "admin-token")
+        self._hub_metrics_port = free_port()
         command = embereye_command("hub", "--host", HOST, "--grpc-port", str(options.hub_port),
                                    "--http-port", str(options.console_port),
-                                   "--data", str(options.data / "hub"))  # fmt: skip
+                                   "--metrics-port", str(self._hub_metrics_port),
+                                   "--control-port", self._hub_control.rpartition(":")[2],
+                                   "--identity", str(self._runtime.identities.folder(HUB)),
+                                   "--data", str(folder))  # fmt: skip
         await self._supervisor.ensure(ProcessSpec("hub", command))
         deadline = time.monotonic() + READY_SECONDS
-        async with channel(self._hub) as link:
+        async with channel(self._hub, token=self._token) as link:
             while True:
                 try:
                     await AlarmsStub(link).Zones(ZonesRequest(), timeout=1.0)
@@ -273,7 +291,7 @@ class Up:
         data = self._options.data
         found = [
             target("embereye-operator", f"{HOST}:{self._metrics_port}"),
-            target("embereye-hub", f"{HOST}:{self._options.console_port}"),
+            target("embereye-hub", f"{HOST}:{self._hub_metrics_port}"),
         ]
         for state in self._fleets.values():
             fleet = state.fleet
@@ -294,9 +312,26 @@ class Up:
                 return
             await first_of(stop.wait(), timeout=0.1)
 
-    def _announce(self, seconds: float) -> None:
+    async def _sign_in_link(self) -> str:
+        """An address of the console that signs whoever runs this in, once."""
+        try:
+            name = getpass.getuser()
+        except (KeyError, OSError):  # the system has no name for this user
+            name = ""
+        request = CreateLinkRequest(name=name if NAME.fullmatch(name) else ADMIN)
+        try:
+            async with channel(self._hub, token=self._token) as link:
+                made = await AccessStub(link).CreateLink(request, timeout=5.0)
+        except grpc.aio.AioRpcError:
+            return self._console  # the hub is being started again; `embereye access link` makes another
+        return self._console.rstrip("/") + made.path
+
+    def _announce(self, seconds: float, link: str) -> None:
         endpoints: dict[str, Any] = {
             "console": self._console,
+            "signIn": link,
+            "adminTokenFile": str((self._options.data / "hub" / "admin-token").resolve()),
+            "hubMetrics": f"http://{HOST}:{self._hub_metrics_port}/metrics",
             "hub": self._hub,
             "metrics": f"http://{HOST}:{self._metrics_port}/metrics",
             "data": str(self._options.data.resolve()),
@@ -306,6 +341,7 @@ class Up:
             print(json.dumps(endpoints), flush=True)
             return
         self._display.say(f"ready after {seconds:.1f} s: console {self._console}, hub gRPC {self._hub}", style="bold")
+        self._display.say(f"sign in, once, within the hour: {link}")
         for key, listens in endpoints["fleets"].items():
             where = ", ".join(f"{name} {address}" for name, address in listens["service"].items())
             self._display.say(f"{key}: {where or 'its shards dial its cameras'}")
@@ -368,7 +404,7 @@ class Up:
         request = first
         while True:
             try:
-                async with channel(self._hub) as link:
+                async with channel(self._hub, token=self._token) as link:
                     async for event in AlarmsStub(link).Subscribe(request):
                         backoff.reset()
                         request = SubscribeRequest(cursor=event.cursor)
@@ -394,7 +430,7 @@ class Up:
 
     async def _keep_showing(self) -> None:
         while True:
-            link = channel(self._hub)
+            link = channel(self._hub, token=self._token)
             try:
                 async with link:
                     async for zones in self._poll_zones(link):

@@ -106,7 +106,7 @@ def test_a_null_counts_as_absent() -> None:
             'spec.cameras[1].source: "rtps://x" is not a URL whose scheme is one of '
             "rtsp, rtsps, rtp, http, https, onvif, push, file",
         ),
-        ("CameraFleet", {"camera": []}, "spec.camera: there is no such field; known here: alerts, autoscaling"),
+        ("CameraFleet", {"camera": []}, "spec.camera: there is no such field; known here: access, alerts, autoscaling"),
         ("CameraFleet", {"cameras": [{"id": "c-1", "zone": "z"}]}, "spec.cameras[0].source: is required"),
         ("CameraFleet", {"cameras": [camera(), camera()]}, 'spec.cameras[1].id: "c-1" is there twice'),
         ("CameraFleet", {"fps": {"min": 20}}, "spec.fps.min: must not be more than target"),
@@ -115,7 +115,7 @@ def test_a_null_counts_as_absent() -> None:
         ("SensorFleet", {"deadline": "2h"}, 'spec.deadline: "2h" must be between 100ms and 1h'),
         ("SensorFleet", {"shards": 0}, "spec.shards: 0 is less than 1"),
         ("SensorFleet", {"shards": "two"}, 'spec.shards: "two" is not an integer'),
-        ("SensorFleet", {"listen": {"tcp": 9100}}, "spec.listen.tcp: must not be 50051 or 9100"),
+        ("SensorFleet", {"listen": {"tcp": 9100}}, "spec.listen.tcp: must not be 50051, 9100 or 50055"),
         ("SensorFleet", {"sensors": [{"id": "a b", "zone": "z"}]}, 'spec.sensors[0].id: "a b" is not an id'),
         (
             "SensorFleet",

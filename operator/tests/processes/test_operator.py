@@ -143,7 +143,7 @@ def test_both_fleets_get_children_that_they_own(cluster: ApiServer, namespace: s
     for fleet in fleets.values():
         status = has_status(cluster, fleet)
         assert {entry["type"] for entry in status["conditions"]} == {
-            "Ready", "Progressing", "Degraded", "Covered", "ScalingActive", "MetricsAvailable"
+            "Ready", "Progressing", "Degraded", "Covered", "ScalingActive", "MetricsAvailable", "AccessRestricted"
         }  # fmt: skip
         metadata = cluster.get(path_of(fleet))["metadata"]
         assert "annotations" not in metadata
@@ -162,7 +162,7 @@ def test_nothing_is_written_once_all_is_said(cluster: ApiServer, namespace: str,
         return float(mine[0].split()[-1]) if mine else 0.0
 
     def versions() -> dict[Any, str]:
-        objects = {**children(cluster, namespace), "fleet": cluster.get(path_of(fleet))}  # type: ignore[misc]
+        objects = {**children(cluster, namespace), "fleet": cluster.get(path_of(fleet))}
         return {key: item["metadata"]["resourceVersion"] for key, item in objects.items()}
 
     done = passes()
@@ -334,7 +334,7 @@ def test_an_operator_that_is_killed_anywhere_is_followed_by_one_that_finishes(
     ]
     for step in steps:
         with operator(cluster, tmp_path / "log", namespace) as (process, port):
-            wait_for(lambda port=port: answers(port), "an operator that answers")  # type: ignore[misc]
+            wait_for(lambda port=port: answers(port), "an operator that answers")
             time.sleep(chance.uniform(0.0, 0.5))  # before, while or after it has started to watch
             step()
             time.sleep(chance.uniform(0.0, 0.15))

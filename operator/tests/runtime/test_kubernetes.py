@@ -33,7 +33,7 @@ class ServedShard(ShardServicer):
 
     def __init__(self, name: str) -> None:
         self.shard = FakeShard(name)
-        self.server = GrpcServer([Service(add_ShardServicer_to_server, self, "embereye.v1.Shard")])
+        self.server = GrpcServer([Service(add_ShardServicer_to_server, self, "embereye.v1.Shard")], control=True)
         self.port = self.server.listen("127.0.0.1:0")
 
     async def Status(self, request: StatusRequest, context: object) -> ShardStatus:
@@ -41,6 +41,9 @@ class ServedShard(ShardServicer):
 
     async def Assign(self, request: Assignment, context: object) -> AssignResponse:
         return self.shard.take(request)
+
+    async def Drain(self, request: object, context: object) -> Any:
+        raise AssertionError("the operator drains by assignments")
 
 
 @dataclass
@@ -71,7 +74,7 @@ class Bench:
     cluster: Any = None
 
     async def start(self, name: str) -> ServedShard:
-        self.shards[name] = ServedShard(name)  # type: ignore[abstract]
+        self.shards[name] = ServedShard(name)
         await self.shards[name].server.start()
         return self.shards[name]
 
@@ -90,7 +93,7 @@ class Bench:
 async def bench(cluster: ApiServer, namespace: str) -> AsyncIterator[Bench]:
     shards: dict[str, ServedShard] = {}
     hub = ServedHub()
-    server = GrpcServer([Service(add_RosterServicer_to_server, hub, "embereye.v1.Roster")])
+    server = GrpcServer([Service(add_RosterServicer_to_server, hub, "embereye.v1.Roster")], control=True)
     port = server.listen("127.0.0.1:0")
     await server.start()
 

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import copy
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
+import httpx2 as httpx  # what lightkube speaks with
 import pytest
+from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye_operator.runtime.kubernetes import lease
@@ -27,13 +29,7 @@ class Server:
 
     @staticmethod
     def _error(code: int) -> ApiError:
-        class Response:
-            status_code = code
-
-            def json(self) -> Any:
-                return {"code": code, "message": str(code)}
-
-        return ApiError(response=Response())  # type: ignore[arg-type]
+        return ApiError(response=httpx.Response(code, json={"code": code, "message": str(code)}))
 
     async def get(self, kind: Any, name: str, namespace: str) -> Any:
         self._check()
@@ -75,7 +71,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def candidate(server: Server, clock: Clock, name: str) -> Election:
-    return Election(server, "operator", "embereye", holder=name, clock=clock)  # type: ignore[arg-type]
+    return Election(cast("AsyncClient", server), "operator", "embereye", holder=name, clock=clock)
 
 
 @contextlib.asynccontextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from harness.apiserver import ApiServer, wait_for
 from harness.chart import render
+from harness.identity import HUB, Issuer, shard
 
 from embereye.process.addresses import free_ports
 
@@ -48,14 +49,16 @@ def listens_on_both(ports: dict[str, int], alive: Callable[[], bool]) -> None:
 @both_families
 @pytest.mark.parametrize("component", ["sensor", "camera", "hub"])
 def test_what_runs_in_a_pod_answers_on_both_families(component: str, tmp_path: Path) -> None:
-    grpc, metrics, tcp = free_ports(3)
+    grpc, metrics, tcp, http, control = free_ports(5)
+    own = HUB if component == "hub" else shard("default/sensors/hall", "hall-0")
     environment = {
         **os.environ, "EMBEREYE_SHARD": "hall-0", "EMBEREYE_FLEET": "default/sensors/hall",
         "EMBEREYE_ASSIGNMENT": str(tmp_path / "assignment.json"), "EMBEREYE_HUB": "127.0.0.1:9",
         "EMBEREYE_DATA": str(tmp_path), "EMBEREYE_HOST": "[::]", "EMBEREYE_GRPC_PORT": str(grpc),
-        "EMBEREYE_METRICS_PORT": str(metrics),
+        "EMBEREYE_METRICS_PORT": str(metrics), "EMBEREYE_CONTROL_PORT": str(control),
+        "EMBEREYE_IDENTITY": str(Issuer(tmp_path).folder(own)),
     }  # fmt: skip
-    ports = {"grpc": grpc, "metrics": metrics}
+    ports = {"grpc": grpc, "metrics": metrics, "control": control}
     command = ["shard", component]
     if component == "sensor":
         environment["EMBEREYE_TCP_PORT"], ports["tcp"] = str(tcp), tcp
@@ -63,7 +66,7 @@ def test_what_runs_in_a_pod_answers_on_both_families(component: str, tmp_path: P
         # As the chart has it.
         hub = next(m for m in render() if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
         (host,) = [text for text in hub["spec"]["template"]["spec"]["containers"][0]["args"] if "--host" in text]
-        command = ["hub", host, f"--grpc-port={grpc}", f"--http-port={metrics}", f"--data={tmp_path}"]
+        command, ports["http"] = ["hub", host, f"--grpc-port={grpc}", f"--http-port={http}"], http
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "embereye_cli", *command], env=environment, stdout=log, stderr=log

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -51,12 +52,19 @@ class House:
     printed: list[str] = field(default_factory=list)
 
     def devices(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.endpoints['console']}v1/devices", timeout=5) as answer:
-            return {device["id"]: device for device in json.load(answer)["devices"]}
+        return {device["id"]: device for device in self.ask("v1/devices")["devices"]}
 
     def zones(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.endpoints['console']}v1/zones", timeout=5) as answer:
-            return {zone["name"]: zone for zone in json.load(answer)["zones"]}
+        return {zone["name"]: zone for zone in self.ask("v1/zones")["zones"]}
+
+    def ask(self, path: str, **body: str) -> Any:
+        """What the console's API answers to who shows the admin's token."""
+        token = Path(self.endpoints["adminTokenFile"]).read_text().strip()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        data = json.dumps(body).encode() if body else None
+        request = urllib.request.Request(f"{self.endpoints['console']}{path}", data=data, headers=headers)
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return json.load(answer)
 
     async def until(self, condition: Callable[[], object], seconds: float = 40) -> None:
         async with asyncio.timeout(seconds):
@@ -169,6 +177,16 @@ async def test_two_shards_share_the_fleets_port_and_cover_what_talks(tmp_path: P
             "hall-sensors-0",
             "hall-sensors-1",
         }
+
+
+async def test_one_printed_link_signs_its_user_in(tmp_path: Path) -> None:
+    async with house(tmp_path) as running:
+        link = running.endpoints["signIn"]
+        assert link.startswith(running.endpoints["console"] + "login#")
+        assert running.ask("v1/session", code=link.partition("#")[2])["role"] == "admin"
+        with pytest.raises(HTTPError, match="401"):
+            running.ask("v1/session", code=link.partition("#")[2])
+        assert (tmp_path / "data" / "hub" / "admin-token").stat().st_mode & 0o077 == 0
 
 
 async def test_a_killed_shard_is_started_again_and_covers_its_devices_again(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The pace of a shard's cameras: measures whether the pool keeps up, and gives each camera its rate."""
 
+import math
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.device.camera import CameraDevice
 from embereye.camera.scheduling.pool_budget import PoolBudget, PoolLoad, Want
+from embereye.camera.scheduling.video import ROTATION_SECONDS, Depth
 from embereye.process.thread_time import ThreadTime
 
 
@@ -50,11 +52,23 @@ class Pace:
             standing=self._pool.standing,
             served=analysed / (analysed + superseded) if superseded else 1.0,
         )
-        wants = [
-            Want(of.arrivals.wanted_rate(now_ns), of.arrivals.least_rate, of.analyser.cost.frame_seconds, of.urgent)
-            for of in cameras
-        ]
+        wants = [_want(camera, now_ns) for camera in cameras]
         self.budget.adapt(self.load, wants, totals.at)
+        turned = totals.at / ROTATION_SECONDS
         for camera, want in zip(cameras, wants, strict=True):
-            camera.arrivals.mailbox.rate_controller.grant(self.budget.rate(want))
+            mailbox = camera.arrivals.mailbox
+            if mailbox.encoding:
+                # To analyse fewer pictures of a video saves little: what is decoded less is what counts.
+                mailbox.depth = mailbox.flow.depth(self.budget.seconds, (camera.phase + turned) % 1.0)
+                mailbox.rate_controller.grant(math.inf)
+            else:
+                mailbox.rate_controller.grant(self.budget.rate(want))
             camera.arrivals.judge_rate(now_ns)
+
+
+def _want(camera: CameraDevice, now_ns: int) -> Want:
+    """What `camera` would use of the pool: of a video all of its units are decoded, or its key frames at least."""
+    arrivals, flow = camera.arrivals, camera.arrivals.mailbox.flow
+    if arrivals.mailbox.encoding and flow.known:
+        return Want(flow.rate, flow.work(Depth.KEYS) / flow.cost, flow.cost, camera.urgent)
+    return Want(arrivals.wanted_rate(now_ns), arrivals.least_rate, camera.analyser.cost.frame_seconds, camera.urgent)

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from embereye.camera.decode.image import decode_frame
+from embereye.camera.decode.image import decode_frame, judged
+from embereye.camera.decode.shipped import load_network
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.scheduling.turn import Turn
@@ -70,6 +71,7 @@ class Replay:
         self._zone = ZoneMachine("default", "recording")
         self._by_episode: dict[str, Detection] = {}
         self._faulty = False
+        self._network = load_network()
 
     @property
     def _now_ns(self) -> int:
@@ -93,7 +95,8 @@ class Replay:
         turn = Turn(frame, waited=0.0, began=self.seconds)
         try:
             if order := camera.decode_order(frame):
-                turn.result = decode_frame(order, frame.data, frame.header.width, frame.header.height)
+                header = frame.header
+                turn.result = judged(decode_frame(order, frame.data, header.width, header.height), order, self._network)
             else:
                 turn.result = camera.analyse_on_thread(frame)
         except Exception as error:

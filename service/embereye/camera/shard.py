@@ -33,6 +33,7 @@ from embereye.process.aligned_sleep import aligned_sleep
 from embereye.process.clock import now_ns
 from embereye.process.grpc_server import Service
 from embereye.process.heap import freeze_heap
+from embereye.shard.access import DeviceAccess
 from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes
 from embereye.shard.meter import Meter
@@ -60,7 +61,8 @@ class CameraShard:
         self._assignment = Assignment()
         self._episodes = Episodes("")
         self._pool = DecoderPool(decoders or decoder_count(os.cpu_count()))
-        self._push = PushService(self.admit_pushed_frame)
+        self._access = DeviceAccess()
+        self._push = PushService(self.admit_pushed_frame, self._access)
         self._meter = Meter()
         self._clips: ClipPipeline | None = None  # None: there is no folder for them
         self._context: ShardContext | None = None
@@ -99,6 +101,8 @@ class CameraShard:
         """Own exactly these cameras; only the sources of cameras that are new or changed are (re)started."""
         settings = assignment.camera
         self._host.configure(settings.model if settings.HasField("model") else None)
+        if self._access.configure(settings.access if settings.HasField("access") else None):
+            self._push.recheck()
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
         self._assignment = assignment
@@ -237,10 +241,7 @@ class CameraShard:
             await aligned_sleep(TICK)
 
     def _decide_admission(self, now: int) -> None:
-        demands = [
-            Demand(name, camera.arrivals.least_rate, camera.analyser.cost.frame_seconds)
-            for name, camera in self._cameras.items()
-        ]
+        demands = [_demand(name, camera) for name, camera in self._cameras.items()]
         self._admission.decide(demands, self._pool.count, now)
         for name, camera in self._cameras.items():
             camera.arrivals.refused = self._admission.refused.get(name, "")
@@ -332,3 +333,11 @@ class CameraShard:
         if self._clips:
             self._clips.close()
         self._host.threads.stop()
+
+
+def _demand(name: str, camera: CameraDevice) -> Demand:
+    """The least that `camera` needs: its least rate, of a video its key frames."""
+    flow = camera.arrivals.mailbox.flow
+    if camera.encoding and flow.known:
+        return Demand(name, flow.key_rate, flow.key_seconds or flow.cost)
+    return Demand(name, camera.arrivals.least_rate, camera.analyser.cost.frame_seconds)

@@ -15,6 +15,7 @@ import grpc
 
 from embereye.client.outbox import Counting, Outbox, Spooled, SpoolFullError
 from embereye.process.backoff import Backoff
+from embereye.process.bearer import bearer
 from embereye.process.grpc_server import channel, converse
 from embereye.process.tasks import Tasks
 from embereye.v1.ingest_pb2 import (
@@ -58,7 +59,7 @@ class Client:
     `target` is the fleet's service or any of its shards, "host:port". A reading is safe once it is on disk, at most
     `linger` seconds after `send`, or when `spooled()` returns. It is sent, and sent again if need be, until a shard has
     analysed it and said so. With `spool=None` it is kept in memory only. What a shard had analysed but not acknowledged
-    when it was killed is analysed again by the next one.
+    when it was killed is analysed again by the next one. `token` is shown where the fleet's spec.access asks for one.
     """
 
     def __init__(
@@ -70,8 +71,10 @@ class Client:
         batch: int = BATCH,
         linger: float = LINGER,
         jitter: Random | None = None,
+        token: str = "",
     ) -> None:
         self._target = target
+        self.shown = bearer(token)
         self._outbox = Outbox(spool, capacity)
         self._batch = batch
         self._linger = linger
@@ -364,7 +367,9 @@ class _Link:
             address = self._client.home(backoff.failures) if self.home else self.target
             link = channel(address)
             try:
-                async with contextlib.aclosing(converse(IngestStub(link).Stream(), self._send)) as responses:
+                async with contextlib.aclosing(
+                    converse(IngestStub(link).Stream(metadata=self._client.shown), self._send)
+                ) as responses:
                     async for response in responses:
                         self._client.handle_response(response, self)
                         backoff.reset()

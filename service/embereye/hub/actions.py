@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from embereye.hub.access.keeper import add_entry
+from embereye.hub.access.roles import Principal
 from embereye.hub.committer import Committer, Draft
 from embereye.hub.zones import Zones
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -29,25 +31,30 @@ class Actions:
         self._committer = committer
         self._zones = zones
 
-    async def perform(self, action: Action, namespace: str, zone: str, who: str, note: str) -> AlarmEvent:
-        """Do `action` and return the event that it made, once that is durable.
+    async def perform(
+        self, action: Action, by: Principal, namespace: str, zone: str, who: str = "", note: str = ""
+    ) -> AlarmEvent:
+        """Do `action` and return the event that it made, once that and its audit entry are durable.
 
-        Raises UnknownZoneError, NotAllowedError where the zone's state does not allow it, and StoreFailingError.
+        `by` has proved who they are; `who` is the name of the person that they give besides, if any. Raises
+        UnknownZoneError, NotAllowedError where the zone's state does not allow it, and StoreFailingError.
         """
         if not self._zones.exists(namespace, zone):
             raise UnknownZoneError(f"there is no zone {namespace}/{zone}: GET /v1/zones lists them")
         events: list[AlarmEvent] = []
+        name = by.acting_as(who)
 
         def step(draft: Draft) -> None:
             machine = self._zones.touch(draft, (namespace, zone))
             match action:
                 case Action.ACKNOWLEDGE:
-                    events.extend(machine.acknowledge(who, note, draft.now_ns))
+                    events.extend(machine.acknowledge(name, note, draft.now_ns))
                 case Action.RESET:
-                    events.extend(machine.reset(who, note, draft.now_ns))
+                    events.extend(machine.reset(name, note, draft.now_ns))
                 case Action.TEST:
-                    events.extend(machine.test(who, note, draft.now_ns))
+                    events.extend(machine.test(name, note, draft.now_ns))
             self._zones.add_events(draft, events)
+            add_entry(draft, by, action, f"{namespace}/{zone}", f"{name}: {note}" if note else name)
 
         await self._committer.commit(step)
         return events[0]
@@ -55,8 +62,6 @@ class Actions:
 
 def check_action(who: str, note: str) -> str:
     """Why a person's action cannot be taken as it is; '' where it can."""
-    if not who.strip():
-        return "who is empty: say who acts, the history keeps it"
     if len(who) > MAX_WHO:
         return f"who has {len(who)} characters: at most {MAX_WHO} are kept"
     if len(note) > MAX_NOTE:

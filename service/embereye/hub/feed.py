@@ -5,7 +5,7 @@ it is further behind. So nothing is buffered for it, and from history to live th
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,6 +20,7 @@ BATCH = 256  # events handed over at once
 LAG = 1_024  # events that a live subscriber may fall behind
 STALL_SECONDS = 20.0  # that one event may take to be handed over
 SUBSCRIBERS = 2_000
+OF_ONE_ADDRESS = SUBSCRIBERS // 2  # a proxy is one address for all behind it
 
 History = Callable[[int, int], Awaitable[list[AlarmEvent]]]  # (after, limit) → ascending events
 
@@ -97,6 +98,7 @@ class Feed:
         self._history = history
         self._kept: deque[Entry] = deque(maxlen=KEPT)
         self._subscriptions: set[Subscription] = set()
+        self._addresses: Counter[str] = Counter()  # of the subscribers
         self._next = asyncio.Event()
 
     @property
@@ -137,15 +139,24 @@ class Feed:
         return [Entry(event) for event in await self._history(position, BATCH) if event.cursor <= latest]
 
     @contextmanager
-    def subscribe(self, after: int, zones: Sequence[str] = ()) -> Iterator[Subscription]:
-        """A subscription that continues past cursor `after`; ValueError where there never was such a cursor."""
+    def subscribe(self, after: int, zones: Sequence[str] = (), address: str = "") -> Iterator[Subscription]:
+        """A subscription of `address` that continues past cursor `after`; ValueError where there never was such one.
+
+        TooManyError where there are too many, in all or of that address.
+        """
         if after > self.latest:
             raise ValueError(f"cursor {after} is newer than the newest event, {self.latest}: start again with cursor 0")
         if len(self._subscriptions) >= SUBSCRIBERS:
             raise TooManyError(f"there are {SUBSCRIBERS} subscribers already: try again later")
+        if address and self._addresses[address] >= OF_ONE_ADDRESS:
+            raise TooManyError(f"there are {OF_ONE_ADDRESS} subscribers at {address} already: others need room, too")
         subscription = Subscription(self, after, frozenset(zones))
         self._subscriptions.add(subscription)
+        self._addresses[address] += 1
         try:
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]

@@ -5,6 +5,7 @@ import logging
 import sqlite3
 from collections.abc import Callable
 
+from embereye.hub.access.records import AuditEntry
 from embereye.hub.committer import Committer
 from embereye.hub.feed import Feed
 from embereye.hub.store import StoreThreads
@@ -42,6 +43,10 @@ class History:
     async def episodes(self, alarm: str) -> list[str]:
         """The signs that contributed to `alarm`."""
         return await self._store.read(lambda store: store.episodes(alarm))
+
+    async def audit(self, before: int, limit: int) -> list[AuditEntry]:
+        """Up to `limit` entries of the audit trail, newest first; only those before number `before` if it is not 0."""
+        return await self._store.read(lambda store: store.audit(before, min(limit or DEFAULT_EVENTS, MAX_EVENTS)))
 
     async def prune(self, committer: Committer, retention_ns: int, clock: Callable[[], int]) -> None:
         """Forget what is older than `retention_ns`, until cancelled; not while the store fails."""

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from embereye.hub.access.keeper import Access
 from embereye.hub.actions import Actions
 from embereye.hub.canaries import Canaries
 from embereye.hub.committer import Committer, Step
@@ -30,7 +31,8 @@ class Hub:
     """`open` it, then `run` it until cancelled. Everything happens on the event loop's thread.
 
     Shards' evidence goes to `inbox`, their coverage and the operator's rosters to `coverage`, people's actions to
-    `actions`; they change `zones` in transactions of the `committer`, which publishes to `feed`. `history` reads.
+    `actions`, and `access` knows who people are; they change `zones` in transactions of the `committer`, which
+    publishes to `feed`. `history` reads.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Hub:
         self.committer = Committer(store, timeline=self.timeline, seal=self.zones.store_changes, publish=self._publish)
         self.canaries = Canaries(clock=self.timeline.now_ns, steady=lambda: steady() - book.unheard)
         self.inbox = EvidenceInbox(self.committer, self.zones, book, self.canaries)
+        self.access = Access(self.committer, clock=clock, steady=steady)
         self.coverage = CoverageKeeper(
             self.committer,
             self.zones,
@@ -86,6 +89,7 @@ class Hub:
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
         self.canaries.restore(stored.canaries)
+        self.access.restore(stored.access)
         self.feed.latest = stored.cursor
         if self._store.failing:
             self.committer.note_failing(self._store.failing)
@@ -120,6 +124,7 @@ class Hub:
                 self.committer.enqueue(Step(self.zones.drop_idle))
                 self.committer.enqueue(Step(lambda draft: self.canaries.tidy(draft, self.coverage.book.forgotten)))
                 self.coverage.tidy()
+                self.access.tidy()
             if now - kept > LEDGER_SECONDS:
                 kept = now
                 self.coverage.keep_ledgers()

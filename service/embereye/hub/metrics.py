@@ -46,6 +46,7 @@ class HubCollector(Collector):
             ("evidence_received", "Reports that shards sent, resends among them.", counters.received),
             ("evidence_duplicate", "Reports that were known already.", counters.duplicate),
             ("evidence_unusable", "Reports without an id, which nobody can acknowledge.", counters.unusable),
+            ("access_refused", "Requests and calls whose token or session proved nobody.", self._hub.access.refused),
             ("evidence_refused", "Reports turned away while the database could not be written.", counters.refused),
             ("rows_unreadable", "Stored rows that could not be read and were passed over.", self._hub.unreadable),
             ("commit_failures", "Attempts to write the database that failed.", commits.failures),

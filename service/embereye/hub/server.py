@@ -7,23 +7,28 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.access import admin_file
 from embereye.hub.clip_store import ClipStore
 from embereye.hub.http.api import Api
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
 from embereye.hub.outputs import Outputs
+from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.clips import ClipsService
 from embereye.hub.services.control import ControlService
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.hub.tracing import EvidenceTraces
-from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.grpc_server import GrpcServer, Service, control_host
 from embereye.process.http_server import bound_port, serve_http
+from embereye.process.identity.credentials import Credentials
+from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.tracing import open_tracer
+from embereye.v1.access_pb2_grpc import add_AccessServicer_to_server
 from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
@@ -42,8 +47,12 @@ class HubOptions:
     host: str
     grpc_port: int
     http_port: int
+    metrics_port: int  # of /metrics and /healthz alone, without a token; 0: none
+    admin_token_file: Path  # made where it does not exist
     retention_ns: int  # how long history is kept
     clips_bytes: int  # room for clips
+    control_port: int = 0  # where shards and the operator call
+    identity: Path | None = None  # folder of its certificate; None: control is served on loopback alone
     hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
 
 
@@ -57,6 +66,7 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
         hub.trace(EvidenceTraces(tracer))
     try:
         await hub.open()
+        hub.access.set_admin_token(admin_file.prepare(options.admin_token_file))
         await clips.open()
         return await _serve(options, hub, clips, stop)
     finally:
@@ -68,32 +78,46 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
 
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     outputs, evidence = Outputs(), EvidenceService(hub)
-    grpc = GrpcServer(
-        [
-            Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
-            Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
-            Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
-            Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
-            Service(add_ControlServicer_to_server, ControlService(hub, outputs), "embereye.v1.Control"),
-        ]
-    )
+    credentials = Credentials(options.identity) if options.identity else None
+    services = [
+        Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
+        Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
+        Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
+        Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
+        Service(add_ControlServicer_to_server, ControlService(hub, outputs), "embereye.v1.Control"),
+        Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
+    ]
+    grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)])
+    control = GrpcServer(services, control=True, credentials=credentials)
     registry = CollectorRegistry()
     registry.register(HubCollector(hub, evidence, clips, options.data))
-    runtime = RuntimeMetrics(registry)
+    runtime = RuntimeMetrics(registry, lambda: credentials)
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
+    control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
     web = await serve_http(Api(hub, outputs, clips, options.hosts).app(registry), options.host, options.http_port)
+    pages = metrics_pages(registry)
+    metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
         tasks.start(clips.run(), name="hub-clips")
         tasks.start(runtime.run(), name="event-loop-lag")
-        await grpc.start()
-        await grpc.set_serving(True)
-        logger.info("hub ready: gRPC %d, HTTP %d, data in %s", grpc_port, bound_port(web), options.data)
+        tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
+        if credentials:
+            tasks.start(credentials.follow(), name="follow-identity")
+        for server in (grpc, control):
+            await server.start()
+            await server.set_serving(True)
+        logger.info(
+            "hub ready: gRPC %d, control %d, HTTP %d, data in %s",
+            grpc_port, control_port, bound_port(web), options.data,
+        )  # fmt: skip
         await first_of(stop.wait(), tasks.failed.wait())
         failed = tasks.failed.is_set()
-        await grpc.set_serving(False)
+        await asyncio.gather(grpc.set_serving(False), control.set_serving(False))
         evidence.close()
-        await asyncio.gather(grpc.stop(STOP_SECONDS), web.cleanup())
+        if metrics:
+            metrics.close()
+        await asyncio.gather(grpc.stop(STOP_SECONDS), control.stop(STOP_SECONDS), web.cleanup())
         if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
     return int(failed)

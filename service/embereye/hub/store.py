@@ -15,6 +15,8 @@ from urllib.parse import quote
 
 from google.protobuf.message import DecodeError
 
+from embereye.hub.access import records
+from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
 from embereye.hub.coverage.ledgers import LedgerKey, Part
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -78,6 +80,7 @@ class Transaction:
     episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
     # fleet, shard: when its latest canary was an alarm, after how many nanoseconds; None: removed
     canaries: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
+    access: AccessChanges = field(default_factory=AccessChanges)
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
@@ -93,6 +96,7 @@ class StoredState:
     forgotten: list[str]
     ledgers: list[Part]
     cursor: int  # of the newest event there ever was
+    access: StoredAccess = field(default_factory=StoredAccess)
     latest_ns: int = 0  # the newest time on the hub's timeline; 0: nothing was stored yet
     canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, when alarmed, delay
 
@@ -139,7 +143,7 @@ class Store:
         try:
             self._check_version(db)
             # FULL: an acknowledgement promises that the report outlives a power cut.
-            db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES}")
+            db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES} {records.TABLES}")
             db.execute(f"PRAGMA user_version = {SCHEMA}")
         except BaseException as error:
             db.close()
@@ -164,7 +168,7 @@ class Store:
                     raise
                 return db
         db = sqlite3.connect(":memory:", isolation_level=None)
-        db.executescript(TABLES)
+        db.executescript(TABLES + records.TABLES)
         return db
 
     def _check_version(self, db: sqlite3.Connection) -> None:
@@ -214,6 +218,7 @@ class Store:
                 )
             ),
             cursor=self._loaded,
+            access=records.load(self._db),
             latest_ns=self._latest_ns(),
             canaries=list(
                 self._rows(
@@ -314,6 +319,7 @@ class Store:
                     db.execute("DELETE FROM canaries WHERE fleet = ? AND shard = ?", (fleet, shard))
                 else:
                     db.execute("INSERT OR REPLACE INTO canaries VALUES (?, ?, ?, ?)", (fleet, shard, *alarmed))
+            records.write(db, transaction.access)
             db.execute("COMMIT")
         except BaseException:
             # A full disk rolls back by itself, and then there is nothing left to roll back.
@@ -336,6 +342,7 @@ class Store:
                     AND cursor IN (SELECT cursor FROM events ORDER BY cursor LIMIT ?)""",
                 (before_ns, PRUNE_ROWS),
             ).rowcount
+            gone += records.prune(db, before_ns)
             gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,)).rowcount
             gone += db.execute(
                 "DELETE FROM pictures WHERE time_ns < ? OR number <= (SELECT MAX(number) FROM pictures) - ?",
@@ -372,6 +379,10 @@ class Store:
     def episodes(self, alarm: str) -> list[str]:
         """The signs that contributed to `alarm`."""
         return [row[0] for row in self._db.execute("SELECT episode FROM episodes WHERE alarm = ?", (alarm,))]
+
+    def audit(self, before: int, limit: int) -> list[AuditEntry]:
+        """As `records.audit`."""
+        return records.audit(self._db, before, limit)
 
     def close(self) -> None:
         """Close the file."""

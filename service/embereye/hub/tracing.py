@@ -1,6 +1,5 @@
 """The hub's part of an alarm's trace: committed, and published to those who are subscribed."""
 
-
 from embereye.process.clock import now_ns
 from embereye.process.tracing import OpenSpan, Tracer
 from embereye.v1.evidence_pb2 import EvidenceItem

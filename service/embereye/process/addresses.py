@@ -3,6 +3,7 @@
 import contextlib
 import socket
 from collections.abc import Collection
+from urllib.parse import unquote
 
 from embereye.process.lifecycle import UserError
 from embereye.units import split_address
@@ -16,6 +17,15 @@ def address_option(option: str, text: str, *, any_port: bool = False) -> tuple[s
         return split_address(text, any_port=any_port)
     except ValueError as error:
         raise UserError(f"{option} {error}") from error
+
+
+def peer_host(peer: str) -> str:
+    """The address in what gRPC calls a peer, "ipv4:127.0.0.1:5000" or "ipv6:[::1]:5000"; else `peer` itself."""
+    family, _, rest = unquote(peer).partition(":")
+    if family not in {"ipv4", "ipv6"}:
+        return peer
+    host = rest.rpartition(":")[0].strip("[]")
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, taken: Collection[int] = ()) -> list[int]:

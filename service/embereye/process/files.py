@@ -22,14 +22,17 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+def write_whole(path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:
     """Put `data` at `path`: readers see the old content or the new one, never a part.
 
-    A power cut may lose it where it is not `durable`, which saves two waits for the disk. OSError where it cannot be
-    written; then the old content stays.
+    A power cut may lose it where it is not `durable`, which saves two waits for the disk. What is `private` nobody but
+    the owner can read. OSError where it cannot be written; then the old content stays.
     """
     draft = path.with_name(path.name + ".tmp")
     try:
+        if private:
+            draft.unlink(missing_ok=True)
+            draft.touch(0o600)
         draft.write_bytes(data)
         if durable:
             sync_file(draft)

@@ -10,6 +10,10 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from embereye.process.addresses import LOOPBACK
+from embereye.process.bearer import interceptors
+from embereye.process.identity.credentials import Credentials
+from embereye.process.identity.guard import Registrar
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 
@@ -29,6 +33,8 @@ SERVER_OPTIONS = (
     *OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # whoever connects and says nothing gives its descriptor back
+    ("grpc.max_connection_idle_ms", 300_000),  # as does a client that calls nothing; it dials again when it does
 )
 # An attempt to connect, at the longest: to a machine that was powered off gRPC alone would try for 20 seconds, while
 # another one serves the same address.
@@ -52,26 +58,48 @@ class Service:
     options: tuple[tuple[str, int], ...] = ()  # that its server must have
 
 
-class GrpcServer:
-    """Serves `services` with health and reflection; SERVING only after `set_serving(True)`."""
+# A caller whose certificate has expired cannot go on for ever by a connection that it has; half a minute to end calls.
+CONTROL_OPTIONS = (("grpc.max_connection_age_ms", 12 * 3_600_000), ("grpc.max_connection_age_grace_ms", 30_000))
 
-    def __init__(self, services: Iterable[Service], *, share_port: bool = False) -> None:
+
+class GrpcServer:
+    """Serves `services` with health and reflection; SERVING only after `set_serving(True)`.
+
+    For devices and people, or for `control`: which calls belong where stands in `identity/calls.py`. Who calls for
+    control has to prove who it is by mTLS where there are `credentials`.
+    """
+
+    def __init__(
+        self,
+        services: Iterable[Service],
+        *,
+        share_port: bool = False,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        control: bool = False,
+        credentials: Credentials | None = None,
+    ) -> None:
         # SO_REUSEPORT is grpc's default and would let a second process silently take half of the connections.
         services = list(services)
         own = [option for service in services for option in service.options]
-        self._server = grpc.aio.server(options=[*SERVER_OPTIONS, *own, ("grpc.so_reuseport", int(share_port))])
+        own += CONTROL_OPTIONS if credentials else ()
+        self._credentials = credentials
+        options = [*SERVER_OPTIONS, *own, ("grpc.so_reuseport", int(share_port))]
+        self._server = grpc.aio.server(interceptors=interceptors, options=options)
         self._health = health.aio.HealthServicer()
-        self._names: list[str] = []
+        registrar = Registrar(self._server, control=control, credentials=credentials)
         for service in services:
-            service.add(service.servicer, self._server)
-            self._names.append(service.name)
+            service.add(service.servicer, registrar)
+        self._names = registrar.served
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
 
     def listen(self, address: str) -> int:
         """Bind `address` ("host:port", port 0 for any) and return the port."""
         try:
-            port = self._server.add_insecure_port(address)
+            if self._credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, self._credentials.for_server())
         except RuntimeError:
             port = 0
         if not port:
@@ -95,9 +123,32 @@ class GrpcServer:
         await self._server.stop(grace)
 
 
-def channel(target: str, options: Sequence[tuple[str, int]] = ()) -> grpc.aio.Channel:
-    """An insecure channel to `target` ("host:port") with the limits the servers expect."""
-    return grpc.aio.insecure_channel(target, options=[*CHANNEL_OPTIONS, *options])
+def control_host(host: str, credentials: Credentials | None) -> str:
+    """The address to listen on for control: with no way to ask who calls, only this machine may."""
+    if credentials is None:
+        logger.warning(
+            "without --identity nobody who calls for control can be asked who it is: control is served on %s alone",
+            LOOPBACK,
+        )
+        return LOOPBACK
+    return host
+
+
+def control_channel(
+    target: str, server_name: str, credentials: Credentials | None, options: Sequence[tuple[str, int]] = ()
+) -> grpc.aio.Channel:
+    """A channel to the control port at `target`, whose server has to prove that it is `server_name`.
+
+    Without `credentials` neither end proves anything.
+    """
+    if credentials is None:
+        return channel(target, options)
+    return credentials.channel(target, server_name, [*CHANNEL_OPTIONS, *options])
+
+
+def channel(target: str, options: Sequence[tuple[str, int]] = (), *, token: str = "") -> grpc.aio.Channel:
+    """An insecure channel to `target` ("host:port") with the limits the servers expect; each call shows `token`."""
+    return grpc.aio.insecure_channel(target, options=[*CHANNEL_OPTIONS, *options], interceptors=interceptors(token))
 
 
 async def converse(

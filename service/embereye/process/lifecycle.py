@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -34,6 +35,8 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     """
     import uvloop
 
+    raise_descriptor_limit()
+
     async def guarded() -> int:
         stop = asyncio.Event()
         stop_on_signals(stop)
@@ -47,6 +50,13 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2
+
+
+def raise_descriptor_limit() -> int:
+    """Allow this process as many descriptors as the system lets it have; returns how many."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from embereye.process.identity.credentials import Credentials
 from embereye.process.latency import LatencyHistogram
 
 PROBE_SECONDS = 0.5  # between two measurements of the event loop's lag
@@ -19,7 +20,11 @@ LAG_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  #
 class RuntimeMetrics(Collector):
     """Registers itself and prometheus_client's own collectors; `run` measures the event loop until it is cancelled."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, credentials: Callable[[], Credentials | None] = lambda: None
+    ) -> None:
+        """`credentials` are those that the process proves itself with at the time; None: it does not."""
+        self._credentials = credentials
         self._lag = LatencyHistogram(LAG_BOUNDS)
         try:
             self._version = version("embereye")
@@ -52,6 +57,12 @@ class RuntimeMetrics(Collector):
             buckets=self._lag.buckets(),
             sum_value=self._lag.sum,
         )
+        if credentials := self._credentials():
+            yield GaugeMetricFamily(
+                "embereye_certificate_expiration_timestamp_seconds",
+                "When the certificate expires that the process proves itself with.",
+                value=credentials.current.expires,
+            )
         if (threads := _threads()) is not None:
             yield GaugeMetricFamily("embereye_threads", "Threads of the process.", value=threads)
 

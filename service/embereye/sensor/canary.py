@@ -23,6 +23,7 @@ class SensorCanary:
         self._bands = bands
         self._device: SensorDevice | None = None
         self._fire: Fire | None = None
+        self.address: tuple[str, int] | None = None  # host and port that it connects from
         self._past = 0  # packets of canaries before this one
 
     @property
@@ -46,7 +47,18 @@ class SensorCanary:
             self._device.release()
         self._device, self._fire = SensorDevice(Device(id=fire.device, zone=ZONE), settings, self._bands), fire
         full_scale = self._device.readings.thresholds.full_scale
-        _, writer = await asyncio.open_connection(*own_address(listener))
+        address = own_address(listener)
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            connection.bind((address[0], 0))
+            self.address = connection.getsockname()[:2]
+            await asyncio.get_running_loop().sock_connect(connection, address)
+        except OSError:
+            connection.close()
+            raise
+        _, writer = await asyncio.open_connection(sock=connection)
         try:
             writer.write(encode(SerialNumber(fire.device)) + encode(_smoke(0)))
             await asyncio.sleep(CALM_SECONDS)
@@ -54,6 +66,7 @@ class SensorCanary:
             writer.write(encode(_smoke(full_scale)))
             await fire.reported.wait()
         finally:
+            self.address = None
             writer.transport.abort()  # what a shard that does not read has not taken is not waited for
 
 

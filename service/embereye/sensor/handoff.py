@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import grpc
 
-from embereye.process.grpc_server import channel
 from embereye.process.tasks import Tasks
+from embereye.shard.links import PeerAddress
 from embereye.v1.ingest_pb2 import TakeOverRequest
 from embereye.v1.ingest_pb2_grpc import IngestStub
 
@@ -26,26 +26,31 @@ MAX_RETRY_SECONDS = 2.0
 class Handoffs:
     """The devices that are being handed off, and those that have gone.
 
-    `request(devices)` gives their watermarks; `gone(devices)` is called once another shard has taken over.
+    `dial(target)` makes a channel to another shard, `request(devices)` gives their watermarks, `gone(devices)` is
+    called once another shard has taken over.
     """
 
     def __init__(
-        self, request: Callable[[Collection[str]], TakeOverRequest], gone: Callable[[Collection[str]], None]
+        self,
+        request: Callable[[Collection[str]], TakeOverRequest],
+        gone: Callable[[Collection[str]], None],
+        dial: Callable[[PeerAddress], grpc.aio.Channel],
     ) -> None:
         self._request = request
         self._on_gone = gone
-        self._targets: dict[str, str] = {}  # device → host:port
+        self._dial = dial
+        self._targets: dict[str, PeerAddress] = {}  # by device
         self._waiting: set[str] = set()  # of them, those whose shard has not taken over yet
         self._gone: set[str] = set()
         self._asking: dict[str, asyncio.Event] = {}  # device → set once the request under way is answered
         self._tasks = Tasks()
-        self._offers: dict[str, asyncio.Task[None]] = {}  # by target
+        self._offers: dict[PeerAddress, asyncio.Task[None]] = {}  # by target
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def update(self, targets: Mapping[str, str], ours: Collection[str]) -> None:
-        """Hand off exactly `targets` (device → host:port), each of which has a watermark.
+    def update(self, targets: Mapping[str, PeerAddress], ours: Collection[str]) -> None:
+        """Hand off exactly `targets` (by device), each of which has a watermark.
 
         Senders of devices that are no longer ours wait for the first answer; those of `ours` are served meanwhile.
         """
@@ -64,7 +69,7 @@ class Handoffs:
         for target in {self._targets[device] for device in self._waiting}:
             offer = self._offers.get(target)
             if offer is None or offer.done():
-                self._offers[target] = self._tasks.start(self._offer(target), name=f"hand-off-{target}")
+                self._offers[target] = self._tasks.start(self._offer(target), name=f"hand-off-{target.shard}")
 
     def gone(self, device: str) -> bool:
         """Whether its readings are no longer analysed here."""
@@ -92,8 +97,8 @@ class Handoffs:
         await self._tasks.stop()
         self._answered(list(self._asking))
 
-    async def _offer(self, target: str) -> None:
-        link = channel(target)
+    async def _offer(self, target: PeerAddress) -> None:
+        link = self._dial(target)
         pause = RETRY_SECONDS
         logged = ""
         try:
@@ -110,7 +115,7 @@ class Handoffs:
                 if taken:
                     continue
                 if refusal != logged:
-                    logger.info("%s has not taken over %d devices yet: %s", target, len(devices), refusal)
+                    logger.info("%s has not taken over %d devices yet: %s", target.shard, len(devices), refusal)
                     logged = refusal
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_RETRY_SECONDS)
@@ -118,7 +123,7 @@ class Handoffs:
             self._answered(self._bound_for(target))  # or their senders would wait for an answer that never comes
             await link.close(None)
 
-    def _bound_for(self, target: str) -> list[str]:
+    def _bound_for(self, target: PeerAddress) -> list[str]:
         return [device for device in self._waiting if self._targets[device] == target]
 
     @staticmethod

@@ -6,11 +6,13 @@ the tick; what crosses a threshold makes the tick come at once.
 
 import asyncio
 import logging
+import resource
 import socket
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Protocol, cast
 
 from embereye.process.clock import BEGAN_NS, now_ns
@@ -18,6 +20,7 @@ from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Relay
 from embereye.sensor.tick import TickBatcher
+from embereye.shard.access import DeviceAccess, NotAdmittedError
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Commands, Peer
 from embereye.wire.device.commands import CommandParser
@@ -38,6 +41,8 @@ from embereye.wire.device.rows import Shape
 
 logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 20_000  # a process has 1,048,576 file descriptors at best; a building has fewer devices
+KEPT_BACK = 256  # descriptors for everything else: operator, hub, other shards, gRPC senders, files
+SPEAK_SECONDS = 30.0  # for a connection to say whose it is; a device says so with its first line
 OUTGOING_LIMIT = 4096  # bytes a device may leave unread before it is sent no more words
 CALIBRATION_RETRY_NS = 5 * SECOND  # between two requests for the calibration
 AHEAD_BYTES = 16 * 1024  # waiting bytes up to which lines are parsed ahead of the tick: one of them may not wait for it
@@ -50,6 +55,7 @@ RECEIVE_BUFFER = 64 * 1024
 TOTAL_LIMIT = 32 * 1024 * 1024
 CROWDED_LIMIT = 2048
 SUPERSEDED = "a newer connection speaks for it"
+MAX_DENIED = 1_000  # addresses that are remembered
 NAN = float("nan")
 
 Measured = SensorReading | Rows | FrameWords | Eeprom
@@ -58,11 +64,16 @@ Measured = SensorReading | Rows | FrameWords | Eeprom
 class Owner(Protocol):
     """What a session needs of its shard."""
 
+    access: DeviceAccess
     commands: Commands
     garbage: Counter[str]  # lines that were no message, by reason
     relayed: int  # messages passed on to the shard that owns their device
     relay_dropped: int
     batcher: TickBatcher
+
+    def is_own(self, peername: tuple[str, int]) -> bool:
+        """Whether a connection from `peername` is the shard's own."""
+        ...
 
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
@@ -89,6 +100,9 @@ class Sessions:
         self._owner = owner
         self._open: set[TextSession] = set()
         self._last = 0
+        self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_BACK)
+        self._unspoken: dict[TextSession, float] = {}  # that have not said whose they are → since, monotonic seconds
+        self._denied: OrderedDict[str, str] = OrderedDict()  # address → why, as it was told
         self.refused = 0
 
     def __len__(self) -> int:
@@ -100,16 +114,57 @@ class Sessions:
         return TextSession(self._owner, self, self._last)
 
     def opened(self, session: "TextSession") -> bool:
-        """Count `session` in; False where there is no room."""
-        if len(self._open) >= MAX_CONNECTIONS:
+        """Count `session` in; False where there is no room. One that says nothing makes room for it."""
+        if len(self._open) >= self._most and not self._drop_silent(1):
             self.refused += 1
             return False
         self._open.add(session)
+        self._unspoken[session] = time.monotonic()
         return True
+
+    def spoke(self, session: "TextSession") -> None:
+        """Note that `session` has said something that makes sense."""
+        self._unspoken.pop(session, None)
+
+    def drop_silent(self) -> None:
+        """Close connections on which nothing was said that makes sense; to be called now and then."""
+        due = time.monotonic() - SPEAK_SECONDS
+        self._drop_silent(sum(since < due for since in self._unspoken.values()))
+
+    def _drop_silent(self, count: int) -> bool:
+        """Close the `count` that have been silent for longest; whether there was one."""
+        longest = list(islice(self._unspoken, count))
+        for session in longest:
+            self.closed(session)
+            session.abort()
+        self.refused += len(longest)
+        return bool(longest)
+
+    def admits(self, session: "TextSession") -> bool:
+        """Whether a device may speak from where `session` comes from."""
+        if self._owner.is_own(session.peername):
+            return True
+        try:
+            self._owner.access.check_text(session.address)
+        except NotAdmittedError as error:
+            # A device dials again every second or so: the change is told, not each time.
+            if self._denied.get(session.address) != str(error):
+                self._denied[session.address] = str(error)
+                if len(self._denied) > MAX_DENIED:
+                    self._denied.popitem(last=False)
+                logger.warning("a text device at %s is not listened to: %s", session.address, error)
+            return False
+        return True
+
+    def recheck(self) -> None:
+        """Close the connections of devices that are not admitted any more."""
+        for session in [session for session in self._open if not self.admits(session)]:
+            session.close()
 
     def closed(self, session: "TextSession") -> None:
         """Count `session` out."""
         self._open.discard(session)
+        self._unspoken.pop(session, None)
 
     def forget(self) -> None:
         """Look anew for whose lines come on which connection: the assignment has changed."""
@@ -141,8 +196,10 @@ class TextSession(asyncio.Protocol):
         "_relays",
         "_sessions",
         "_shape",
+        "_spoke",
         "_spoken_for",
         "_transport",
+        "address",
         "number",
         "queued",
         "reader",
@@ -151,6 +208,7 @@ class TextSession(asyncio.Protocol):
     def __init__(self, owner: Owner, sessions: Sessions, number: int) -> None:
         self.number = number  # when the device connected, nanoseconds since the Unix epoch: one connection, one number
         self.queued = False
+        self.address = ""  # that the connection comes from
         self.reader = LineReader()
         self._owner = owner
         self._sessions = sessions
@@ -159,11 +217,18 @@ class TextSession(asyncio.Protocol):
         self._passed_on: PassedOn | None = None  # the other end is a shard
         self._relays: dict[tuple[str, bool], Relay] | None = None  # by address, and whether we analyse the lines, too
         self._asked_ns = 0  # when the calibration was last asked for
+        self._spoke = False  # something that makes sense
         self._paused = False
         self._hurried_at = 0.0  # event loop time
         self._spoken_for: set[SensorDevice] | None = None
         self._shape: Shape | None = None  # of its regular lines, once they are known to be those of `_device`
         self._device: SensorDevice | None = None
+
+    @property
+    def peername(self) -> tuple[str, int]:
+        """Host and port that the connection comes from."""
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return (str(peer[0]), int(peer[1])) if peer else ("", 0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the device with the command that makes it stream."""
@@ -172,7 +237,10 @@ class TextSession(asyncio.Protocol):
             self._transport.abort()
             return
         peer = transport.get_extra_info("peername")
-        self._identity = str(peer[0]) if peer else "unknown"
+        self._identity = self.address = str(peer[0]) if peer else "unknown"
+        if not self._sessions.admits(self):
+            self._transport.abort()
+            return
         if (connection := transport.get_extra_info("socket")) is not None:
             _keep_alive(connection)
         self.command(self._owner.commands.start)
@@ -232,6 +300,9 @@ class TextSession(asyncio.Protocol):
 
     def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
         """Hand what was read of its bytes, in order, to the devices that it speaks for."""
+        if not self._spoke and any(not isinstance(item, Garbage) for item in items):
+            self._spoke = True
+            self._sessions.spoke(self)
         for item in items:
             try:
                 self._handle(item, now_ns)
@@ -272,6 +343,11 @@ class TextSession(asyncio.Protocol):
         """Close the connection."""
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once, whatever waits to be sent."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def _handle(self, item: Message | Rows, now_ns: int) -> None:
         match item:

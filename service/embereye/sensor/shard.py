@@ -26,8 +26,10 @@ from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.tick import TickBatcher
+from embereye.shard.access import DeviceAccess
 from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.links import Links
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.units import MINUTE, SECOND
@@ -40,6 +42,7 @@ from embereye.zone.canary import is_canary
 logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
 UNDECLARED_NS = MINUTE  # nanoseconds that they stay after their last message
+PICTURES = 200  # thermal pictures told at once, of 3 KB each: with more devices each has its turn
 TICK_SECONDS = 0.25  # between two checks of who is silent and who is covered
 INSPECTION_TICKS = 20  # ticks between two inspections of one device's sensors
 HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams are closed
@@ -63,6 +66,7 @@ class SensorShard:
         self._canary = SensorCanary(self.bands)
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
+        self.access = DeviceAccess()
         self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
         self._devices: dict[str, SensorDevice] = {}
         self._undeclared: dict[str, SensorDevice] = {}
@@ -75,10 +79,16 @@ class SensorShard:
         self._servers: list[asyncio.Server] = []
         self._context: ShardContext | None = None
         self._covered: dict[str, bool] = {}
+        self._pictured = 0  # the device whose thermal picture is told next
 
     def services(self) -> Iterable[Service]:
         """Its own services: Ingest, and commands to text devices."""
         return (self._ingest.service(), CommandService(self).service())
+
+    @property
+    def links(self) -> Links:
+        """How other shards are dialled."""
+        return self._context.links if self._context else Links()
 
     @property
     def ports(self) -> list[int]:
@@ -123,6 +133,9 @@ class SensorShard:
         self.batcher.flush()  # what waits was sent under the assignment before
         self.batcher.configure(self._settings)
         self._sessions.forget()
+        if self.access.configure(assignment.sensor.access if assignment.sensor.HasField("access") else None):
+            self._sessions.recheck()
+            self._ingest.recheck()
         self.commands = assignment.sensor.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
@@ -205,6 +218,10 @@ class SensorShard:
                     traces.trace(evidence, now_ns - int(self.batcher.waited * SECOND), now_ns)
                 self._context.report(evidence)
 
+    def is_own(self, peername: tuple[str, int]) -> bool:
+        """Whether a connection from `peername`, host and port, is this shard's canary's."""
+        return peername == self._canary.address
+
     async def light_canary(self, fire: Fire) -> None:
         """Have a device that nobody declared tell of smoke over the shard's own listener."""
         if self._servers:
@@ -214,10 +231,13 @@ class SensorShard:
                 self._episodes.forget({fire.device})
 
     def devices(self, now_ns: int) -> list[DeviceStatus]:
-        """The status of every owned device, then of the undeclared ones that talk here."""
+        """The status of every owned device, then of the undeclared ones that talk here; some have their picture."""
         deadline = self._settings.deadline_ns
+        devices = (*self._devices.values(), *self._undeclared.values())
+        first, self._pictured = self._pictured, (self._pictured + PICTURES) % max(1, len(devices))
         return [
-            device_status(device, now_ns, deadline) for device in (*self._devices.values(), *self._undeclared.values())
+            device_status(device, now_ns, deadline, thermal=(number - first) % len(devices) < PICTURES)
+            for number, device in enumerate(devices)
         ]
 
     def covered(self, now_ns: int) -> tuple[int, int]:
@@ -296,6 +316,7 @@ class SensorShard:
                 device.inspect_sensors(now)
             if ticks % INSPECTION_TICKS == 0:
                 self._forget_undeclared(now - UNDECLARED_NS)
+                self._sessions.drop_silent()
 
     def _forget_undeclared(self, since_ns: int) -> None:
         """Forget the undeclared devices that have not been heard since."""

@@ -14,6 +14,8 @@ from embereye.shard.settings import unset_field
 from embereye.v1.shard_pb2 import Assignment
 
 logger = logging.getLogger(__name__)
+# More changes at once than ever happen. An epoch near the end of its range would leave none for whoever comes next.
+EPOCH_STEP = 2**32
 PLACEMENT = "placement.json"  # which shard owns each device, and under which epoch
 
 
@@ -35,6 +37,10 @@ class Assignments:
             return f"epoch {assignment.epoch} is older than {self.current.epoch}, which is in force"
         if assignment == self.current:
             return ""
+        if assignment.epoch - self.current.epoch > EPOCH_STEP:
+            return (
+                f"epoch {assignment.epoch} is further from {self.current.epoch}, which is in force, than anybody counts"
+            )
         if assignment.epoch == self.current.epoch:
             return f"epoch {assignment.epoch} is in force with other contents"
         if field := unset_field(assignment):

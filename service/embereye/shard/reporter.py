@@ -4,21 +4,51 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import grpc
 
 from embereye.process.aligned_sleep import until_aligned
 from embereye.process.backoff import Backoff
 from embereye.process.clock import now_ns
-from embereye.process.grpc_server import channel, converse
+from embereye.process.grpc_server import converse
+from embereye.shard.links import Links
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.zone.canary import is_canary
 
 logger = logging.getLogger(__name__)
+PART_BYTES = 1 << 20
 COVERAGE_PERIOD = 1.0  # seconds between coverage reports
+
+
+def split(coverage: Coverage) -> Iterator[Coverage]:
+    """`coverage` in messages of about PART_BYTES, which gRPC takes and the hub reads without a pause.
+
+    What the shard has let go of is in the last one: once that is durable all of it is.
+    """
+    if coverage.ByteSize() <= PART_BYTES:
+        yield coverage
+        return
+    part, size = _beginning(coverage), 0
+    for status in coverage.devices:
+        if size > PART_BYTES:
+            yield part
+            part, size = _beginning(coverage), 0
+        part.devices.append(status)
+        size += status.ByteSize()
+    part.more = False
+    part.closed.extend(coverage.closed)
+    yield part
+
+
+def _beginning(coverage: Coverage) -> Coverage:
+    part = Coverage(fleet=coverage.fleet, shard=coverage.shard, epoch=coverage.epoch, time_ns=coverage.time_ns)
+    part.clock_ns, part.final, part.more = coverage.clock_ns, coverage.final, True
+    part.canary.CopyFrom(coverage.canary)
+    return part
 
 
 class Reporter:
@@ -30,14 +60,14 @@ class Reporter:
 
     def __init__(
         self,
-        hub: str,
+        links: Links,
         spool: Spool,
         *,
         hello: Callable[[], ShardHello],
         coverage: Callable[[], Coverage],
         told: Callable[[int], None] = lambda time_ns: None,
     ) -> None:
-        self._hub = hub
+        self._links = links
         self._spool = spool
         self._hello = hello
         self._coverage = coverage
@@ -65,9 +95,9 @@ class Reporter:
         backoff = Backoff(floor=0.1, cap=3.0)
         failing = ""
         while True:
-            link = channel(self._hub)
+            link, renewed = self._links.hub(), self._links.renewed
             try:
-                async for response in converse(EvidenceStub(link).Report(), self._send):
+                async for response in converse(EvidenceStub(link).Report(), partial(self._send, renewed)):
                     self._spool.acknowledge(list(response.acknowledged))
                     if self.acknowledged is not None and response.acknowledged:
                         self.acknowledged(response.acknowledged)
@@ -79,24 +109,29 @@ class Reporter:
                     if not self.connected:
                         self.connected = True
                         backoff.reset()
-                        logger.info("hub %s: connected, %d reports spooled", self._hub, len(self._spool))
+                        logger.info("hub %s: connected, %d reports spooled", self._links.hub_address, len(self._spool))
                         failing = ""
-                reason = "the hub closed the stream"
+                reason = "" if renewed.is_set() else "the hub closed the stream"
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
             finally:
                 self.connected = self.welcomes_canaries = False
                 await link.close(None)
-            if reason != failing:
-                logger.warning("hub %s: %s; trying again, %d reports spooled", self._hub, reason, len(self._spool))
+            if reason and reason != failing:
+                logger.warning(
+                    "hub %s: %s; trying again, %d reports spooled", self._links.hub_address, reason, len(self._spool)
+                )
                 failing = reason
             await asyncio.sleep(backoff.next())
 
-    async def _send(self, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]") -> None:
+    async def _send(
+        self, renewed: asyncio.Event, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]"
+    ) -> None:
+        """Write what is to be sent, until the shard has another certificate to prove itself with."""
         await call.write(ReportRequest(hello=self._hello()))
         self._coverage_due = 0.0
         sent = 0
-        while True:
+        while not renewed.is_set():
             self._wake.clear()
             while batch := self._spool.after(sent):
                 for number, evidence in batch:
@@ -108,9 +143,11 @@ class Reporter:
             now = time.monotonic()
             if now >= self._coverage_due:
                 self._coverage_due = now + until_aligned(COVERAGE_PERIOD)
-                await call.write(ReportRequest(coverage=self._coverage()))
+                for part in split(self._coverage()):
+                    await call.write(ReportRequest(coverage=part))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
+        await call.done_writing()
 
     async def flush(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until everything spooled is acknowledged; True if it is.

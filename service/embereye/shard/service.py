@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -13,19 +13,22 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from embereye.process.clock import now_ns, stepped_ns
-from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.grpc_server import GrpcServer, Service, control_host
+from embereye.process.identity.credentials import Credentials
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics, disk_metrics
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.tracing import open_tracer
 from embereye.shard.assignment import Assignments, follow_file
 from embereye.shard.canary import Canaries, Fire
+from embereye.shard.links import Links
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
 from embereye.shard.tracing import EpisodeTraces
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, EvidenceItem, Ledger, ShardHello
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, DrainRequest, Load, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
+from embereye.zone.canary import PREFIX
 
 logger = logging.getLogger(__name__)
 CLOSED_LIMIT = 20_000  # closed ledgers kept while the hub is away
@@ -38,7 +41,7 @@ class ShardOptions:
 
     shard: str
     assignment: Path
-    hub: str  # host:port
+    hub: str  # host:port of its control port
     data: Path | None  # None: the spool is in memory
     host: str
     grpc_port: int
@@ -46,6 +49,9 @@ class ShardOptions:
     metrics_port: int
     shared_grpc_port: int  # 0: none
     shared_tcp_port: int  # 0: none
+    linger: float = 0.0  # seconds to wait at the end for a hub that is away: the spool goes with the process
+    control_port: int = 0
+    identity: Path | None = None  # of its certificate; None: control is served on loopback alone
 
 
 class ShardCore(Protocol):
@@ -105,6 +111,7 @@ class ShardContext:
     report: Callable[[EvidenceItem], None]
     coverage_changed: Callable[[], None]
     closed: Callable[[str, Ledger], None] = lambda device, ledger: None  # the last word on a device that was let go
+    links: Links = field(default_factory=Links)
     traces: EpisodeTraces | None = None  # None: alarms are not traced
 
 
@@ -114,11 +121,13 @@ class ShardProcess(ShardServicer, Collector):
     def __init__(self, core: ShardCore, options: ShardOptions) -> None:
         self._core = core
         self._options = options
+        self._credentials = Credentials(options.identity) if options.identity else None
+        self._links = Links(options.hub, self._credentials)
         self._assignments = Assignments()
         self._assignments.subscribe(self._apply)
         self._spool = Spool(options.data / f"{options.shard}.spool" if options.data else None)
         self._reporter = Reporter(
-            options.hub, self._spool, hello=self._hello, coverage=self._coverage, told=self._ledgers_told
+            self._links, self._spool, hello=self._hello, coverage=self._coverage, told=self._ledgers_told
         )
         self._canaries = Canaries(
             options.shard,
@@ -129,21 +138,25 @@ class ShardProcess(ShardServicer, Collector):
         )
         self._closed: list[tuple[int, ClosedLedger]] = []  # with when they were closed
         self._final = False
+        self._lingering = ""  # why it has not gone yet
         self._drained = asyncio.Event()
         self._draining = False
         self._started_ns = now_ns()
         services = [Service(add_ShardServicer_to_server, self, "embereye.v1.Shard"), *core.services()]
         self._grpc = GrpcServer(services, share_port=bool(options.shared_grpc_port))
+        self._control = GrpcServer(services, control=True, credentials=self._credentials)
 
     async def run(self, stop: asyncio.Event) -> int:
         """Serve until `stop` is set or the operator has drained the shard; returns the exit code."""
         options = self._options
         registry = CollectorRegistry()
         registry.register(self)
-        runtime = RuntimeMetrics(registry)
+        runtime = RuntimeMetrics(registry, lambda: self._credentials)
         self._grpc.listen(f"{options.host}:{options.grpc_port}")
         if options.shared_grpc_port:
             self._grpc.listen(f"{options.host}:{options.shared_grpc_port}")
+        host = control_host(options.host, self._credentials)
+        self._control.listen(f"{host}:{options.control_port}")
         pages = await serve_pages(metrics_pages(registry), options.host, options.metrics_port)
         tracer = open_tracer("embereye-shard", **{"service.instance.id": options.shard})
         traces = EpisodeTraces(tracer) if tracer else None
@@ -151,30 +164,59 @@ class ShardProcess(ShardServicer, Collector):
             self._reporter.acknowledged = traces.acknowledged
         async with Tasks() as tasks:
             context = ShardContext(
-                options, tasks, self._reporter.report, self._reporter.coverage_changed, self._close_ledger, traces
+                options,
+                tasks,
+                self._reporter.report,
+                self._reporter.coverage_changed,
+                self._close_ledger,
+                self._links,
+                traces,
             )
             await self._core.start(context)
             await self._grpc.start()
+            await self._control.start()
+            if self._credentials:
+                tasks.start(self._credentials.follow(), name="follow-identity")
             tasks.start(follow_file(options.assignment, self._assignments), name="follow-assignment")
             tasks.start(self._reporter.run(), name="report-to-hub")
             tasks.start(self._canaries.run(), name="canaries")
             tasks.start(runtime.run(), name="event-loop-lag")
             await self._grpc.set_serving(True)
-            logger.info("shard %s ready: gRPC %d, metrics %d", options.shard, options.grpc_port, options.metrics_port)
+            await self._control.set_serving(True)
+            logger.info(
+                "shard %s ready: gRPC %d, control %d, metrics %d",
+                options.shard, options.grpc_port, options.control_port, options.metrics_port,
+            )  # fmt: skip
             await first_of(stop.wait(), self._drained.wait(), tasks.failed.wait())
             failed = tasks.failed.is_set()
             await self._grpc.set_serving(False)
             await self._begin_drain()
             self._final = True
+            self._spool.discard(PREFIX)  # nobody waits for a canary
             if not await self._reporter.flush(0.5):
-                logger.warning("%d reports stay in the spool until this shard is started again", len(self._spool))
-            await self._grpc.stop()
+                await self._linger()
+            await asyncio.gather(self._grpc.stop(), self._control.stop())
             await self._core.stop()
             pages.close()
         self._spool.close()
         if traces:
             traces.close()
         return int(failed)
+
+    async def _linger(self) -> None:
+        """Wait for the hub to take what is spooled, where nobody else will have it; a second signal ends that."""
+        seconds = self._options.linger
+        if not seconds:
+            logger.warning("%d reports stay in the spool until this shard is started again", len(self._spool))
+            return
+        self._lingering = f"it is to go, and waits for the hub to take reports about {self._spool.subjects()}"
+        logger.warning("%s, %g s at most", self._lingering, seconds)
+        if await self._reporter.flush(seconds):
+            logger.warning("the hub has all reports: this shard goes")
+        else:
+            logger.error(
+                "reports about %s are lost: the hub did not take them in %g s", self._spool.subjects(), seconds
+            )
 
     def _apply(self, assignment: Assignment) -> None:
         self._core.apply(assignment)
@@ -221,7 +263,7 @@ class ShardProcess(ShardServicer, Collector):
             load=self._core.load(),
             started_ns=self._started_ns,
             evidence_spooled=len(self._spool),
-            degraded="; ".join(filter(None, (self._core.degraded(), self._spool.degraded))),
+            degraded="; ".join(filter(None, (self._core.degraded(), self._spool.degraded, self._lingering))),
         )
 
     async def _begin_drain(self) -> None:
@@ -231,8 +273,15 @@ class ShardProcess(ShardServicer, Collector):
 
     async def Assign(self, request: Assignment, context: object) -> AssignResponse:
         """Take an assignment from the operator."""
-        reason = self._assignments.offer(request)
+        reason = self._foreign(request) or self._assignments.offer(request)
         return AssignResponse(accepted=not reason, epoch=self._assignments.current.epoch, reason=reason)
+
+    def _foreign(self, assignment: Assignment) -> str:
+        """Why an assignment is not for the shard that the certificate names; '' where it is."""
+        own = self._credentials.identity if self._credentials else None
+        if own is None or (assignment.fleet, assignment.shard) == (own.fleet, own.name):
+            return ""
+        return f"the assignment is for {assignment.shard} of {assignment.fleet}, and this is {own.name} of {own.fleet}"
 
     async def Status(self, request: StatusRequest, context: object) -> ShardStatus:
         """Tell the operator how this shard is."""

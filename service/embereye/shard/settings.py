@@ -6,7 +6,8 @@ from embereye.v1.shard_pb2 import Assignment
 
 # Fields in which 0, or nothing, is a value of its own; a message among them may be left out.
 OPTIONAL = {
-    "CameraSettings": {"flame_threshold", "smoke_threshold", "model"},
+    "CameraSettings": {"flame_threshold", "smoke_threshold", "model", "access"},
+    "SensorSettings": {"access"},
     "HeatThresholds": {"pre_alarm_c", "alarm_c", "critical_c", "rise_allowance_c"},
     "PercentThresholds": {"pre_alarm", "alarm"},
     "Commands": {"start", "calibration", "request"},

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,6 +63,10 @@ def _salvage(db: sqlite3.Connection) -> tuple[list[Row], int]:
     return sorted(found.items()), garbled
 
 
+def _named(devices: Sequence[str]) -> str:
+    return ", ".join(devices[:NAMED]) + (" and others" if len(devices) > NAMED else "")
+
+
 class Spool:
     """A queue of unacknowledged reports, oldest first.
 
@@ -100,6 +104,10 @@ class Spool:
     def _know(self, rows: list[Row]) -> None:
         self._devices = {report.id: report.device for _, report in rows}
         self._latest = max(self._latest, *(number for number, _ in rows), 0)
+
+    def subjects(self) -> str:
+        """The devices that reports wait about, in words."""
+        return _named(sorted(set(self._devices.values())))
 
     def waiting_seconds(self) -> float:
         """While reports wait: how long none has been acknowledged; 0 where none waits."""
@@ -157,6 +165,10 @@ class Spool:
         except (DecodeError, TypeError) as error:
             raise sqlite3.DatabaseError(f"rows are garbled: {error}") from error
 
+    def discard(self, episode: str) -> None:
+        """Forget the reports of `episode`, which nobody has to be told of."""
+        self.acknowledge([item.id for _, item in self.after(0, CAPACITY) if item.episode == episode])
+
     def acknowledge(self, ids: list[str]) -> None:
         """Forget the reports with these ids."""
         self._guard(lambda: self._remove(ids))
@@ -185,7 +197,7 @@ class Spool:
         kept = {report.id for _, report in rows}
         lost = sorted({device for name, device in self._devices.items() if name not in kept})
         if lost:
-            what = f"reports about {', '.join(lost[:NAMED])}{' and others' if len(lost) > NAMED else ''} are lost"
+            what = f"reports about {_named(lost)} are lost"
         elif garbled:
             what = f"{garbled} reports are lost"
         else:

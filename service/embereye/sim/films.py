@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,12 +56,13 @@ class Cameras:
         async for seconds in self.moments(camera):
             yield self.films[camera].frame(seconds)
 
-    async def moments(self, camera: str) -> AsyncIterator[float]:
+    async def moments(self, camera: str) -> AsyncGenerator[float]:
         """The seconds after the start at which a frame of `camera` is due, each when it has come."""
         film = self.films[camera]
+        number = 0
         while True:
             now = time.monotonic() - self.started
-            number = int(now * film.rate) + 1
+            number = max(number, int(now * film.rate)) + 1  # a sleep may end a little early
             await asyncio.sleep(number / film.rate - now)
             self.sent += 1
             yield number / film.rate

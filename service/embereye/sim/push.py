@@ -8,6 +8,7 @@ import time
 import grpc
 
 from embereye.process.backoff import Backoff
+from embereye.process.bearer import bearer
 from embereye.process.grpc_server import channel
 from embereye.process.tasks import Tasks, first_of
 from embereye.sim.films import Cameras
@@ -17,20 +18,20 @@ from embereye.v1.frames_pb2_grpc import FramesStub
 logger = logging.getLogger(__name__)
 
 
-async def push_cameras(cameras: Cameras, target: str, stop: asyncio.Event) -> None:
+async def push_cameras(cameras: Cameras, target: str, stop: asyncio.Event, token: str = "") -> None:
     """Push every camera's frames to `target` (host:port), and wherever a shard sends them, until `stop`."""
     async with Tasks() as tasks:
         for spec in cameras.specs:
-            tasks.start(_push(cameras, spec.id, target), name=f"push-{spec.id}")
+            tasks.start(_push(cameras, spec.id, target, token), name=f"push-{spec.id}")
         await first_of(stop.wait(), tasks.failed.wait())
 
 
-async def _push(cameras: Cameras, camera: str, home: str) -> None:
+async def _push(cameras: Cameras, camera: str, home: str, token: str) -> None:
     backoff, target, logged = Backoff(floor=0.1, cap=5.0), home, ""
     while True:
         link = channel(target)
         try:
-            drained = await _push_once(cameras, camera, link, backoff)
+            drained = await _push_once(cameras, camera, link, backoff, token)
             reason = f"sent to {drained or 'the fleet'}"
             target = drained or home
         except grpc.aio.AioRpcError as error:
@@ -43,9 +44,9 @@ async def _push(cameras: Cameras, camera: str, home: str) -> None:
         await asyncio.sleep(backoff.next())
 
 
-async def _push_once(cameras: Cameras, camera: str, link: grpc.aio.Channel, backoff: Backoff) -> str:
+async def _push_once(cameras: Cameras, camera: str, link: grpc.aio.Channel, backoff: Backoff, token: str) -> str:
     """Push until the shard drains; returns the address that it names. AioRpcError where the stream breaks."""
-    call = FramesStub(link).Push()
+    call = FramesStub(link).Push(metadata=bearer(token))
 
     async def send() -> None:
         sequence, raw = 0, cameras.films[camera].raw

@@ -24,17 +24,18 @@ UNSENT_BYTES = 1024 * 1024  # waiting for a slow client before it misses picture
 
 async def serve_rtsp(
     cameras: Cameras, host: str, port: int, stop: asyncio.Event, ready: Callable[[int], None] | None = None,
-    encoding: str = "JPEG",
+    encoding: str = "JPEG", loss: float = 0.0,
 ) -> None:  # fmt: skip
     """Serve rtsp://`host`:`port`/ID until `stop`, over TCP and UDP; `ready` is told the port.
 
-    `encoding` is JPEG, H264 or H265; `?codec=h264` and so on in the URL asks for another one.
+    Of the packets over UDP the share `loss` is left out. `encoding` is JPEG, H264 or H265; `?codec=h264` and so on in
+    the URL asks for another one.
     """
     films = CodedFilms(cameras)
     async with Tasks() as tasks:
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            tasks.start(_Viewer(films, encoding, writer).serve(reader), name="rtsp-viewer")
+            tasks.start(_Viewer(films, encoding, loss, writer).serve(reader), name="rtsp-viewer")
 
         try:
             server = await asyncio.start_server(serve, host, port)
@@ -49,10 +50,11 @@ async def serve_rtsp(
 class _Viewer:
     """One client of the RTSP server."""
 
-    def __init__(self, films: CodedFilms, encoding: str, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, films: CodedFilms, encoding: str, loss: float, writer: asyncio.StreamWriter) -> None:
         self._cameras = films.cameras
         self._films = films
         self._encoding = encoding
+        self._loss = loss
         self._key_wanted = asyncio.Event()
         self._writer = writer
         self._camera = ""
@@ -159,6 +161,8 @@ class _Viewer:
         self._sockets.callback(loop.remove_reader, sender)
 
         def send(data: bytes) -> None:
+            if self._loss and random.random() < self._loss:
+                return
             with contextlib.suppress(OSError):  # full: packets are lost
                 sender.send(data)
 

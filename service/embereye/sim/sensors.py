@@ -328,11 +328,13 @@ async def run_sensors(  # noqa: PLR0913 -- a scenario, all by name
     stats: SensorStats | None = None,
     grpc: bool = False,
     spool: Path | None = None,
+    token: str = "",
 ) -> SensorStats:
     """Simulate `specs` against `target` ("host:port", or a function of the device's id) until `stop` is set.
 
     `rate` readings and `frame_rate` frames a second and device; 0: none. `fires` count from the call. With
-    `grpc` the target is a shard's gRPC port, one for all devices, and what is not acknowledged is kept in `spool`.
+    `grpc` the target is a shard's gRPC port, one for all devices, and what is not acknowledged is kept in `spool`;
+    `token` is shown.
     """
     world = _World(
         target=target if callable(target) else lambda _: target,
@@ -345,7 +347,7 @@ async def run_sensors(  # noqa: PLR0913 -- a scenario, all by name
     )
     spread = min(1.0, len(specs) / 500)  # seconds over which the first connections are opened
     async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(world.target(""), spool=spool)) if grpc else None
+        client = await stack.enter_async_context(Client(world.target(""), spool=spool, token=token)) if grpc else None
         tasks = await stack.enter_async_context(Tasks())
         for index, spec in enumerate(specs):
             wait = spread * index / max(len(specs), 1)

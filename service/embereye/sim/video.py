@@ -1,7 +1,7 @@
 """What simulated cameras show, as H.264 or H.265: each loop of pictures is coded once, and shared by all cameras."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -80,7 +80,7 @@ class CodedFilms:
             self._loops[key] = asyncio.get_running_loop().run_in_executor(None, work)
         return await asyncio.shield(self._loops[key])
 
-    async def pictures(self, camera: str, encoding: str, key_wanted: asyncio.Event) -> AsyncIterator[CodedPicture]:
+    async def pictures(self, camera: str, encoding: str, key_wanted: asyncio.Event) -> AsyncGenerator[CodedPicture]:
         """The pictures of `camera`, each when it is due, from a key frame on; another one where `key_wanted` is set.
 
         Where its film jumps, the nearest key frame before that place is shown first.

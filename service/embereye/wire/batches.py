@@ -199,3 +199,37 @@ def _layout(text: bytes) -> list[tuple[int, int, int]] | None:
             return None
         fields.append((number, start, position))
     return fields if len({number for number, _, _ in fields}) == len(fields) else None
+
+
+def count_fields(text: bytes, most: int) -> int:
+    """How many fields a message has, counted no further than `most` and one more; nothing is parsed.
+
+    Where the message does not go on as it says, the count so far: whoever parses it will refuse it.
+    """
+    found, start, size = 0, 0, len(text)
+    while start < size and found <= most:
+        tag, start = _varint(text, start)
+        match tag & 7:
+            case 0:
+                _, start = _varint(text, start)
+            case 1:
+                start += 8
+            case 2:
+                length, start = _varint(text, start)
+                start += length
+            case 5:
+                start += 4
+            case _:
+                return found
+        found += 1
+    return found
+
+
+def _varint(text: bytes, start: int) -> tuple[int, int]:
+    value = shift = 0
+    for place in range(start, min(start + 10, len(text))):
+        value |= (text[place] & 0x7F) << shift
+        if text[place] < 0x80:
+            return value, place + 1
+        shift += 7
+    return value, len(text)

@@ -2,6 +2,7 @@ import asyncio
 import ssl
 import subprocess
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import cv2
@@ -63,7 +64,7 @@ async def running():
     reports, changes = [], []
     async with Tasks() as tasks:
         context = ShardContext(
-            options=SimpleNamespace(data=None),  # type: ignore[arg-type]
+            options=SimpleNamespace(data=None),  # type: ignore[arg-type] # all that a camera shard asks of it
             tasks=tasks,
             report=reports.append,
             coverage_changed=lambda: changes.append(1),
@@ -81,6 +82,8 @@ def status_of(shard, camera, now_ns=None):
 class Presented(ssl.SSLContext):
     """A server's context that knows where its certificate is."""
 
+    path: Path
+
 
 @pytest.fixture
 def certificate(tmp_path):
@@ -94,5 +97,5 @@ def certificate(tmp_path):
     )  # fmt: skip
     context = Presented(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
-    context.path = tmp_path / "certificate"  # type: ignore[attr-defined]
+    context.path = tmp_path / "certificate"
     return context

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from harness.settings import sensor_settings
 
@@ -37,8 +38,12 @@ class Running:
     shard: SensorShard
     server: GrpcServer
     target: str
+    control: str
 
-    def own(self, *devices: str, epoch: int = 1, elsewhere: dict[str, str] | None = None, peers: tuple[Peer, ...] = ()):  # type: ignore[no-untyped-def]
+    def peer(self, name: str) -> Peer:
+        return Peer(shard=name, grpc=self.target, control=self.control)
+
+    def own(self, *devices: str, epoch: int = 1, elsewhere: dict[str, str] | None = None, peers: tuple[Peer, ...] = ()):
         self.shard.apply(
             Assignment(
                 fleet="default/sensors/test",
@@ -57,6 +62,12 @@ class Running:
 Start = Callable[..., Awaitable[Running]]
 
 
+async def answer(call: grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]) -> IngestResponse:
+    read = await call.read()
+    assert isinstance(read, IngestResponse)
+    return read
+
+
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
     async with contextlib.AsyncExitStack() as stack:
@@ -66,12 +77,14 @@ async def start() -> AsyncIterator[Start]:
             tasks = await stack.enter_async_context(Tasks())
             options = ShardOptions("s", Path("none"), "", None, "127.0.0.1", 0, 0, 0, 0, 0)
             await shard.start(ShardContext(options, tasks, lambda _: None, lambda: None))
-            server = GrpcServer(shard.services())
-            bound = server.listen(f"127.0.0.1:{port}")
+            server, control = GrpcServer(shard.services()), GrpcServer(shard.services(), control=True)
+            bound, other = server.listen(f"127.0.0.1:{port}"), control.listen("127.0.0.1:0")
             await server.start()
+            await control.start()
             stack.push_async_callback(shard.stop)
             stack.push_async_callback(server.stop, 0)
-            return Running(shard, server, f"127.0.0.1:{bound}")
+            stack.push_async_callback(control.stop, 0)
+            return Running(shard, server, f"127.0.0.1:{bound}", f"127.0.0.1:{other}")
 
         yield begin
 
@@ -149,7 +162,7 @@ async def test_a_device_that_moves_to_another_shard_is_followed(start: Start) ->
         client.send("b", smoke_adc=1)
         assert await client.flush(20)
         second.own("b", epoch=2)
-        first.own("a", epoch=2, elsewhere={"b": "second"}, peers=(Peer(shard="second", grpc=second.target),))
+        first.own("a", epoch=2, elsewhere={"b": "second"}, peers=(second.peer("second"),))
         for _ in range(10):
             client.send("a", smoke_adc=1)
             client.send("b", smoke_adc=1)
@@ -169,7 +182,7 @@ async def test_a_draining_shard_is_left_for_the_one_it_names_without_loss(start:
             client.send("a", smoke_adc=1)
             if number == 100:
                 analysed = first.ledger("a").analysed
-                peers = (Peer(shard="second", grpc=second.target),)
+                peers = (second.peer("second"),)
                 first.own(epoch=2, elsewhere={"a": "second"}, peers=peers)
                 draining = asyncio.ensure_future(first.shard.drain())
             await asyncio.sleep(0.001)
@@ -262,12 +275,12 @@ async def test_what_was_taken_and_not_acknowledged_counts_once_on_the_next_shard
         await until(lambda: first.ledger("a").analysed == 5)
         call.cancel()  # before anybody has read the acknowledgement
     second.own("a", epoch=2)
-    first.own(epoch=2, elsewhere={"a": "second"}, peers=(Peer(shard="second", grpc=second.target),))
-    await until(lambda: second.shard.owned("a").arrivals.sequence == 5)  # type: ignore[union-attr]
+    first.own(epoch=2, elsewhere={"a": "second"}, peers=(second.peer("second"),))
+    await until(lambda: second.shard.owned("a").arrivals.sequence == 5)
     async with channel(second.target) as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[batch]))
-        mark = (await call.read()).ack.watermarks[0]  # type: ignore[attr-defined]
+        mark = (await answer(call)).ack.watermarks[0]
         call.cancel()
     assert (mark.epoch, mark.sequence) == (7, 5)
     assert (second.ledger("a").analysed, second.ledger("a").duplicate) == (0, 5)
@@ -287,15 +300,15 @@ async def test_batches_that_were_on_their_way_when_a_shard_refused_the_device_le
     async with channel(running.target) as link:
         call = IngestStub(link).Stream()
         await call.write(batch(1, restart=True))
-        refusal = await call.read()
-        assert refusal.WhichOneof("body") in {"drain", "rejected"}  # type: ignore[attr-defined]
+        refusal = await answer(call)
+        assert refusal.WhichOneof("body") in {"drain", "rejected"}
         running.own("a", epoch=2)
         await call.write(batch(2))  # sent before its sender had read the refusal
         await call.write(batch(1, restart=True))
         await call.write(batch(2))
         mark = 0
         while mark < 2:  # both may be acknowledged together
-            mark = (await call.read()).ack.watermarks[0].sequence  # type: ignore[attr-defined]
+            mark = (await answer(call)).ack.watermarks[0].sequence
         call.cancel()
     assert mark == 2
     assert (running.ledger("a").analysed, running.ledger("a").duplicate) == (2, 0)
@@ -305,7 +318,7 @@ async def test_a_shard_goes_on_until_the_next_owner_does(start: Start) -> None:
     first, second = await start(), await start()
     first.own("a")
     second.own()
-    peers = (Peer(shard="second", grpc=second.target),)
+    peers = (second.peer("second"),)
     async with Client(first.target, linger=0.005) as client:
         client.send("a", smoke_adc=1)
         assert await client.flush(20)
@@ -325,20 +338,22 @@ async def test_a_shard_goes_on_until_the_next_owner_does(start: Start) -> None:
     assert first.ledger("a").duplicate == second.ledger("a").duplicate == 0
 
 
-async def test_a_device_that_nobody_owns_does_not_make_its_sender_run_in_circles(start: Start) -> None:
+async def test_a_device_that_nobody_owns_does_not_make_its_sender_run_in_circles(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = await start(), await start()
-    first.own(elsewhere={"a": "second"}, peers=(Peer(shard="second", grpc=second.target),))
-    second.own(elsewhere={"a": "first"}, peers=(Peer(shard="first", grpc=first.target),))
+    first.own(elsewhere={"a": "second"}, peers=(second.peer("second"),))
+    second.own(elsewhere={"a": "first"}, peers=(first.peer("first"),))
     answers = 0
     async with Client(first.target, linger=0.005) as client:
         before = client.handle_response
 
-        def count(*arguments: object) -> None:
+        def count(*arguments: Any) -> None:
             nonlocal answers
             answers += 1
-            before(*arguments)  # type: ignore[arg-type]
+            before(*arguments)
 
-        client.handle_response = count  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(client, "handle_response", count)
         client.send("a", smoke_adc=1)
         assert not await client.flush(1.0)
         assert answers < 30
@@ -348,7 +363,7 @@ async def test_a_device_that_nobody_owns_does_not_make_its_sender_run_in_circles
 
 async def test_where_the_service_is_gone_a_shard_that_is_known_is_asked(start: Start) -> None:
     first, second = await start(), await start()
-    first.own("a", peers=(Peer(shard="second", grpc=second.target),))
+    first.own("a", peers=(second.peer("second"),))
     async with Client(first.target, linger=0.005) as client:
         client.send("a", smoke_adc=1)
         assert await client.flush(20)
@@ -393,7 +408,7 @@ async def end_once(seconds: float, folder: Path, how: signal.Signals) -> int:  #
                     acknowledged.update({mark.device: mark.sequence for mark in response.ack.watermarks})
                     before(response, link)
 
-                client.handle_response = note  # type: ignore[method-assign]
+                client.handle_response = note  # type: ignore[method-assign] # undone with the client
                 deadline = time.monotonic() + seconds
                 sent = 0
                 while time.monotonic() < deadline:

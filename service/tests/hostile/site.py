@@ -32,6 +32,7 @@ HOST = "127.0.0.1"
 STEPPED = Path(__file__).with_name("stepped.py")
 CALM = b"#Sensor:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n"
 SMOKE = b"#Sensor:ADC1=3900,ADC2=1305,ADC3=2,DIO=0!\r\n"
+TOKEN = "a-token-of-the-admin-in-hostile-tests"
 ALARM_SECONDS = 10.0  # within which an honest device's alarm has to be there; generous: it is no measurement
 
 
@@ -62,6 +63,11 @@ class Speaker:
                     writer.close()
 
 
+def shown(url: str) -> urllib.request.Request:
+    """A request that shows the admin's token."""
+    return urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+
+
 @dataclass
 class Site:
     """Processes by name. `hub` is one; a shard's devices stand in a zone each, which has the device's name."""
@@ -76,14 +82,16 @@ class Site:
 
     def start(self, name: str, *arguments: str) -> None:
         """Start a process, or start it again on its ports and data."""
-        grpc, other, metrics = map(str, self.ports.setdefault(name, free_ports(3)))
+        grpc, other, metrics, control = map(str, self.ports.setdefault(name, free_ports(4)))
         data = self.data.setdefault(name, self.folder / name)
-        command = ["--host", HOST, "--grpc-port", grpc, "--data", str(data), *arguments]
+        command = ["--host", HOST, "--grpc-port", grpc, "--control-port", control, "--data", str(data), *arguments]
         if name == "hub":
-            command = ["hub", *command, "--http-port", other]
+            # Not beside the data: some tests fill that disk, and look at it from another namespace.
+            (self.folder / "admin-token").write_text(TOKEN)
+            command = ["hub", *command, "--http-port", other, "--admin-token-file", str(self.folder / "admin-token")]
         else:
             command = ["shard", "sensor", *command, "--tcp-port", other, "--metrics-port", metrics, "--shard", name]
-            command += ["--hub", self.hub, "--assignment", str(self.folder / f"{name}.json")]
+            command += ["--hub", f"{HOST}:{self.ports['hub'][3]}", "--assignment", str(self.folder / f"{name}.json")]
         step = self.folder / f"{name}.step"
         if not step.exists():
             step.write_bytes(bytes(8))
@@ -143,7 +151,7 @@ class Site:
         return f"http://{HOST}:{self.ports['hub'][1]}{path}"
 
     def read(self, path: str) -> str:
-        with urllib.request.urlopen(self.url(path), timeout=10) as answer:
+        with urllib.request.urlopen(shown(self.url(path)), timeout=10) as answer:
             return str(answer.read().decode())
 
     async def get(self, path: str) -> Any:
@@ -154,7 +162,7 @@ class Site:
         port = self.ports[process][1 if process == "hub" else 2]
 
         def read() -> str:
-            with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(shown(f"http://{HOST}:{port}/metrics"), timeout=10) as answer:
                 return str(answer.read().decode())
 
         for line in (await asyncio.to_thread(read)).splitlines():
@@ -163,12 +171,12 @@ class Site:
         raise AssertionError(f"{process} has no metric {name}")
 
     async def history(self) -> list[AlarmEvent]:
-        async with channel(self.hub) as link:
+        async with channel(self.hub, token=TOKEN) as link:
             answer = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=10)
         return list(answer.events)
 
     async def act(self, action: str, zone: str) -> AlarmEvent:
-        async with channel(self.hub) as link:
+        async with channel(self.hub, token=TOKEN) as link:
             call = getattr(AlarmsStub(link), action)
             event: AlarmEvent = await call(ActionRequest(zone=zone, who="Ada"), wait_for_ready=True, timeout=10)
             return event

@@ -214,3 +214,30 @@ async def test_rows_that_cannot_be_read_stop_nothing(site: Site) -> None:
     await site.alarmed("after")
     await site.covered(["before", "after"])
     assert await site.metric("hub", "embereye_hub_rows_unreadable_total") >= 3
+
+
+@pytest.mark.parametrize("linger", [30.0, 1.0])
+async def test_a_shard_that_is_to_go_waits_for_its_hub_and_says_what_is_lost_when_that_takes_too_long(
+    site: Site, linger: float
+) -> None:
+    site.start("hub")
+    site.assign("shard-0", "gone")
+    site.start("shard-0", "--linger", str(linger))
+    gone = site.speaker("shard-0", "gone")
+    await site.covered(["gone"])
+    site.end("hub", signal.SIGKILL)
+    gone.line = SMOKE
+    await until(lambda: _spooled(site), "reports wait for the hub")
+    process = site.processes["shard-0"]
+    process.send_signal(signal.SIGTERM)
+    if linger == 1.0:
+        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert "reports about gone are lost: the hub did not take them in 1 s" in site.log("shard-0")
+        return
+    await asyncio.sleep(2)
+    assert site.running("shard-0")
+    assert await site.metric("shard-0", "embereye_shard_degraded") == 1
+    site.start("hub")
+    assert await asyncio.to_thread(process.wait, 20) == 0
+    await site.alarmed("gone")
+    assert len(await site.alarms("gone")) == 1

@@ -2,17 +2,24 @@
 
 import asyncio
 import contextlib
+import shutil
+import socket
 import time
 from collections.abc import AsyncIterator
 
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from embereye.process.grpc_server import channel
 from embereye.process.tasks import Tasks
+from embereye.units import MIB
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, Ledger, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.types_pb2 import Term
 
-from .site import SMOKE, Site, until
+from .site import HOST, SMOKE, Site, until
 
 CROWD = "default/sensors/crowd"
 
@@ -114,3 +121,93 @@ async def test_a_list_is_given_in_pages_that_leave_nothing_out(site: Site) -> No
                 if not (after := page.get("next", "")):
                     break
             assert len(found) == len(set(found)) == count
+
+
+def _unknown(count: int, tag: bytes = b"\x0a") -> bytes:
+    """A request that names `count` different devices that nobody declared, in as few bytes as that takes."""
+    return b"".join(tag + b"\x07\x0a\x05" + b"%05x" % number for number in range(count))
+
+
+@pytest.mark.parametrize("tag", [b"\x0a", b"\x8a\x00"], ids=["plain", "padded"])
+async def test_a_request_that_names_a_million_devices_is_refused_unread(site: Site, tag: bytes) -> None:
+    site.start("hub")
+    site.assign("shard-0", "honest")
+    site.start("shard-0")
+    honest = site.speaker("shard-0", "honest")
+    await site.covered(["honest"])
+    before = await site.metric("shard-0", "process_resident_memory_bytes")
+    request = _unknown(1_500_000, tag)
+    honest.line = SMOKE
+    async with channel(f"{HOST}:{site.ports['shard-0'][0]}") as link:
+        method = link.stream_stream("/embereye.v1.Ingest/Stream")
+        for _ in range(3):
+            call = method()
+            await call.write(request)
+            assert await call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "more than 10000 devices" in await call.details()
+    await site.alarmed("honest")
+    await site.covered(["honest"])
+    grown = await site.metric("shard-0", "process_resident_memory_bytes") - before
+    assert grown < 120 * MIB, f"{grown / MIB:.0f} MiB"
+
+
+async def test_a_sender_of_ever_new_devices_is_sent_away_and_little_of_it_is_remembered(site: Site) -> None:
+    site.start("hub")
+    site.assign("shard-0", "honest")
+    site.start("shard-0")
+    honest = site.speaker("shard-0", "honest")
+    await site.covered(["honest"])
+    honest.line = SMOKE
+    async with channel(f"{HOST}:{site.ports['shard-0'][0]}") as link:
+        call = link.stream_stream("/embereye.v1.Ingest/Stream")()
+        sent = 0
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while sent < 100_000:
+                await call.write(b"".join(b"\x0a\x0a\x0a\x08" + b"%08x" % (sent + n) for n in range(100)))
+                sent += 100
+                await asyncio.sleep(0.005)
+        assert call.done()
+        assert sent < 50_000
+    await site.alarmed("honest")
+
+
+def _idle(port: int, count: int) -> list[socket.socket]:
+    """Connections that never say a word."""
+    found = []
+    for _ in range(count):
+        connection = socket.socket()
+        connection.setblocking(False)  # the backlog may be full
+        with contextlib.suppress(BlockingIOError):
+            connection.connect((HOST, port))
+        found.append(connection)
+    return found
+
+
+@pytest.mark.skipif(not shutil.which("prlimit"), reason="prlimit (util-linux) is not installed")
+@pytest.mark.parametrize("port", ["text", "gRPC"])
+async def test_a_thousand_connections_that_say_nothing_lock_nobody_out(site: Site, port: str) -> None:
+    site.start("hub")
+    site.assign("shard-0", "honest", "late")
+    site.prefix = ["prlimit", "--nofile=1024:1024"]
+    site.start("shard-0")
+    honest = site.speaker("shard-0", "honest")
+    await site.covered(["honest"])
+    idle = await asyncio.to_thread(_idle, site.ports["shard-0"][1 if port == "text" else 0], 1_100)
+    try:
+        honest.line = SMOKE
+        await site.alarmed("honest")
+        late = site.speaker("shard-0", "late")
+        late.line = SMOKE
+        await site.covered(["honest", "late"], 60)
+        await site.alarmed("late")
+        site.end("hub")
+        site.prefix = []
+        site.start("hub")
+        await site.covered(["honest", "late"], 60)
+        async with channel(f"{HOST}:{site.ports['shard-0'][0]}") as link:
+            health = health_pb2_grpc.HealthStub(link)
+            answer = await health.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=30)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    finally:
+        for connection in idle:
+            connection.close()

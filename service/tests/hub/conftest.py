@@ -23,14 +23,16 @@ class HubProcess:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        grpc, self.http_port = free_ports(2)
+        grpc, control, self.http_port = free_ports(3)
+        self.control = f"127.0.0.1:{control}"
         self.grpc = f"127.0.0.1:{grpc}"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "embereye_cli", "hub", "--host", "127.0.0.1",
-             "--grpc-port", self.grpc.rpartition(":")[2], "--http-port", str(self.http_port), "--data", str(self.data)],
+             "--grpc-port", self.grpc.rpartition(":")[2], "--control-port", self.control.rpartition(":")[2],
+             "--http-port", str(self.http_port), "--data", str(self.data)],
             stderr=(self.data / "log").open("ab"),
             env={**os.environ, "GRPC_VERBOSITY": "NONE"},
         )  # fmt: skip
@@ -52,7 +54,9 @@ class HubProcess:
         return (self.data / "log").read_text()
 
     def get(self, path: str) -> object:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as response:
+        shown = {} if path == "/healthz" else {"Authorization": f"Bearer {self.token}"}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", headers=shown)
+        with urllib.request.urlopen(request, timeout=5) as response:
             text = response.read().decode()
         return json.loads(text) if path.startswith("/v1/") else text
 
@@ -66,9 +70,16 @@ class HubProcess:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(10)
 
-    def channel(self) -> grpc.aio.Channel:
+    def channel(self, address: str = "") -> grpc.aio.Channel:
         # A hub that was restarted is dialled again without gRPC's own long back-off.
-        return channel(self.grpc, [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)])
+        options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
+        return channel(address or self.grpc, options, token=self.token)
+
+    @property
+    def token(self) -> str:
+        """The admin's, which the hub wrote to its folder when it started first."""
+        file = self.data / "admin-token"
+        return file.read_text().strip() if file.exists() else ""
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from embereye.levels import Kind, Level, Sense
+from embereye.process.lifecycle import UserError
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye_cli.hub_token import token_for
 
 if TYPE_CHECKING:
-    from conftest import HubProcess  # type: ignore[attr-defined]
+    from .conftest import HubProcess
 
 
-async def command(hub: HubProcess, *arguments: str) -> asyncio.subprocess.Process:
+def shown(hub: HubProcess) -> dict[str, str]:
+    return {**os.environ, "EMBEREYE_TOKEN": hub.token}
+
+
+async def command(
+    hub: HubProcess, *arguments: str, words: str = "alarms", **options: Any
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "embereye_cli", "alarms", "--hub", hub.grpc, *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "embereye_cli", words, "--hub", hub.grpc, *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, **{"env": shown(hub), **options},
     )  # fmt: skip
 
 
-async def output(hub: HubProcess, *arguments: str) -> tuple[int | None, str, str]:
-    process = await command(hub, *arguments)
+async def output(
+    hub: HubProcess, *arguments: str, words: str = "alarms", **options: Any
+) -> tuple[int | None, str, str]:
+    process = await command(hub, *arguments, words=words, **options)
     out, err = await asyncio.wait_for(process.communicate(), 20)
     return process.returncode, out.decode(), err.decode()
 
@@ -35,7 +49,7 @@ async def report(hub: HubProcess, name: str, device: str) -> None:
         id=name, episode=device, fleet="default/sensors/hall", device=device, zone="hall\x1b[2J",
         kind=Kind.SMOKE.wire, sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
     )  # fmt: skip
-    async with hub.channel() as link:
+    async with hub.channel(hub.control) as link:
         call = EvidenceStub(link).Report(wait_for_ready=True, timeout=20)
         await call.write(ReportRequest(hello=ShardHello(fleet=item.fleet, shard="hall-0")))
         await call.write(ReportRequest(evidence=item))
@@ -78,9 +92,75 @@ async def test_zones_are_listed_acknowledged_and_reset_at_the_command_line(hub_p
     assert code == 2
     assert "acknowledge it before it is reset" in err
     code, out, _ = await output(hub_process, "--json", "ack", zone, "--who", "Ada")
-    assert json.loads(out)["who"] == "Ada"
+    assert json.loads(out)["who"] == "Ada (admin)"
     code, _, err = await output(hub_process, "ack", "attic")
     assert (code, "there is no zone attic" in err) == (2, True)
     hub_process.kill()
     code, _, err = await output(hub_process, "list")
     assert (code, "cannot be reached" in err) == (2, True)
+
+
+async def test_who_shows_no_token_is_told_what_to_do(hub_process: HubProcess, tmp_path: Path) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    bare = {key: value for key, value in os.environ.items() if key != "EMBEREYE_TOKEN"}
+    for arguments, word in ((["list"], "alarms"), (["watch"], "alarms"), (["whoami"], "access")):
+        code, _, err = await output(hub_process, *arguments, words=word, env=bare, cwd=tmp_path)
+        assert (code, "--token or EMBEREYE_TOKEN" in err, "Traceback" in err) == (2, True, False)
+    console = ["--console", f"http://127.0.0.1:{hub_process.http_port}"]
+    explain = [sys.executable, "-m", "embereye_cli", "explain", "device", "s-1", *console]
+    told = await asyncio.create_subprocess_exec(*explain, stderr=asyncio.subprocess.PIPE, env=bare, cwd=tmp_path)
+    assert "--token or EMBEREYE_TOKEN" in (await told.communicate())[1].decode()
+    told = await asyncio.create_subprocess_exec(*explain, stderr=asyncio.subprocess.PIPE, env=shown(hub_process))
+    assert "no fleet declares a device s-1" in (await told.communicate())[1].decode()
+
+
+async def test_the_token_that_the_hub_here_made_is_used_by_itself_for_it_alone(
+    hub_process: HubProcess, tmp_path: Path
+) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    folder = tmp_path / "site"
+    (folder / ".embereye" / "hub").mkdir(parents=True)
+    (folder / ".embereye" / "hub" / "admin-token").write_text(hub_process.token + "\n")
+    bare = {key: value for key, value in os.environ.items() if key != "EMBEREYE_TOKEN"}
+    code, out, _ = await output(hub_process, "whoami", words="access", env=bare, cwd=folder)
+    assert (code, out) == (0, "admin, admin\n")
+    file = folder / ".embereye" / "hub" / "admin-token"
+    code, out, _ = await output(hub_process, "--token", f"@{file}", "whoami", words="access", env=bare)
+    assert (code, out) == (0, "admin, admin\n")
+
+
+def test_no_hub_elsewhere_is_shown_the_token_of_the_one_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".embereye" / "hub").mkdir(parents=True)
+    (tmp_path / ".embereye" / "hub" / "admin-token").write_text("ours\n")
+    assert [token_for("", host) for host in ("127.0.0.1", "[::1]", "localhost")] == ["ours"] * 3
+    assert [token_for("", host) for host in ("fire.example", "10.0.0.1", "")] == [""] * 3
+    assert token_for("mine", "127.0.0.1") == "mine"
+    with pytest.raises(UserError, match="cannot be read"):
+        token_for("@nowhere", "127.0.0.1")
+
+
+async def test_tokens_are_made_listed_used_and_revoked_at_the_command_line(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    await report(hub_process, "e1", "s-1")
+    code, token, _ = await output(hub_process, "create", "ada", "--role", "operator", words="access")
+    assert code == 0
+    hers = {**os.environ, "EMBEREYE_TOKEN": token.strip()}
+    code, out, _ = await output(hub_process, "list", words="access")
+    assert ("ada" in out, "operator" in out, token.strip() in out) == (True, True, False)
+    code, out, _ = await output(hub_process, "--json", "ack", "hall\x1b[2J", "--note", "going", env=hers)
+    assert json.loads(out)["who"] == "ada"
+    code, _, err = await output(hub_process, "list", words="access", env=hers)
+    assert (code, "ada is operator: this takes the role admin" in err) == (2, True)
+    code, out, _ = await output(hub_process, "link", "--console", "https://fire.example/", words="access", env=hers)
+    assert out.startswith("https://fire.example/login#")
+    code, out, _ = await output(hub_process, "--json", "audit", words="access")
+    actions = [json.loads(line)["action"] for line in out.splitlines()]
+    assert actions == ["create link", "acknowledge", "create token"]
+    assert "\x1b[2J" not in (await output(hub_process, "audit", words="access"))[1]
+    assert (await output(hub_process, "revoke", "ada", words="access"))[0] == 0
+    code, _, err = await output(hub_process, "list", env=hers)
+    assert (code, "does not let us in" in err) == (2, True)

@@ -57,14 +57,24 @@ def value(text: str, series: str) -> float | None:
 async def shard_process(
     core: ShardCore, hub: HubProcess, folder: Path, assignment: Assignment
 ) -> AsyncIterator[ShardOptions]:
-    grpc_port, tcp_port, metrics_port = free_ports(3)
+    grpc_port, tcp_port, metrics_port, control_port = free_ports(4)
     options = ShardOptions(
-        SHARD, folder / "none", hub.grpc, folder / "data", "127.0.0.1", grpc_port, tcp_port, metrics_port, 0, 0
+        SHARD,
+        folder / "none",
+        hub.control,
+        folder / "data",
+        "127.0.0.1",
+        grpc_port,
+        tcp_port,
+        metrics_port,
+        0,
+        0,
+        control_port=control_port,
     )
     stop = asyncio.Event()
     running = asyncio.ensure_future(ShardProcess(core, options).run(stop))
     try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as link:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{control_port}") as link:
             answer = await ShardStub(link).Assign(assignment, wait_for_ready=True, timeout=20)  # type: ignore[misc]
             assert answer.accepted, answer.reason
         yield options

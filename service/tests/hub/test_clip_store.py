@@ -33,6 +33,7 @@ from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.http_server import bound_port, serve_http
 from embereye.process.tasks import Tasks
+from embereye.shard.links import Links
 from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest
 from embereye.v1.clips_pb2_grpc import ClipsStub, add_ClipsServicer_to_server
@@ -66,11 +67,16 @@ def described(data: bytes, **fields: Any) -> Clip:
     return Clip(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), **{**known, **fields})
 
 
+TOKEN = "an-admins-token-of-forty-characters-or-so"
+SHOWN = {"Authorization": f"Bearer {TOKEN}"}
+
+
 @dataclass
 class Running:
     hub: Hub
     clips: ClipStore
     stub: "ClipsAsyncStub"
+    control: "ClipsAsyncStub"
     address: str
     base: str
     folder: Path
@@ -81,7 +87,7 @@ class Running:
             for start in range(offset, upto or len(data), 1000):
                 yield ClipChunk(offset=start, data=data[start : min(start + 1000, upto or len(data))])
 
-        await self.stub.Deliver(chunks(), timeout=10)
+        await self.control.Deliver(chunks(), timeout=10)
 
     async def alarm(self, episode: str = "e1") -> str:
         now = time.time_ns()
@@ -100,16 +106,20 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     store = StoreThreads(tmp_path)
     hub, clips = Hub(store, retention_ns=10**15), ClipStore(tmp_path / "clips", capacity=200_000)
     await hub.open()
+    hub.access.set_admin_token(TOKEN)
     await clips.open()
     writing = asyncio.ensure_future(hub.run())
-    server = GrpcServer([Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips")])
-    address = f"127.0.0.1:{server.listen('127.0.0.1:0')}"
+    service = Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips")
+    server, control = GrpcServer([service]), GrpcServer([service], control=True)
+    people, address = (f"127.0.0.1:{one.listen('127.0.0.1:0')}" for one in (server, control))
     await server.start()
+    await control.start()
     web = await serve_http(Api(hub, Outputs(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
-    async with channel(address) as link:
+    async with channel(people) as link, channel(address) as opened:
         base = f"http://127.0.0.1:{bound_port(web)}"
-        yield Running(hub, clips, ClipsStub(link), address, base, tmp_path / "clips")
+        yield Running(hub, clips, ClipsStub(link), ClipsStub(opened), address, base, tmp_path / "clips")
     await server.stop(0)
+    await control.stop(0)
     await web.cleanup()
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
@@ -122,7 +132,7 @@ async def test_a_clip_is_kept_under_the_name_of_its_content_and_known_after_a_re
     clip = described(data)
     await running.deliver(data, clip)
     assert running.clips.path(clip).read_bytes() == data
-    assert (await running.stub.Held(clip)).whole
+    assert (await running.control.Held(clip)).whole
     again = ClipStore(running.folder)
     await again.open()
     kept = again.find(clip.sha256[:8])
@@ -138,7 +148,7 @@ async def test_a_delivery_that_breaks_off_goes_on_where_it_stopped(running: Runn
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await running.deliver(data, clip, upto=3000)
     assert caught.value.code() == grpc.StatusCode.ABORTED
-    held = await running.stub.Held(clip)
+    held = await running.control.Held(clip)
     assert (held.bytes, held.whole) == (3000, False)
     await running.deliver(data, clip, offset=3000)
     assert running.clips.path(clip).read_bytes() == data
@@ -150,7 +160,7 @@ async def test_content_that_is_not_what_its_name_says_is_not_kept(running: Runni
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await running.deliver(data[:-1] + b"x", clip)
     assert "has the SHA-256" in (caught.value.details() or "")
-    assert (await running.stub.Held(clip)).bytes == 0
+    assert (await running.control.Held(clip)).bytes == 0
     await running.deliver(data, clip)
     assert len(running.clips) == 1
 
@@ -166,7 +176,7 @@ async def test_content_that_is_not_what_its_name_says_is_not_kept(running: Runni
 )
 async def test_what_is_no_clip_is_refused_for_good(running: Running, clip: Clip, sentence: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await running.stub.Held(clip, timeout=10)
+        await running.control.Held(clip, timeout=10)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert sentence in (caught.value.details() or "")
 
@@ -193,7 +203,7 @@ async def test_a_full_disk_takes_no_clip_and_says_so_once(
     monkeypatch.setattr(clips_module, "FREE_BYTES", 2**60)
     for _ in range(3):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await running.stub.Held(described(data), timeout=10)
+            await running.control.Held(described(data), timeout=10)
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert caplog.text.count("no clip is taken") == 1
     assert running.clips.failing
@@ -211,7 +221,10 @@ async def test_an_alarm_lists_the_clips_of_its_signs_also_those_that_come_later(
     listed = (await running.stub.List(ListClipsRequest(alarm=alarm))).clips
     assert [clip.sha256 for clip in listed] == [described(mine).sha256]
     assert len((await running.stub.List(ListClipsRequest())).clips) == 2
-    async with aiohttp.ClientSession() as session, session.get(f"{running.base}/v1/alarms/{alarm}/clips") as answer:
+    async with (
+        aiohttp.ClientSession(headers=SHOWN) as session,
+        session.get(f"{running.base}/v1/alarms/{alarm}/clips") as answer,
+    ):
         (entry,) = (await answer.json())["clips"]
     assert entry["url"] == f"/v1/clips/{listed[0].sha256}.mkv"
     assert entry["view"] == f"/v1/clips/{listed[0].sha256}.mjpg"
@@ -222,7 +235,7 @@ async def test_people_download_a_clip_whole_or_in_parts(running: Running) -> Non
     clip = described(data, device="gate/../7")
     await running.deliver(data, clip)
     url = f"{running.base}/v1/clips/{clip.sha256}.mkv"
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(headers=SHOWN) as session:
         async with session.get(url) as answer:
             assert await answer.read() == data
             assert answer.headers["Content-Type"] == "video/matroska"
@@ -244,7 +257,7 @@ async def test_a_browser_is_shown_the_frames_one_after_the_other(running: Runnin
     clip = described(data)
     await running.deliver(data, clip)
     url = f"{running.base}/v1/clips/{clip.sha256}.mjpg"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+    async with aiohttp.ClientSession(headers=SHOWN) as session, session.get(url) as answer:
         assert answer.headers["Content-Type"].startswith("multipart/x-mixed-replace")
         shown = b""
         while shown.count(JPEG) < 3:
@@ -269,7 +282,7 @@ async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path:
     recorder = Recorder(tmp_path / "spool", lambda: None)
     await recorder.start()
     for hub, delivers in (("127.0.0.1:1", False), (running.address, True)):
-        delivery = Delivery(hub, recorder)
+        delivery = Delivery(Links(hub), recorder)
         delivery.wake()
         working = asyncio.ensure_future(delivery.run())
         with contextlib.suppress(TimeoutError):
@@ -320,7 +333,7 @@ async def test_a_disk_that_fails_for_a_while_delays_a_clip_and_nothing_else(
         name = faulty.partition(".")[2]
         times = 2 if name == "waiting" else 10**9  # a disk that cannot be written stays so
         monkeypatch.setattr(ClipSpool, name, FaultyDisk(getattr(ClipSpool, name), times))
-    delivery = Delivery(running.address, recorder)
+    delivery = Delivery(Links(running.address), recorder)
     async with Tasks() as tasks:
         tasks.start(delivery.run(), name="deliver-clips")
         delivery.wake()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action, UnknownZoneError
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.keeper import OutdatedError
@@ -22,6 +23,8 @@ from embereye.v1.types_pb2 import Device
 
 FLEET = "default/sensors/hall"
 WALL = 1_700_000_000 * SECOND
+
+ADA = Principal("Ada", Role.OPERATOR, "Ada")
 
 
 class Clock:
@@ -181,8 +184,8 @@ async def test_a_resent_report_counts_once_also_after_a_restart(tmp_path: Path) 
         hub.inbox.admit(sign("one", clock), durable.append)
         hub.inbox.admit(sign("one", clock), durable.append)
         await hub.committer.flush(10)
-        await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
-        await hub.actions.perform(Action.RESET, "default", "hall", "Ada", "")
+        await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
+        await hub.actions.perform(Action.RESET, ADA, "default", "hall")
     async with running(tmp_path, clock) as hub:
         clock.now += 60 * SECOND
         hub.inbox.admit(sign("one", clock), durable.append)
@@ -236,13 +239,13 @@ async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_se
         assert durable == []
         assert hub.feed.latest == 0
         with pytest.raises(StoreFailingError, match="cannot write its database"):
-            await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
+            await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
         await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
         await until(lambda: not hub.committer.failing)
         assert await hub.committer.flush(10)
         assert len(durable) == 301
         assert len([kind for kind, _ in await told(hub) if kind == "state"]) == 2
-        await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
+        await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
 
 
 async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> None:
@@ -261,11 +264,13 @@ async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> N
         assert len(await told(hub)) == 1
 
 
-async def test_reports_that_cannot_be_processed_hold_up_no_others(tmp_path: Path) -> None:
+async def test_reports_that_cannot_be_processed_hold_up_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock, durable = Clock(), list[str]()
     async with running(tmp_path, clock) as hub:
         hub.inbox.admit(sign("bad", clock), durable.append)
-        hub.inbox.step_zone = _failing_on("bad", hub.inbox.step_zone)  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(hub.inbox, "step_zone", _failing_on("bad", hub.inbox.step_zone))
         hub.inbox.admit(sign("good", clock), durable.append)
         await hub.committer.flush(10)
         assert durable == ["good"]
@@ -283,7 +288,7 @@ def _failing_on(name: str, take: Callable[..., None]) -> Callable[..., None]:
 async def test_an_unknown_zone_is_named(tmp_path: Path) -> None:
     async with running(tmp_path, Clock()) as hub:
         with pytest.raises(UnknownZoneError, match="no zone default/attic"):
-            await hub.actions.perform(Action.TEST, "default", "attic", "Ada", "")
+            await hub.actions.perform(Action.TEST, ADA, "default", "attic")
 
 
 @pytest.mark.parametrize("step", [365 * DAY, -365 * DAY])
@@ -297,7 +302,7 @@ async def test_history_is_as_old_as_time_has_passed_and_labelled_by_the_wall_clo
         await hub.committer.flush(5)
         clock.step = step
         await asyncio.sleep(0.2)
-        await hub.actions.perform(Action.ACKNOWLEDGE, "default", "hall", "Ada", "")
+        await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
         before, after = await hub.history.events(0, 9)
         assert after.time_ns - before.time_ns == step
         assert after.contributions[0].until_ns - before.contributions[0].until_ns == step

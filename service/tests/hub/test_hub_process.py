@@ -17,6 +17,7 @@ import pytest
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.tasks import Tasks
 from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.links import Links
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
 from embereye.units import SECOND
@@ -29,7 +30,7 @@ from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.types_pb2 import Device, Term
 
 if TYPE_CHECKING:
-    from conftest import HubProcess  # type: ignore[attr-defined]
+    from .conftest import HubProcess
 
 FLEET = "default/sensors/hall"
 
@@ -66,7 +67,7 @@ class Shard:
         self.spool = Spool(spool)
         self.episodes = Episodes(FLEET)
         self.covered = True
-        self.reporter = Reporter(hub.grpc, self.spool, hello=self._hello, coverage=self._coverage)
+        self.reporter = Reporter(Links(hub.control), self.spool, hello=self._hello, coverage=self._coverage)
 
     def _hello(self) -> ShardHello:
         return ShardHello(fleet=FLEET, shard="hall-0", epoch=1)
@@ -84,7 +85,7 @@ class Shard:
         return item.id
 
 
-async def zone_state(hub: HubProcess) -> ZoneState:
+async def zone_state(hub: HubProcess) -> int:
     async with hub.channel() as link:
         zones = (await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=10)).zones
     return zones[0].state if zones else ZoneState.UNSPECIFIED
@@ -126,7 +127,7 @@ async def test_a_reporter_loses_nothing_and_a_fire_stays_one_alarm_while_the_hub
 
 async def _report(hub: HubProcess, items: list[EvidenceItem], acknowledged: set[str]) -> None:
     """Send `items` on one stream and note what the hub acknowledges, until all are or the stream breaks."""
-    async with hub.channel() as link:
+    async with hub.channel(hub.control) as link:
         call = EvidenceStub(link).Report(wait_for_ready=True)
         try:
             await call.write(ReportRequest(hello=ShardHello(fleet=FLEET, shard="hall-0", epoch=1)))
@@ -242,8 +243,8 @@ async def test_rosters_replace_each_other_by_epoch_and_are_kept(hub: HubProcess)
         declared = [Device(id=name, zone="hall") for name in devices]
         return FleetRoster(fleet=FLEET, epoch=epoch, deadline_ns=5_000_000_000, devices=declared)
 
-    async with hub.channel() as link:
-        rosters = RosterStub(link)
+    async with hub.channel() as link, hub.channel(hub.control) as control:
+        rosters = RosterStub(control)
         assert (await rosters.Set(roster(5, "s-01", "s-02"), timeout=10)).epochs == {FLEET: 5}
         for wrong, code in (
             (roster(4, "s-01"), grpc.StatusCode.FAILED_PRECONDITION),
@@ -267,9 +268,9 @@ async def test_coverage_of_an_undeclared_fleet_founds_its_zones(hub: HubProcess,
     shard = Shard(hub, tmp_path / "spool")
     async with Tasks() as tasks:
         tasks.start(shard.reporter.run(), name="reporter")
-        await until(lambda: hub.get("/v1/zones")["covered"] == 2, "both devices are covered")  # type: ignore[index]
+        await until(lambda: hub.get("/v1/zones")["covered"] == 2, "both devices are covered")
         shard.covered = False
         shard.reporter.coverage_changed()
-        await until(lambda: hub.get("/v1/zones")["covered"] == 0, "neither is covered")  # type: ignore[index]
-        devices = hub.get("/v1/devices")["devices"]  # type: ignore[index]
+        await until(lambda: hub.get("/v1/zones")["covered"] == 0, "neither is covered")
+        devices = hub.get("/v1/devices")["devices"]
         assert [device["reason"] for device in devices] == ["silent", "silent"]

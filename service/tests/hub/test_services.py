@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -11,6 +12,7 @@ import pytest
 
 from embereye.hub.feed import LAG
 from embereye.hub.hub import Hub
+from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.evidence import EvidenceService, Skew, put_on_timeline
 from embereye.hub.store import StoreThreads
@@ -25,15 +27,20 @@ from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server
 from embereye.v1.types_pb2 import Device
 
+TOKEN = "an-admins-token-of-forty-characters-or-so"
 
-async def serve(hub: Hub) -> tuple[GrpcServer, int]:
+
+async def serve(hub: Hub, *, control: bool = False) -> tuple[GrpcServer, int]:
     server = GrpcServer(
         [
             Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
             Service(add_EvidenceServicer_to_server, EvidenceService(hub), "embereye.v1.Evidence"),
             Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
-        ]
+        ],
+        interceptors=[] if control else [AccessCheck(hub.access)],
+        control=control,
     )
+    hub.access.set_admin_token(TOKEN)
     port = server.listen("127.0.0.1:0")
     await server.start()
     return server, port
@@ -47,6 +54,14 @@ def smoke(name: str) -> EvidenceItem:
     )  # fmt: skip
 
 
+@dataclass
+class Hubs:
+    """Channels to a hub in this process, to both of its ports."""
+
+    people: grpc.aio.Channel
+    control: grpc.aio.Channel
+
+
 async def report(link: grpc.aio.Channel, item: EvidenceItem) -> None:
     call = EvidenceStub(link).Report(timeout=20)
     await call.write(ReportRequest(hello=ShardHello(fleet=item.fleet, shard="s-0")))
@@ -58,31 +73,31 @@ async def report(link: grpc.aio.Channel, item: EvidenceItem) -> None:
 
 
 @pytest.fixture
-async def link(tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
-    """A channel to a hub in this process."""
+async def link(tmp_path: Path) -> AsyncIterator[Hubs]:
     store = StoreThreads(tmp_path)
     hub = Hub(store, retention_ns=10**15)
     await hub.open()
     running = asyncio.ensure_future(hub.run())
-    server, port = await serve(hub)
-    async with channel(f"127.0.0.1:{port}") as opened:
-        yield opened
+    (server, port), (other, control) = await serve(hub), await serve(hub, control=True)
+    async with channel(f"127.0.0.1:{port}", token=TOKEN) as people, channel(f"127.0.0.1:{control}") as opened:
+        yield Hubs(people, opened)
     await server.stop(0)
+    await other.stop(0)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await store.close()
 
 
-async def test_a_cursor_from_the_future_is_refused(link: grpc.aio.Channel) -> None:
+async def test_a_cursor_from_the_future_is_refused(link: Hubs) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await AlarmsStub(link).Subscribe(SubscribeRequest(cursor=99), timeout=10).read()
+        await AlarmsStub(link.people).Subscribe(SubscribeRequest(cursor=99), timeout=10).read()
     assert caught.value.code() == grpc.StatusCode.OUT_OF_RANGE
     assert caught.value.details() == "cursor 99 is newer than the newest event, 0: start again with cursor 0"
 
 
-async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(link: grpc.aio.Channel) -> None:
-    await report(link, smoke("e1"))
-    alarms = AlarmsStub(link)
+async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(link: Hubs) -> None:
+    await report(link.control, smoke("e1"))
+    alarms = AlarmsStub(link.people)
 
     async def refusal(call: grpc.aio.UnaryUnaryCall[ActionRequest, AlarmEvent]) -> tuple[grpc.StatusCode, str]:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -90,28 +105,28 @@ async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(li
         return caught.value.code(), caught.value.details() or ""
 
     ask = ActionRequest(namespace="default", zone="hall", who="Ada")
-    nobody = ActionRequest(namespace="default", zone="hall")
+    nobody = ActionRequest(namespace="default", zone="hall", who="x" * 201)
     nowhere = ActionRequest(namespace="default", zone="attic", who="Ada")
     code, sentence = await refusal(alarms.Acknowledge(nobody, timeout=10))
-    assert (code, "who is empty" in sentence) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    assert (code, "at most 200" in sentence) == (grpc.StatusCode.INVALID_ARGUMENT, True)
     code, sentence = await refusal(alarms.Acknowledge(nowhere, timeout=10))
     assert (code, "no zone default/attic" in sentence) == (grpc.StatusCode.NOT_FOUND, True)
     code, sentence = await refusal(alarms.Reset(ask, timeout=10))
     assert (code, "acknowledge it before" in sentence) == (grpc.StatusCode.FAILED_PRECONDITION, True)
     acknowledged = await alarms.Acknowledge(ask, timeout=10)
-    assert (acknowledged.state, acknowledged.who) == (ZoneState.ACKNOWLEDGED, "Ada")
+    assert (acknowledged.state, acknowledged.who) == (ZoneState.ACKNOWLEDGED, "Ada (admin)")
     reset = await alarms.Reset(ask, timeout=10)
     assert (reset.state, reset.alarm) == (ZoneState.NORMAL, acknowledged.alarm)
     assert not (await alarms.Zones(ZonesRequest(), timeout=10)).zones, "an undeclared, quiet zone vanishes"
 
 
 async def test_who_tells_the_roster_is_told_what_became_of_everything_that_the_devices_offered(
-    link: grpc.aio.Channel,
+    link: Hubs,
 ) -> None:
     declared = [Device(id="s-1", zone="hall")]
     roster = FleetRoster(fleet="default/sensors/s", epoch=1, deadline_ns=5_000_000_000, devices=declared)
-    assert not (await RosterStub(link).Set(roster, timeout=10)).HasField("ledger")
-    call = EvidenceStub(link).Report(timeout=10)
+    assert not (await RosterStub(link.control).Set(roster, timeout=10)).HasField("ledger")
+    call = EvidenceStub(link.control).Report(timeout=10)
     await call.write(ReportRequest(hello=ShardHello(fleet=roster.fleet, shard="s-0")))
     ledger = Ledger(offered=9, analysed=4, duplicate=2, shed={"overflow": 1, "compacted": 1}, rejected={"bad frame": 1})
     device = DeviceStatus(id="s-1", zone="hall", covered=True, ledger=ledger)
@@ -119,20 +134,20 @@ async def test_who_tells_the_roster_is_told_what_became_of_everything_that_the_d
         ReportRequest(coverage=Coverage(fleet=roster.fleet, shard="s-0", time_ns=time.time_ns(), devices=[device]))
     )
     async with asyncio.timeout(10):
-        while not (response := await RosterStub(link).Set(roster, timeout=10)).HasField("ledger"):
+        while not (response := await RosterStub(link.control).Set(roster, timeout=10)).HasField("ledger"):
             await asyncio.sleep(0.01)
     call.cancel()
     told = response.ledger
     assert told == FleetLedger(offered=9, analysed=4, shed=2, duplicate=2, rejected=1, time_ns=told.time_ns)
 
 
-async def test_a_stream_that_does_not_begin_with_hello_is_refused(link: grpc.aio.Channel) -> None:
-    call = EvidenceStub(link).Report(timeout=10)
+async def test_a_stream_that_does_not_begin_with_hello_is_refused(link: Hubs) -> None:
+    call = EvidenceStub(link.control).Report(timeout=10)
     await call.write(ReportRequest(evidence=smoke("e1")))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call.read()
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert not (await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)).zones
+    assert not (await AlarmsStub(link.people).Zones(ZonesRequest(), timeout=10)).zones
 
 
 async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_path: Path) -> None:
@@ -140,7 +155,7 @@ async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_p
     server, port = await serve(hub)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(server.stop, 0)
-        link = await stack.enter_async_context(channel(f"127.0.0.1:{port}"))
+        link = await stack.enter_async_context(channel(f"127.0.0.1:{port}", token=TOKEN))
         call = AlarmsStub(link).Subscribe(SubscribeRequest(live_only=True), timeout=60)
         await call.initial_metadata()
         for cursor in range(1, 4 * LAG):

@@ -65,13 +65,23 @@ async def until(condition: Callable[[], object], what: str, seconds: float = 20)
 
 @contextlib.asynccontextmanager
 async def running_shard(hub: HubProcess, folder: Path) -> AsyncIterator[int]:
-    grpc_port, tcp_port, metrics_port = free_ports(3)
+    grpc_port, tcp_port, metrics_port, control_port = free_ports(4)
     options = ShardOptions(
-        "hall-0", folder / "none", hub.grpc, folder / "data", "127.0.0.1", grpc_port, tcp_port, metrics_port, 0, 0
+        "hall-0",
+        folder / "none",
+        hub.control,
+        folder / "data",
+        "127.0.0.1",
+        grpc_port,
+        tcp_port,
+        metrics_port,
+        0,
+        0,
+        control_port=control_port,
     )
     stop = asyncio.Event()
     running = asyncio.ensure_future(ShardProcess(SensorShard(), options).run(stop))
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as link:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{control_port}") as link:
         assignment = Assignment(
             fleet="site/sensors/hall", shard="hall-0", epoch=1, devices=[Device(id="s-1", zone="hall")],
             sensor=sensor_settings(),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,8 +37,8 @@ BOARD = board_of(SETTINGS.gas)
 NAN = math.nan
 
 
-def sensor(settings: SensorSettings | None = None, **calibration: object) -> SensorDevice:
-    spec = Device(id="s", zone="hall", calibration=SensorCalibration(**calibration))  # type: ignore[arg-type]
+def sensor(settings: SensorSettings | None = None, **calibration: Any) -> SensorDevice:
+    spec = Device(id="s", zone="hall", calibration=SensorCalibration(**calibration))
     return SensorDevice(spec, settings or SETTINGS, BandTable())
 
 

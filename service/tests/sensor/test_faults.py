@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,8 +57,8 @@ class Played:
         return {name for name, _, _ in measurements(self.device)}
 
 
-def words(spoil: Callable[[np.ndarray], None] | None = None, **state: float) -> bytes:
-    frame = measure(CALIBRATION, 22 + DICE.normal(0, 0.3, (24, 32)), **state)  # type: ignore[arg-type]
+def words(spoil: Callable[[np.ndarray], None] | None = None, **state: Any) -> bytes:
+    frame = measure(CALIBRATION, 22 + DICE.normal(0, 0.3, (24, 32)), **state)
     if spoil:
         spoil(frame)
     return frame.astype(">u2").tobytes()

@@ -13,6 +13,7 @@ from embereye.process.grpc_server import GrpcServer, channel
 from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.handoff import Handoffs
 from embereye.sensor.shard import SensorShard
+from embereye.shard.links import PeerAddress
 from embereye.v1.ingest_pb2 import TakeOverRequest, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import Assignment
@@ -30,18 +31,18 @@ async def handoffs(gone: list[str]) -> AsyncIterator[Handoffs]:
         marks = [Watermark(device=device, epoch=7, sequence=5) for device in devices]
         return TakeOverRequest(watermarks=marks, fleet="f", epoch=1)
 
-    found = Handoffs(request, note)
+    found = Handoffs(request, note, lambda target: channel(target.control))
     yield found
     await found.stop()
 
 
-async def serve(*devices: str) -> tuple[GrpcServer, str, SensorShard]:
+async def serve(*devices: str) -> tuple[GrpcServer, PeerAddress, SensorShard]:
     shard = SensorShard()
     shard.apply(
         Assignment(fleet="f", sensor=SETTINGS, epoch=1, devices=[Device(id=name, zone="hall") for name in devices])
     )
-    server = GrpcServer([Ingest(shard).service()])
-    target = f"127.0.0.1:{server.listen('127.0.0.1:0')}"
+    server = GrpcServer([Ingest(shard).service()], control=True)
+    target = PeerAddress("other", f"127.0.0.1:{server.listen('127.0.0.1:0')}")
     await server.start()
     return server, target, shard
 
@@ -81,7 +82,7 @@ async def test_senders_do_not_wait_for_ever_for_a_shard_that_says_nothing() -> N
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # accepts, and never answers
         async with handoffs([]) as leaving:
-            leaving.update({"a": f"127.0.0.1:{silent.getsockname()[1]}"}, ours=())
+            leaving.update({"a": PeerAddress("other", f"127.0.0.1:{silent.getsockname()[1]}")}, ours=())
             async with asyncio.timeout(20):
                 await leaving.wait_until_answered(["a"])
             assert not leaving.gone("a")
@@ -89,7 +90,7 @@ async def test_senders_do_not_wait_for_ever_for_a_shard_that_says_nothing() -> N
 
 async def test_senders_go_on_when_the_shard_stops_in_the_middle_of_a_question() -> None:
     async with handoffs([]) as leaving:
-        leaving.update({"a": "127.0.0.1:1"}, ours=())
+        leaving.update({"a": PeerAddress("other", "127.0.0.1:1")}, ours=())
         waiting = asyncio.ensure_future(leaving.wait_until_answered(["a"]))
         await asyncio.sleep(0.05)
         await leaving.stop()
@@ -99,7 +100,7 @@ async def test_senders_go_on_when_the_shard_stops_in_the_middle_of_a_question() 
 
 async def test_while_nobody_answers_what_is_still_ours_is_taken() -> None:
     async with handoffs([]) as leaving:
-        leaving.update({"a": "127.0.0.1:1"}, ours={"a"})
+        leaving.update({"a": PeerAddress("other", "127.0.0.1:1")}, ours={"a"})
         async with asyncio.timeout(10):
             await leaving.wait_until_answered(["a"])
         assert not leaving.gone("a")
@@ -108,7 +109,7 @@ async def test_while_nobody_answers_what_is_still_ours_is_taken() -> None:
 async def test_a_shard_of_another_fleet_cannot_hand_devices_over() -> None:
     server, target, shard = await serve("a")
     marks = [Watermark(device="a", epoch=7, sequence=5)]
-    async with channel(target) as link:
+    async with channel(target.control) as link:
         for fleet in ("", "other"):
             with pytest.raises(grpc.aio.AioRpcError, match=f'a shard of "{fleet}" hands devices over to one of "f"'):
                 await IngestStub(link).TakeOver(TakeOverRequest(watermarks=marks, fleet=fleet, epoch=1))
@@ -123,7 +124,7 @@ async def test_a_shard_that_cannot_know_yet_who_owns_a_device_does_not_hand_it_o
     devices = [Device(id=name, zone="hall") for name in ("a", "b")]
     shard.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=2, devices=devices))
     marks = [Watermark(device=name, epoch=7, sequence=5) for name in ("a", "b")]
-    async with channel(target) as link:
+    async with channel(target.control) as link:
         stub = IngestStub(link)
         before = await stub.TakeOver(TakeOverRequest(watermarks=marks, fleet="f", epoch=1))
         after = await stub.TakeOver(TakeOverRequest(watermarks=marks, fleet="f", epoch=3))

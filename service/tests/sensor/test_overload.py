@@ -17,7 +17,7 @@ from embereye_bench.sensors import EvidenceHub
 
 async def overload(seconds: float) -> None:
     hub = EvidenceHub()
-    grpc = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")])
+    grpc = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")], control=True)
     port = grpc.listen("127.0.0.1:0")
     await grpc.start()
     dice = random.Random(1)

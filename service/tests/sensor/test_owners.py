@@ -35,13 +35,14 @@ class Site:
     ports: dict[str, list[int]] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
-        ports = self.ports.setdefault(name, free_ports(3))
-        grpc, other, metrics = map(str, ports)
-        arguments = ["--host", "127.0.0.1", "--grpc-port", grpc, "--data", str(self.folder / name)]
+        ports = self.ports.setdefault(name, free_ports(4))
+        grpc, other, metrics, control = map(str, ports)
+        arguments = ["--host", "127.0.0.1", "--grpc-port", grpc, "--control-port", control]
+        arguments += ["--data", str(self.folder / name)]
         if name == "hub":
             arguments = ["hub", *arguments, "--http-port", other]
         else:
-            hub = f"127.0.0.1:{self.ports['hub'][0]}"
+            hub = f"127.0.0.1:{self.ports['hub'][3]}"
             arguments = ["shard", "sensor", *arguments, "--tcp-port", other, "--metrics-port", metrics, "--hub", hub]
             arguments += ["--shard", name, "--assignment", str(self.folder / f"{name}.json")]
         command = [sys.executable, "-m", "embereye_cli", *arguments]
@@ -56,7 +57,7 @@ class Site:
 
     def assign(self, shard: str, epoch: int, *devices: str, elsewhere: dict[str, str] | None = None) -> None:
         peers = [
-            Peer(shard=name, grpc=f"127.0.0.1:{ports[0]}", tcp=f"127.0.0.1:{ports[1]}")
+            Peer(shard=name, grpc=f"127.0.0.1:{ports[0]}", tcp=f"127.0.0.1:{ports[1]}", control=f"127.0.0.1:{ports[3]}")
             for name, ports in self.ports.items()
             if name not in {"hub", shard}
         ]
@@ -84,7 +85,10 @@ class Site:
                     return writer
 
     def device(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['hub'][1]}/v1/devices", timeout=5) as answer:
+        token = (self.folder / "hub" / "admin-token").read_text().strip()
+        url = f"http://127.0.0.1:{self.ports['hub'][1]}/v1/devices"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=5) as answer:
             entries = json.load(answer)["devices"]
         return next((entry for entry in entries if entry["id"] == "a"), {})
 
@@ -122,7 +126,7 @@ def states(entry: dict[str, Any]) -> list[tuple[str, str]]:
 
 async def test_the_ledger_adds_up_over_a_hand_over_a_kill_a_drain_and_a_killed_hub(site: Site) -> None:
     for name in ("hub", "one", "two"):
-        site.ports[name] = free_ports(3)
+        site.ports[name] = free_ports(4)
     site.assign("one", 1, "a")
     site.assign("two", 1, elsewhere={"a": "one"})
     for name in ("hub", "one", "two"):

@@ -47,6 +47,7 @@ class Running:
     shard: SensorShard
     tcp: int
     grpc: int
+    control: int = 0
     evidence: list[EvidenceItem] = field(default_factory=list)
 
     def status(self, device: str) -> DeviceStatus:
@@ -90,11 +91,13 @@ async def start() -> AsyncIterator[Callable[[], object]]:
             running = Running(shard, free_port(), 0)
             options = ShardOptions("s", Path("none"), "", None, host, 0, running.tcp, 0, 0, 0)
             await shard.start(ShardContext(options, tasks, running.evidence.append, lambda: None))
-            server = GrpcServer(shard.services())
-            running.grpc = server.listen("127.0.0.1:0")
-            await server.start()
             stack.push_async_callback(shard.stop)
-            stack.push_async_callback(server.stop, 0)
+            for control in (False, True):
+                server = GrpcServer(shard.services(), control=control)
+                port = server.listen("127.0.0.1:0")
+                running.grpc, running.control = (running.grpc, port) if control else (port, 0)
+                await server.start()
+                stack.push_async_callback(server.stop, 0)
             return running
 
         yield begin
@@ -304,6 +307,12 @@ async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> 
 Stream = Callable[..., object]
 
 
+async def answer(call: grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]) -> IngestResponse:
+    read = await call.read()
+    assert isinstance(read, IngestResponse)
+    return read
+
+
 async def exchange(running: Running, *batches: DeviceBatch) -> list[IngestResponse]:
     async with channel(f"127.0.0.1:{running.grpc}") as link:
         call = IngestStub(link).Stream()
@@ -311,10 +320,10 @@ async def exchange(running: Running, *batches: DeviceBatch) -> list[IngestRespon
         for batch in batches:
             await call.write(IngestRequest(devices=[batch]))
             response = await call.read()
-            assert response is not grpc.aio.EOF
+            assert isinstance(response, IngestResponse)
             responses.append(response)
         await call.done_writing()
-        return responses  # type: ignore[return-value]
+        return responses
 
 
 def readings(epoch: int, *sequences: int) -> DeviceBatch:
@@ -365,11 +374,11 @@ async def test_a_draining_shard_tells_its_senders_and_still_acknowledges(start: 
     async with channel(f"127.0.0.1:{running.grpc}") as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[readings(1, 1)]))
-        assert (await call.read()).WhichOneof("body") == "ack"  # type: ignore[attr-defined]
+        assert (await answer(call)).WhichOneof("body") == "ack"
         drain = asyncio.ensure_future(running.shard.drain())
-        assert (await call.read()).WhichOneof("body") == "drain"  # type: ignore[attr-defined]
+        assert (await answer(call)).WhichOneof("body") == "drain"
         await call.write(IngestRequest(devices=[readings(1, 2)]))
-        assert (await call.read()).ack.watermarks[0].sequence == 2  # type: ignore[attr-defined]
+        assert (await answer(call)).ack.watermarks[0].sequence == 2
         await drain
         await call.done_writing()
 
@@ -396,7 +405,7 @@ async def test_any_shard_passes_a_request_on_through_the_owner_to_a_device_on_th
 ) -> None:
     owner, other = await start(), await start()
     commands = Commands(start="GO", calibration="CAL?", request="SHOW!")
-    peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", grpc=f"127.0.0.1:{owner.grpc}")
+    peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", control=f"127.0.0.1:{owner.control}")
     owner.own("s-01", commands=commands)
     other.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer], commands=commands)
     reader, writer = await connect(other)

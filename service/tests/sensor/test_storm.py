@@ -5,10 +5,11 @@ import random
 import socket
 import struct
 import threading
+from typing import cast
 
 import pytest
 
-from embereye.sensor.sessions import MAX_CONNECTIONS, Sessions, _keep_alive
+from embereye.sensor.sessions import MAX_CONNECTIONS, Owner, Sessions, _keep_alive
 from embereye_bench.load import HOST, Server, close, connect, reading_line
 
 DEVICES = 1000
@@ -80,13 +81,13 @@ def test_connections_beyond_what_a_process_can_have_are_refused_and_counted(monk
     monkeypatch.setattr("embereye.sensor.sessions.MAX_CONNECTIONS", 0)
     aborted = []
 
-    class Wire:
+    class Wire(asyncio.Transport):
         def abort(self) -> None:
             aborted.append(True)
 
     async def dial() -> None:
-        sessions = Sessions(None)  # type: ignore[arg-type]
-        sessions.protocol().connection_made(Wire())  # type: ignore[arg-type]
+        sessions = Sessions(cast("Owner", None))  # asked for nothing
+        sessions.protocol().connection_made(Wire())
         assert (len(sessions), sessions.refused) == (0, 1)
 
     asyncio.run(dial())

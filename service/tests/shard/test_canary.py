@@ -18,7 +18,7 @@ from embereye.shard.service import ShardContext, ShardOptions
 from embereye.shard.spool import Spool
 from embereye.units import MILLISECOND, SECOND
 from embereye.v1.evidence_pb2 import CanaryPlan, EvidenceItem
-from embereye.v1.shard_pb2 import Assignment, Canary
+from embereye.v1.shard_pb2 import AccessRules, Assignment, Canary
 from embereye.v1.types_pb2 import Device
 from embereye.zone.canary import PREFIX, is_canary
 
@@ -156,6 +156,21 @@ async def test_a_sensor_shards_canary_is_evidence_and_in_no_count(
     running._sample()
     running._sample()
     assert running.load().arrival_rate == 0
+
+
+async def test_a_canary_is_heard_where_text_devices_are_not(
+    shard: tuple[SensorShard, list[EvidenceItem], int],
+) -> None:
+    running, _, port = shard
+    settings = sensor_settings()
+    settings.access.CopyFrom(AccessRules())
+    running.apply(Assignment(fleet="site/sensors/hall", epoch=2, sensor=settings))
+    told: list[EvidenceItem] = []
+    await running.light_canary(Fire(PLAN, "hall-0", told.append))
+    assert told
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await reader.read() == b""
+    writer.close()
 
 
 async def test_a_canarys_id_is_refused_from_elsewhere(shard: tuple[SensorShard, list[EvidenceItem], int]) -> None:

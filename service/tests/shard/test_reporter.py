@@ -1,12 +1,24 @@
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+
+import pytest
 
 from embereye.levels import Level
 from embereye.process.grpc_server import GrpcServer, Service
-from embereye.shard.reporter import Reporter
+from embereye.shard.links import Links
+from embereye.shard.reporter import PART_BYTES, Reporter, split
 from embereye.shard.spool import Spool
-from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2 import (
+    ClosedLedger,
+    Coverage,
+    DeviceStatus,
+    EvidenceItem,
+    ReportRequest,
+    ReportResponse,
+    ShardHello,
+    ThermalPicture,
+)
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 
 
@@ -19,9 +31,7 @@ class RecordingHub(EvidenceServicer):
         self.coverage = 0
         self.acknowledging = True
 
-    async def Report(  # type: ignore[override]
-        self, requests: AsyncIterator[ReportRequest], context: object
-    ) -> AsyncIterator[ReportResponse]:
+    async def Report(self, requests: AsyncIterator[ReportRequest], context: object) -> AsyncIterator[ReportResponse]:
         async for request in requests:
             match request.WhichOneof("body"):
                 case "hello":
@@ -34,23 +44,22 @@ class RecordingHub(EvidenceServicer):
                         yield ReportResponse(acknowledged=[request.evidence.id])
 
 
-async def until(condition: object) -> None:
+async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # type: ignore[operator]
+        while not condition():
             await asyncio.sleep(0.01)
 
 
 async def serve(hub: RecordingHub, port: int = 0) -> tuple[GrpcServer, int]:
-    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")])
+    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")], control=True)
     port = server.listen(f"127.0.0.1:{port}")
     await server.start()
     return server, port
 
 
 def reporter_to(port: int, spool: Spool) -> Reporter:
-    return Reporter(
-        f"127.0.0.1:{port}", spool, hello=lambda: ShardHello(shard="s", epoch=7), coverage=lambda: Coverage(shard="s")
-    )
+    hello, coverage = ShardHello(shard="s", epoch=7), Coverage(shard="s")
+    return Reporter(Links(f"127.0.0.1:{port}"), spool, hello=lambda: hello, coverage=lambda: coverage)
 
 
 def evidence(name: str) -> EvidenceItem:
@@ -113,3 +122,21 @@ async def test_a_hub_that_does_not_keep_canaries_apart_is_sent_none() -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await task
     await server.stop(0)
+
+
+@pytest.mark.parametrize(("devices", "parts"), [(0, 1), (10, 1), (5_000, 17)])
+def test_a_long_report_of_coverage_is_told_in_parts_that_leave_nothing_out(devices: int, parts: int) -> None:
+    picture = ThermalPicture(celsius=[20.5] * 768)
+    coverage = Coverage(
+        fleet="f", shard="s", epoch=3, time_ns=7, final=True, closed=[ClosedLedger(device="gone")],
+        devices=[DeviceStatus(id=f"d-{number}", thermal=picture) for number in range(devices)],
+    )  # fmt: skip
+    found = list(split(coverage))
+    assert len(found) in range(parts - 2, parts + 2)
+    assert [part.more for part in found] == [True] * (len(found) - 1) + [False]
+    assert max(part.ByteSize() for part in found) < 2 * PART_BYTES
+    assert [status.id for part in found for status in part.devices] == [f"d-{n}" for n in range(devices)]
+    assert [len(part.closed) for part in found] == [0] * (len(found) - 1) + [1]
+    assert {(part.fleet, part.shard, part.epoch, part.time_ns, part.final) for part in found} == {
+        ("f", "s", 3, 7, True)
+    }

@@ -1,5 +1,6 @@
 import argparse
 import asyncio
+import contextlib
 
 import aiohttp
 import cv2
@@ -109,3 +110,21 @@ async def test_a_clip_is_shown_over_and_over(tmp_path):
 def test_an_address_that_is_none_is_refused(text):
     with pytest.raises(UserError):
         address_option("--listen", text, any_port=True)
+
+
+async def test_no_frame_is_shown_twice_although_a_sleep_ends_early(monkeypatch):
+    cameras = await prepare([CameraSpec("a")], fps=50, size=(64, 64))
+    sleep = asyncio.sleep
+
+    async def early(seconds):
+        await sleep(max(0.0, seconds - 0.002))
+
+    monkeypatch.setattr("embereye.sim.films.asyncio.sleep", early)
+    moments = []
+    async with contextlib.aclosing(cameras.moments("a")) as shown:
+        async for seconds in shown:
+            moments.append(round(seconds * 50))
+            if len(moments) == 20:
+                break
+    assert len(set(moments)) == 20
+    assert moments == sorted(moments)

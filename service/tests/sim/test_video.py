@@ -65,7 +65,12 @@ async def test_the_url_may_ask_for_another_codec():
         source = RtspSource(
             parse_source(f"rtsp://127.0.0.1:{port}/a?codec=h265"), lambda: ("", ""), DialLimiter(1), SocketPoller()
         )
-        player = asyncio.ensure_future(source.play(lambda unit, *_: (units.append(unit), done.set()), lambda _: None))
+
+        def offer(unit, *_):
+            units.append(unit)
+            done.set()
+
+        player = asyncio.ensure_future(source.play(offer, lambda _: None))
         await asyncio.wait_for(done.wait(), 60)
         player.cancel()
         await asyncio.gather(player, return_exceptions=True)

@@ -47,7 +47,9 @@ def test_a_tiff_gives_back_its_words(make):
 
 def test_other_programs_read_what_raw_words_are_wrapped_in():
     data = wrap(160, 120, WORDS.astype("<u2").tobytes())
-    assert np.array_equal(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED), WORDS)  # type: ignore[arg-type]
+    read = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert read is not None
+    assert np.array_equal(read, WORDS)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from embereye.levels import Kind, Level, Sense
@@ -17,7 +19,7 @@ SENSOR, CAMERA = Sense.SENSOR, Sense.CAMERA
 
 def sign(
     device: str,
-    kind: int,
+    kind: Any,  # of the wire
     level: Level,
     sense: Sense = SENSOR,
     *,
@@ -28,7 +30,7 @@ def sign(
     return EvidenceItem(
         id=f"{device}-{kind}-{at}",
         device=device,
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         level=level.wire,
         sense=sense.wire,
         relative=relative,

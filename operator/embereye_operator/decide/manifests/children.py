@@ -43,7 +43,10 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
     listens on, which is no reason to replace it. `evictable`: nobody sees to it that nodes can be emptied, so that
     evictions must not be refused. `budget_owner`: see `build_disruption_budget`. `plain`: see there, too.
     """
-    secrets = sorted({device.credentials for a in assignments.values() for device in a.devices if device.credentials})
+    named = {device.credentials for a in assignments.values() for device in a.devices if device.credentials}
+    if fleet.spec.access is not None and fleet.spec.access.tokens_ref is not None:
+        named.add(fleet.spec.access.tokens_ref.name)
+    secrets = sorted(named)
     pushing = push_ports(assignments)
     return [
         build_placement(fleet, assignments=assignments, record=record),

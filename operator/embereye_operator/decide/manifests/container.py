@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.api.shared import GRPC_PORT, METRICS_PORT
+from embereye_operator.api.shared import CONTROL_PORT, GRPC_PORT, METRICS_PORT
 from embereye_operator.decide.manifests.compare import quantity
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import credential_volumes, model_volume, telemetry_claim
@@ -13,9 +13,11 @@ from embereye_operator.decide.scaling.law import CAPACITY
 
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
+IDENTITY_FOLDER = "/etc/embereye/identity"
 MODEL_FOLDER = "/etc/embereye/model"
 DATA_FOLDER = "/var/lib/embereye"
 TELEMETRY_FOLDER = f"{DATA_FOLDER}/telemetry"
+LINGER_SECONDS = 60  # that a shard which is to go waits for a hub that is away: its evidence goes with its pod
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
 USER = 65532
 EVERY_ADDRESS = "[::]"  # of both families, where the host has both
@@ -39,7 +41,10 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
         "EMBEREYE_DATA": DATA_FOLDER,
         "EMBEREYE_HOST": settings.host or EVERY_ADDRESS,
         "EMBEREYE_GRPC_PORT": str(GRPC_PORT),
+        "EMBEREYE_CONTROL_PORT": str(CONTROL_PORT),
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
+        "EMBEREYE_LINGER": str(LINGER_SECONDS),
+        "EMBEREYE_IDENTITY": IDENTITY_FOLDER,
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
     }
     if settings.log_format == "json":
@@ -48,17 +53,19 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
         environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = settings.tracing
     if model := model_volume(fleet):
         environment["EMBEREYE_MODEL"] = MODEL_FOLDER
-    ports = [("grpc", GRPC_PORT), ("metrics", METRICS_PORT)]
+    ports = [("grpc", GRPC_PORT), ("control", CONTROL_PORT), ("metrics", METRICS_PORT)]
     if isinstance(fleet.spec, SensorFleetSpec):
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
         ports.insert(1, ("tcp", fleet.spec.listen.tcp))
-        del environment["EMBEREYE_CREDENTIALS"]
+        if not secrets:
+            del environment["EMBEREYE_CREDENTIALS"]
         if fleet.spec.telemetry.archive:
             environment["EMBEREYE_TELEMETRY"] = TELEMETRY_FOLDER
             environment["EMBEREYE_TELEMETRY_BYTES"] = str(int(quantity(fleet.spec.telemetry.size) or 0))
     probe = {"grpc": {"port": GRPC_PORT, "service": ""}, "timeoutSeconds": 2}
     mounts: list[Manifest] = [
         {"name": "placement", "mountPath": PLACEMENT_FOLDER, "readOnly": True},
+        {"name": "identity", "mountPath": IDENTITY_FOLDER, "readOnly": True},
         {"name": "data", "mountPath": DATA_FOLDER},
         {"name": "tmp", "mountPath": "/tmp"},
     ]

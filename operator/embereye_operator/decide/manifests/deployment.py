@@ -6,18 +6,20 @@ from typing import Any
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.shared import TopologySpread
-from embereye_operator.decide.manifests.container import PRE_STOP_SECONDS, USER, build_container
+from embereye_operator.decide.manifests.container import LINGER_SECONDS, PRE_STOP_SECONDS, USER, build_container
 from embereye_operator.decide.manifests.names import LABEL_SHARD, build_labels, build_metadata, placement_name, selector
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import (
     credential_volumes,
+    identity_volume,
     model_volume,
     secret_volume,
     telemetry_claim,
 )
 
 ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it was made to replace
-GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6  # preStop, the shard's drain, and what gRPC and the spool need after it
+# preStop, the shard's drain, what gRPC and the spool need after it, and what is waited for a hub that is away.
+GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6 + LINGER_SECONDS
 READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
 # How long a pod stays bound to a node that does not tell how it is: Kubernetes' own 300 s begin after the 50 s that it
 # takes to notice. Kubelet's own word "not ready" is less: its pods may well go on meanwhile.
@@ -102,6 +104,7 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "containers": [build_container(fleet, shard, settings, secrets)],
         "volumes": [
             *volumes,
+            identity_volume(shard),
             *({"name": volume, "secret": secret_volume(name)} for name, volume in credential_volumes(secrets).items()),
             *model_volume(fleet),
         ],

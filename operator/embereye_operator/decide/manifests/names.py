@@ -8,6 +8,7 @@ MANAGED_BY = "embereye-operator"  # also the field manager
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_FLEET = "embereye.dev/fleet"  # value: see fleet_label
 LABEL_SHARD = "embereye.dev/shard"
+LABEL_ALLOWED = "embereye.dev/allow-fleet-use"  # of somebody's Secret, "true": fleets of its namespace may use it
 ANNOTATION_DRAIN = "embereye.dev/drain"  # of a fleet: shards, with commas, that others are to take the place of
 
 
@@ -31,6 +32,11 @@ def drained(fleet: Fleet) -> list[str]:
     """Shards that a person wants to be rid of."""
     names = (name.strip() for name in fleet.annotations.get(ANNOTATION_DRAIN, "").split(","))
     return [name for name in names if shard_index(fleet, name) is not None]
+
+
+def identity_name(shard: str) -> str:
+    """Name of the Secret with the certificate that a shard proves itself with."""
+    return f"{shard}-identity"
 
 
 def placement_name(fleet: Fleet) -> str:

@@ -12,10 +12,11 @@ from embereye_operator.api.shared import METRICS_PORT
 def build_network_policy(
     fleet: Fleet, metadata: Manifest, selector: Mapping[str, str], udp: Sequence[int] = ()
 ) -> Manifest:
-    """What may come in to a shard: devices, senders, peers, operator and Prometheus, on their ports.
+    """What may come in to a shard: devices, senders and Prometheus on their ports; for control peers and operators.
 
     `udp` are the ports that cameras push RTP to.
     """
+    operators = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "operator"}
     ports: list[Any] = ["grpc", METRICS_PORT]
     if isinstance(fleet.spec, SensorFleetSpec):
         ports.append("tcp")
@@ -32,7 +33,14 @@ def build_network_policy(
                         *({"port": port, "protocol": "TCP"} for port in ports),
                         *({"port": port, "protocol": "UDP"} for port in udp),
                     ]
-                }
+                },
+                {
+                    "ports": [{"port": "control", "protocol": "TCP"}],
+                    "from": [
+                        {"podSelector": {"matchLabels": dict(selector)}},
+                        {"namespaceSelector": {}, "podSelector": {"matchLabels": operators}},
+                    ],
+                },
             ],
         },
     }

@@ -8,7 +8,7 @@ from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.api.shared import METRICS_PORT
+from embereye_operator.api.shared import CONTROL_PORT, METRICS_PORT
 from embereye_operator.decide.manifests.names import LABEL_SHARD, build_metadata, fleet_name, selector
 
 ANNOTATION_DEVICE = "embereye.dev/device"  # of a Service: the camera that pushes to it
@@ -19,7 +19,7 @@ def peer_address(fleet: Fleet, shard: str) -> Peer:
     """In-cluster addresses of a shard, by its Service."""
     host = f"{shard}.{fleet.namespace}.svc"
     tcp = f"{host}:{fleet.spec.listen.tcp}" if isinstance(fleet.spec, SensorFleetSpec) else ""
-    return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", tcp=tcp)
+    return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", tcp=tcp, control=f"{host}:{CONTROL_PORT}")
 
 
 def _ports(fleet: Fleet) -> list[Manifest]:
@@ -44,7 +44,7 @@ def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifes
             "prometheus.io/path": "/metrics",
             "prometheus.io/port": str(METRICS_PORT),
         }
-    metrics = {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}
+    own = (("control", CONTROL_PORT), ("metrics", METRICS_PORT))
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -52,7 +52,10 @@ def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifes
         "spec": {
             "type": "ClusterIP",
             "selector": {**selector(fleet), LABEL_SHARD: shard},
-            "ports": [*_ports(fleet), metrics],
+            "ports": [
+                *_ports(fleet),
+                *({"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in own),
+            ],
         },
     }
 

@@ -8,6 +8,7 @@ from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.decide.manifests.names import identity_name
 
 
 def telemetry_claim(fleet: Fleet) -> str:
@@ -42,6 +43,11 @@ def credential_volumes(secrets: Sequence[str]) -> dict[str, str]:
             attempt += 1
         uses[names[secret]] += attempt
     return names
+
+
+def identity_volume(shard: str) -> Manifest:
+    """The volume with the certificate that a shard proves itself with. No shard starts without."""
+    return {"name": "identity", "secret": {"secretName": identity_name(shard), "defaultMode": 0o440}}
 
 
 def secret_volume(name: str) -> Manifest:

@@ -32,6 +32,7 @@ PODS: Kind = create_namespaced_resource("", "v1", "Pod", "pods")
 NODES: Kind = create_global_resource("", "v1", "Node", "nodes")
 EVENTS: Kind = create_namespaced_resource("", "v1", "Event", "events")
 CLAIMS: Kind = create_namespaced_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+SECRETS: Kind = create_namespaced_resource("", "v1", "Secret", "secrets")
 JOBS: Kind = create_namespaced_resource("batch", "v1", "Job", "jobs")
 RBAC = "rbac.authorization.k8s.io"
 ROLES: Kind = create_namespaced_resource(RBAC, "v1", "Role", "roles")

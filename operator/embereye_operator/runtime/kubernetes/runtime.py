@@ -21,7 +21,7 @@ from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.cluster.nodes import Displaced
 from embereye_operator.decide.cluster.watch_lag import WatchLag
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
-from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY, fleet_label
+from embereye_operator.decide.manifests.names import LABEL_ALLOWED, LABEL_MANAGED_BY, MANAGED_BY, fleet_label
 from embereye_operator.decide.manifests.services import peer_address
 from embereye_operator.decide.ownership.applied import owner_uids, whose, with_updates_applied
 from embereye_operator.errors import NotLeadingError, RefusedError, TakenError, UnavailableError
@@ -30,12 +30,15 @@ from embereye_operator.runtime.kubernetes.device_lists import DeviceLists
 from embereye_operator.runtime.kubernetes.events import EventWriter
 from embereye_operator.runtime.kubernetes.guard import Guard
 from embereye_operator.runtime.kubernetes.hub_pods import HubPods
+from embereye_operator.runtime.kubernetes.identities import Identities
 from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE, Nodes, Shard
-from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS, OPTIONAL, UNWATCHED, api_version
-from embereye_operator.runtime.links import Hub, Shards
+from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS, OPTIONAL, SECRETS, UNWATCHED, api_version
+from embereye_operator.runtime.links import Address, Hub, Shards
 
 logger = logging.getLogger(__name__)
 CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it
+MARKS_SECONDS = 10.0  # after which it is asked again which Secrets fleets may use
+ALLOWED: Any = {LABEL_ALLOWED: "true"}
 FLUSH_SECONDS = 1.0  # for events that are due when the operator ends
 ALL_NAMESPACES = EVERYWHERE
 
@@ -43,7 +46,7 @@ ALL_NAMESPACES = EVERYWHERE
 class KubernetesRuntime:
     """Implements `runtime.Runtime`. The owner feeds `cache` from watches and calls `resync` first and now and then."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what an operator is started with, all by name
         self,
         client: AsyncClient,
         *,
@@ -54,6 +57,7 @@ class KubernetesRuntime:
         resolve: Callable[[Fleet, str], str] | None = None,
         leads: Callable[[], bool] = lambda: True,
         role: str = "",
+        release: tuple[str, str] | None = None,
     ) -> None:
         """`namespace` is the one that is watched, or several; `selects` is given a fleet's labels.
 
@@ -62,7 +66,8 @@ class KubernetesRuntime:
         `resolve` gives the address that the operator itself calls a shard at; by default its Service.
 
         `leads` is asked before every write: one that was decided on while leading must not come after. `role` is the
-        operator's own, with which the disruption budgets go; "": they go with their fleets alone.
+        operator's own, with which the disruption budgets go; "": they go with their fleets alone. `release` is its
+        namespace and name: processes prove who they are by certificates of it; None: nobody proves anything.
         """
         self.cache = Cache()
         self.writes: Counter[tuple[str, bool]] = Counter()  # kind, whether it changed anything → patches
@@ -71,7 +76,7 @@ class KubernetesRuntime:
         self._namespaces = [namespace] if isinstance(namespace, str) else list(namespace)
         self._selects = selects
         self._operator = operator
-        self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).grpc)
+        self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).control)
         self._leads = leads
         self._shards = Shards()
         self._hub = Hub(hub)
@@ -83,6 +88,10 @@ class KubernetesRuntime:
         self._hub_pods = HubPods(client, hub, self.nodes)
         self._lists = DeviceLists()
         self._events = EventWriter(client)
+        self._allowed: dict[str, tuple[frozenset[str], float]] = {}  # by namespace, until a time in monotonic seconds
+        self.identities: Identities | None = None
+        if release:
+            self.identities = Identities(client, namespace=release[0], name=release[1], fence=self._fence)
         self._filled = False  # whether everything was listed once
 
     async def close(self) -> None:
@@ -91,6 +100,8 @@ class KubernetesRuntime:
         await self._shards.close()
         await self._hub.close()
         await self._client.close()
+        if self.identities:
+            self.identities.close()
 
     # --- observing ---
 
@@ -409,7 +420,7 @@ class KubernetesRuntime:
             for namespace, label in await self.nodes.look(silent):
                 kind, _, name = label.partition(".")
                 fleets += [(type_.resource, namespace, name) for type_ in FLEET_TYPES.values() if type_.kind == kind]
-        await self._hub_pods.look(answers=await self._hub.answers())
+        await self._hub_pods.look(answers=self._is_identified() and await self._hub.answers())
         return fleets
 
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
@@ -476,22 +487,53 @@ class KubernetesRuntime:
         """See Runtime."""
         return peer_address(fleet, shard)
 
+    async def keep_identities(self) -> None:
+        """Make and renew certificates; ask for it every minute."""
+        if self.identities is None:
+            return
+        await self.identities.keep(self._namespaces)
+        self._shards.credentials = self._hub.credentials = self.identities.credentials
+
+    def _is_identified(self) -> bool:
+        """Whether this operator can prove who it is, or need not."""
+        return self.identities is None or self._shards.credentials is not None
+
+    async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
+        """See Runtime. Of other people's Secrets the operator reads these alone, every MARKS_SECONDS."""
+        names, until = self._allowed.get(fleet.namespace, (frozenset(), 0.0))
+        if time.monotonic() >= until:
+            listed = self._client.list(SECRETS, namespace=fleet.namespace, labels=ALLOWED, chunk_size=CHUNK)
+            names = frozenset([secret["metadata"]["name"] async for secret in listed])
+            self._allowed[fleet.namespace] = names, time.monotonic() + MARKS_SECONDS
+        return names
+
+    async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
+        """See Runtime."""
+        if self.identities is not None:
+            await self.identities.identify(fleet, shards)
+
+    def _address(self, fleet: Fleet, shard: str) -> Address:
+        return Address(fleet.namespace, shard, self._resolve(fleet, shard))
+
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """See Runtime."""
-        if ("Deployment", fleet.namespace, shard) not in self.cache.objects:
+        if ("Deployment", fleet.namespace, shard) not in self.cache.objects or not self._is_identified():
             return None
-        status = await self._shards.status(self._resolve(fleet, shard))
+        status = await self._shards.status(self._address(fleet, shard))
         # An address that another shard has got meanwhile says nothing about this one.
         return status if status is None or status.shard == shard else None
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """See Runtime."""
         self._fence()
-        return await self._shards.assign(self._resolve(fleet, shard), assignment)
+        if not self._is_identified():
+            return None
+        return await self._shards.assign(self._address(fleet, shard), assignment)
 
     async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
         """See Runtime."""
         self._fence()
+        self._check_identity()
         try:
             return await self._hub.set(roster)
         except UnavailableError as error:
@@ -502,7 +544,12 @@ class KubernetesRuntime:
     async def retain(self, fleets: Sequence[str]) -> None:
         """See Runtime."""
         self._fence()
+        self._check_identity()
         await self._hub.retain(fleets)
+
+    def _check_identity(self) -> None:
+        if self.identities is not None and not self._is_identified():
+            raise UnavailableError(f"the hub cannot be told the roster: {self.identities.trouble}")
 
 
 def retry_after(error: Exception) -> float:

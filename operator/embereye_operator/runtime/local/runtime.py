@@ -7,7 +7,7 @@ import socket
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 from embereye.process.addresses import free_ports
 from embereye.process.files import write_whole
+from embereye.process.identity.credentials import Credentials
+from embereye.process.identity.names import Identity, Role
 from embereye.process.lifecycle import UserError
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
@@ -23,11 +25,14 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.decide.cluster.nodes import Displaced
-from embereye_operator.runtime.links import Hub, Shards
+from embereye_operator.runtime.links import Address, Hub, Shards
+from embereye_operator.runtime.local.identities import LocalIdentities
 from embereye_operator.runtime.local.processes import ProcessSpec, Supervisor
 
 logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
+OPERATOR = Identity(Role.OPERATOR, "local", "operator")
+HUB = Identity(Role.HUB, "local", "hub")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -48,6 +53,7 @@ class ShardPorts:
     grpc: int
     tcp: int
     metrics: int
+    control: int
 
 
 class Objects:
@@ -124,9 +130,12 @@ class LocalRuntime:
     """
 
     def __init__(self, data: Path, hub: str, supervisor: Supervisor) -> None:
+        """`hub` is the host:port of the hub's control port."""
         self._data = data
-        self._hub = Hub(hub)
-        self._shards = Shards()
+        self.identities = LocalIdentities(data / "identity")
+        self.credentials = Credentials(self.identities.folder(OPERATOR))
+        self._hub = Hub(hub, self.credentials)
+        self._shards = Shards(self.credentials)
         self._supervisor = supervisor
         self._objects = Objects(data / "objects")
         self._processes: dict[tuple[str, str, str], Manifest] = {}  # Deployments: they exist as long as we do
@@ -181,19 +190,29 @@ class LocalRuntime:
         """None: without a cluster there are no ConfigMaps of the user's."""
         return {}
 
+    async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
+        """None: whoever writes the manifests here can read the files, too."""
+        return None
+
+    async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
+        """Nothing: a shard gets its certificate when it is started."""
+
     def address(self, fleet: Fleet, shard: str) -> Peer:
         """The shard's own ports on loopback."""
         ports = self._shard_ports(shard)
         tcp = f"{HOST}:{ports.tcp}" if isinstance(fleet.spec, SensorFleetSpec) else ""
-        return Peer(shard=shard, grpc=f"{HOST}:{ports.grpc}", tcp=tcp)
+        return Peer(shard=shard, grpc=f"{HOST}:{ports.grpc}", tcp=tcp, control=f"{HOST}:{ports.control}")
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """Ask the shard."""
-        return await self._shards.status(self.address(fleet, shard).grpc)
+        return await self._shards.status(self._address(fleet, shard))
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Tell the shard."""
-        return await self._shards.assign(self.address(fleet, shard).grpc, assignment)
+        return await self._shards.assign(self._address(fleet, shard), assignment)
+
+    def _address(self, fleet: Fleet, shard: str) -> Address:
+        return Address(fleet.namespace, shard, f"{HOST}:{self._shard_ports(shard).control}")
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
         """Override the manifest's spec.shards as long as we run."""
@@ -282,7 +301,7 @@ class LocalRuntime:
     def _shard_ports(self, shard: str) -> ShardPorts:
         if shard not in self._ports:
             given = {port for ports in self._ports.values() for port in astuple(ports)}
-            self._ports[shard] = ShardPorts(*free_ports(3, taken=given))
+            self._ports[shard] = ShardPorts(*free_ports(4, taken=given))
         return self._ports[shard]
 
     def _folder(self, kind: str, namespace: str, name: str) -> Path:
@@ -313,8 +332,10 @@ class LocalRuntime:
         named = {port["name"]: port["containerPort"] for port in container["ports"]}
         environment |= {
             "EMBEREYE_HOST": HOST,
+            "EMBEREYE_LINGER": "0",  # its spool stays in the data folder
             "EMBEREYE_HUB": self._hub.address,
             "EMBEREYE_GRPC_PORT": str(ports.grpc),
+            "EMBEREYE_CONTROL_PORT": str(ports.control),
             "EMBEREYE_TCP_PORT": str(ports.tcp),
             "EMBEREYE_METRICS_PORT": str(ports.metrics),
         }
@@ -345,6 +366,8 @@ class LocalRuntime:
                 continue  # a folder inside another one here, too
             if "configMap" in volume:
                 folder = self._folder("config", namespace, volume["configMap"]["name"])
+            elif volume["name"] == "identity":
+                folder = self.identities.folder(_identity(metadata, container))
             elif "persistentVolumeClaim" in volume:
                 folder = self._folder("volumes", namespace, volume["persistentVolumeClaim"]["claimName"])
             else:
@@ -357,6 +380,12 @@ class LocalRuntime:
 def _key(manifest: Manifest) -> tuple[str, str, str]:
     metadata = manifest["metadata"]
     return (manifest["kind"], metadata.get("namespace", "default"), metadata["name"])
+
+
+def _identity(metadata: Manifest, container: Manifest) -> Identity:
+    """Who the shard of a Deployment is."""
+    fleet = next(variable["value"] for variable in container["env"] if variable["name"] == "EMBEREYE_FLEET")
+    return Identity(Role.SHARD, metadata.get("namespace", "default"), metadata["name"], fleet)
 
 
 def _owned_by(manifest: Manifest, uid: str) -> bool:

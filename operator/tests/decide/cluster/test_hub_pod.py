@@ -71,7 +71,10 @@ def test_a_hub_is_looked_for_by_its_service(address: str, service: Any) -> None:
 @pytest.mark.apiserver
 def test_status_names_a_hub_that_waits_for_its_volume(cluster: ApiServer, namespace: str) -> None:
     labels = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "hub"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "hub", "image": "embereye:9"}]}}
+    template: dict[str, Any] = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "hub", "image": "embereye:9"}]},
+    }
     spec = {"selector": {"matchLabels": labels}, "template": template}
     deployment = {"metadata": {"name": "hub", "labels": labels}, "spec": spec}
     cluster.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment)
@@ -79,7 +82,7 @@ def test_status_names_a_hub_that_waits_for_its_volume(cluster: ApiServer, namesp
     core = f"/api/v1/namespaces/{namespace}"
     cluster.request("POST", f"{core}/persistentvolumeclaims", {"metadata": {"name": "hub"}, "spec": waiting})
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "hub"}}]
-    made = {"metadata": {"name": "hub-1", "labels": labels}, "spec": {**template["spec"], "volumes": volumes}}  # type: ignore[dict-item]
+    made = {"metadata": {"name": "hub-1", "labels": labels}, "spec": {**template["spec"], "volumes": volumes}}
     cluster.request("POST", f"{core}/pods", made)
     command = [sys.executable, "-m", "embereye_cli.plugin", "status"]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}

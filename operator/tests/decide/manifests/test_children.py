@@ -199,7 +199,8 @@ def test_pods_are_restricted() -> None:
 def test_a_shard_has_time_to_drain() -> None:
     pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
     sleep = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert pod["terminationGracePeriodSeconds"] >= sleep + 2 + 5
+    environment = {variable["name"]: variable["value"] for variable in pod["containers"][0]["env"]}
+    assert pod["terminationGracePeriodSeconds"] >= sleep + 2 + 5 + float(environment["EMBEREYE_LINGER"])
 
 
 def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:
@@ -266,6 +267,7 @@ def test_no_two_secrets_share_a_volume_name_and_each_is_a_dns_label(secrets: lis
     assert all(re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) for name in names.values())
     pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS, sorted(set(secrets)))["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    assert volumes.pop("identity") == "hall-sensors-0-identity"
     assert volumes == {volume: secret for secret, volume in names.items()}
     mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
     assert all(mounts[f"/etc/embereye/credentials/{secret}"] == name for secret, name in names.items())

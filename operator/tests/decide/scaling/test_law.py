@@ -16,9 +16,9 @@ LIMITS = Autoscaling(max_shards=20)
 QUIET = Measured(arrival_rate=0, cost=0.001, backlog=0, oldest_age=0, utilization=0)
 
 
-def required(current: int = 2, limits: Autoscaling = LIMITS, lead: float = 0, **measured: float) -> int:
+def required(current: int = 2, limits: Autoscaling = LIMITS, lead: float = 0, **measured: Any) -> int:
     return required_shards(
-        dataclasses.replace(QUIET, **measured),  # type: ignore[arg-type]
+        dataclasses.replace(QUIET, **measured),
         limits,
         current=current,
         deadline=5,

@@ -12,8 +12,8 @@ import grpc
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.spool import ClipSpool
 from embereye.process.backoff import Backoff
-from embereye.process.grpc_server import channel
 from embereye.process.tasks import CalledOffError, no_stray_cancellation
+from embereye.shard.links import Links
 from embereye.v1.clips_pb2 import Clip, ClipChunk
 from embereye.v1.clips_pb2_grpc import ClipsStub
 
@@ -31,8 +31,8 @@ ATTEMPTS = 5  # for a clip whose content does not match its name when it arrives
 class Delivery:
     """`run` delivers what the recorder's spool holds; call `wake` when there may be more. Belongs to the event loop."""
 
-    def __init__(self, hub: str, recorder: Recorder) -> None:
-        self._hub = hub
+    def __init__(self, links: Links, recorder: Recorder) -> None:
+        self._links = links
         self._recorder = recorder
         self._more = asyncio.Event()
         self.waiting = 0  # clips
@@ -58,7 +58,9 @@ class Delivery:
             except (OSError, CalledOffError) as error:
                 reason = f"the shard's disk: {error}" if isinstance(error, OSError) else str(error)
             if reason != failing and reason:
-                logger.warning("clips wait for hub %s: %s; trying again, %d waiting", self._hub, reason, self.waiting)
+                logger.warning(
+                    "clips wait for hub %s: %s; trying again, %d waiting", self._links.hub_address, reason, self.waiting
+                )
             failing = reason
             if reason:
                 await asyncio.sleep(backoff.next())
@@ -68,7 +70,7 @@ class Delivery:
 
     async def _deliver_all(self, clips: list[Clip]) -> str:
         """Deliver `clips`; returns why that came to a stop, or ''."""
-        async with channel(self._hub) as link:
+        async with self._links.hub() as link:
             stub = ClipsStub(link)
             for clip in clips:
                 try:

@@ -25,7 +25,7 @@ class ClipPipeline:
         options = context.options
         assert options.data
         self._recorder = Recorder(options.data / f"{options.shard}.clips", self._wake)
-        self._delivery = Delivery(options.hub, self._recorder)
+        self._delivery = Delivery(context.links, self._recorder)
         # Of videos: whose still waits for a whole picture, why, and where in it something is seen.
         self._stills: dict[str, list[tuple[Clip, EvidenceItem, Box | None]]] = {}
 

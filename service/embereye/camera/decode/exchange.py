@@ -9,7 +9,7 @@ from embereye.camera.decode.image import DecodedImage
 
 HANG_SECONDS = 5.0  # for one frame; the slowest honest one takes a tenth of that
 UNIT_SECONDS = 0.7  # of CPU time for one access unit of a video; the slowest honest one takes a tenth of that
-SLOTS = 8  # frames that each decoder can hold
+SLOTS = 24  # frames that each decoder can hold
 FRAME_BYTES = 8 * 1024 * 1024  # of a compressed frame
 IMAGE_BYTES = 1024 * 1024  # of an image of the working size, its still, and a picture for the model
 PICTURE_BYTES = 512 * 1024  # of the last, at most
@@ -17,16 +17,19 @@ SLOT_BYTES = FRAME_BYTES + IMAGE_BYTES  # of address space: what is not used tak
 MARK = SLOTS * SLOT_BYTES  # the byte in which a decoder notes the slot it is at: the frame it died of, if it dies
 AT_NONE = 255  # in that byte: it is at none
 SHARE_BYTES = MARK + mmap.PAGESIZE  # of each decoder
-# Slot, scale, boxes, whether to make a still, bytes, width, height; of a video its encoding, its stream, access units,
-# and the side of a picture for the model. Then the boxes, then the access units.
-ORDER = struct.Struct("=BBB?IHHBIHH")
+# Slot, scale, boxes, whether to make a still, whether the appearance network is to run, its close-ups, bytes, width,
+# height; of a video its encoding, its stream, access units, and the side of a picture for the model. Then the boxes,
+# the close-ups, the access units.
+ORDER = struct.Struct("=BBB??BIHHBIHH")
 BOX = struct.Struct("=4f")
 UNIT = struct.Struct("=II")  # bytes, number
 ENCODINGS = ("", "H264", "H265")  # "": a picture of its own
 FORGET = 255  # in place of an order's slot: the stream's context is needed no more
-# Slot, outcome, rows, columns, bytes of the still, when it began and ended, CPU seconds, bytes of reason; of a video
-# the number of the unit that is shown, and the bytes of the picture for the model. Then the reason of a failure.
+# Slot, outcome, rows, columns, bytes of the still, when it began and ended, CPU seconds, bytes of what follows; of a
+# video the number of the unit that is shown, and the bytes of the picture for the model. Then the reason of a failure,
+# or what the appearance network says.
 REPLY = struct.Struct("=BBHHIdddHII")
+LOGIT = struct.Struct("=f")
 FAILED, DECODED, HELD = 0, 1, 2  # outcomes; HELD: the picture is shown later
 REASON_BYTES = 200  # at most
 READY = b"ready"  # a decoder's first message

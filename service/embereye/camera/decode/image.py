@@ -3,13 +3,14 @@
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
+from embereye.detect.vision.appearance import AppearanceNetwork
 from embereye.detect.vision.working import reduction, shrunk, to_working_size
 from embereye.units import Box
 from embereye.wire.jpeg.header import EOI
@@ -41,6 +42,8 @@ class DecodeOrder:
     scale: int  # 1, 2, 4 or 8: the factor by which the image is reduced
     still: Sequence[Box] | None = None  # the boxes to draw into a still; None: no still is wanted
     picture_side: int = 0  # of a video: pixels of the long side of a JPEG that is wanted besides, at most; 0: none
+    # What the appearance network is to judge beside the whole picture; None: it is not to run.
+    close_ups: Sequence[Box] | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Decoded:
     cpu_seconds: float
     unit: int = 0  # of a video: the number of the access unit whose picture this is
     picture: bytes = b""  # of a video: JPEG, where one was wanted
+    logits: tuple[float, ...] = ()  # of the appearance network: of the whole picture, then of each close-up; or none
 
 
 def decode_frame(
@@ -73,6 +77,15 @@ def decode_frame(
     except cv2.error as error:
         raise UndecodableError(str(error)) from error
     return Decoded(image, still, time.thread_time() - began)
+
+
+def judged(decoded: Decoded, order: DecodeOrder, network: AppearanceNetwork | None) -> Decoded:
+    """`decoded` with what `network` says of it, where `order` asks for that."""
+    if order.close_ups is None or network is None:
+        return decoded
+    began = time.thread_time()
+    logits = network.logits(decoded.image, order.close_ups)
+    return replace(decoded, logits=logits, cpu_seconds=decoded.cpu_seconds + time.thread_time() - began)
 
 
 def decode(

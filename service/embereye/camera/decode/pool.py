@@ -23,6 +23,7 @@ from embereye.camera.decode.exchange import (
     FORGET,
     HANG_SECONDS,
     HELD,
+    LOGIT,
     MARK,
     MESSAGE_BYTES,
     ORDER,
@@ -49,7 +50,9 @@ START_SECONDS = 30.0  # for the first decoder to come up: a cold machine reads O
 # data in the caches, and sleepers are woken less often. One at a time, each costs half as much again.
 BATCH_SECONDS = 0.003  # from the first waiting frame until it is dispatched
 ALONE_SECONDS = 0.02  # without a frame, after which the next one is dispatched at once: nothing will join it
-AHEAD_SECONDS = 0.005  # of work that a decoder gets ahead; more could not be overtaken by an urgent camera
+# Of work that a decoder gets ahead. Beside a neighbour the event loop waits for a processor for 10 ms and more at a
+# time, and decoders that have run out of work meanwhile stand idle; what they have no urgent camera can overtake.
+AHEAD_SECONDS = 0.015
 AHEAD_LEAST = 2  # frames, so that a decoder never waits for its next one
 APART_SECONDS = 60.0  # that a video which ended a decoder is decoded apart from others; longer after each further one
 PAUSE_SECONDS = 2.0  # that it is not decoded at all after its second such frame, twice as long after each further one
@@ -260,7 +263,7 @@ class DecoderPool:
         return home
 
     def _forget_stream(self, home: _Home) -> None:
-        home.decoder.unsent.append(ORDER.pack(FORGET, 0, 0, False, 0, 0, 0, 0, home.stream, 0, 0))
+        home.decoder.unsent.append(ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, home.stream, 0, 0))
 
     def _enter(self, camera: DecodedCamera, since: float) -> None:
         if (
@@ -326,17 +329,19 @@ class DecoderPool:
         return self._queue
 
     def _write_order(self, decoder: _Decoder, camera: DecodedCamera, turn: Turn, order: DecodeOrder) -> None:
-        frame, boxes, slot = turn.frame, order.still or (), decoder.free.pop()
+        frame, slot = turn.frame, decoder.free.pop()
+        boxes, close_ups = order.still or (), order.close_ups or ()
         data = frame.data if not frame.units else b"".join(unit.data for unit in frame.units)
         size, header = len(data), frame.header
         begin = slot * SLOT_BYTES
         decoder.memory[begin : begin + size] = data
         stream = self._homes[camera].stream if frame.units else 0
         message = ORDER.pack(
-            slot, order.scale, len(boxes), order.still is not None, size, header.width, header.height,
+            slot, order.scale, len(boxes), order.still is not None, order.close_ups is not None, len(close_ups),
+            size, header.width, header.height,
             ENCODINGS.index(frame.encoding), stream, len(frame.units), order.picture_side,
         )  # fmt: skip
-        message += b"".join(BOX.pack(*box) for box in boxes)
+        message += b"".join(BOX.pack(*box) for box in (*boxes, *close_ups))
         message += b"".join(UNIT.pack(len(unit.data), unit.number) for unit in frame.units)
         decoder.dispatched.append(_Dispatched(slot, message, camera, turn))
         decoder.unsent.append(message)
@@ -378,9 +383,10 @@ class DecoderPool:
 
     def _read_reply(self, decoder: _Decoder, replies: bytes, at: int) -> int:
         """Finish the turn whose reply begins at byte `at`; returns the reply's length in bytes."""
-        slot, outcome, rows, columns, size, began, ended, cpu_seconds, reason, unit, picture = REPLY.unpack_from(
+        slot, outcome, rows, columns, size, began, ended, cpu_seconds, further, unit, picture = REPLY.unpack_from(
             replies, at
         )
+        rest = replies[at + REPLY.size :][:further]
         dispatched = decoder.dispatched.popleft()
         turn = dispatched.turn
         self.cpu_seconds += cpu_seconds
@@ -391,14 +397,15 @@ class DecoderPool:
         if outcome == DECODED:
             behind = still_in(decoder.memory, slot, rows, columns, size + picture) if size or picture else b""
             image = image_in(decoder.memory, slot, rows, columns)
-            turn.result = Decoded(image, behind[:size], cpu_seconds, unit, behind[size:])
+            logits = tuple(logit for (logit,) in LOGIT.iter_unpack(rest))
+            turn.result = Decoded(image, behind[:size], cpu_seconds, unit, behind[size:], logits)
         elif outcome == HELD:
             turn.result = PictureHeldError()
         else:
-            turn.result = UndecodableError(replies[at + REPLY.size :][:reason].decode(errors="replace"))
+            turn.result = UndecodableError(rest.decode(errors="replace"))
         self._finish_turn(dispatched.camera, turn, ended)
         decoder.free.append(slot)
-        return REPLY.size + int(reason)
+        return REPLY.size + len(rest)
 
     def _finish_turn(self, camera: DecodedCamera, turn: Turn, ended: float) -> None:
         """Let `camera` use the result of its turn; its next frame may have a turn then."""

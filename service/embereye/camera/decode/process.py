@@ -29,6 +29,7 @@ from embereye.camera.decode.exchange import (
     HANG_SECONDS,
     HELD,
     IMAGE_BYTES,
+    LOGIT,
     MARK,
     MESSAGE_BYTES,
     ORDER,
@@ -42,8 +43,18 @@ from embereye.camera.decode.exchange import (
     UNIT_SECONDS,
     image_in,
 )
-from embereye.camera.decode.image import STILL_BYTES, Decoded, DecodeOrder, UndecodableError, decode, decode_frame
+from embereye.camera.decode.image import (
+    STILL_BYTES,
+    Decoded,
+    DecodeOrder,
+    UndecodableError,
+    decode,
+    decode_frame,
+    judged,
+)
+from embereye.camera.decode.shipped import load_network
 from embereye.camera.decode.video import NoPictureError, VideoDecoder
+from embereye.detect.vision.appearance import AppearanceNetwork
 
 REPLY_SECONDS = 0.002  # that a reply may wait for the next ones: waking the other side for each costs it more
 
@@ -51,8 +62,9 @@ REPLY_SECONDS = 0.002  # that a reply may wait for the next ones: waking the oth
 class Decoders:
     """What one decoder process does: answers orders, keeps a context for each video."""
 
-    def __init__(self, orders: socket.socket, memory: memoryview) -> None:
+    def __init__(self, orders: socket.socket, memory: memoryview, network: AppearanceNetwork | None = None) -> None:
         self._orders = orders
+        self._network = network
         self._memory = memory
         self._streams: dict[int, tuple[str, VideoDecoder]] = {}  # encoding and context, by stream
 
@@ -79,18 +91,18 @@ class Decoders:
 
     def _answer(self, message: bytes, at: int) -> tuple[bytes, int]:
         """The reply to the order that begins at byte `at`, and where the next order begins."""
-        slot, scale, count, still_wanted, size, width, height, encoding, stream, units, side = ORDER.unpack_from(
-            message, at
-        )
+        (slot, scale, count, still_wanted, look_wanted, close, size, width, height,
+         encoding, stream, units, side) = ORDER.unpack_from(message, at)  # fmt: skip
         at += ORDER.size
         if slot == FORGET:
             self._streams.pop(stream, None)
             return b"", at
-        boxes = [BOX.unpack_from(message, at + number * BOX.size) for number in range(count)]
-        at += count * BOX.size
+        boxes = [BOX.unpack_from(message, at + number * BOX.size) for number in range(count + close)]
+        at += (count + close) * BOX.size
         memory, began = self._memory, time.monotonic()
         begin, behind = slot * SLOT_BYTES, at + units * UNIT.size
-        order = DecodeOrder(scale, boxes if still_wanted else None, side)
+        close_ups = boxes[count:] if look_wanted else None
+        order = DecodeOrder(scale, boxes[:count] if still_wanted else None, side, close_ups)
         try:
             if encoding:
                 coded = [UNIT.unpack_from(message, at + number * UNIT.size) for number in range(units)]
@@ -104,7 +116,7 @@ class Decoders:
         except UndecodableError as error:
             why = str(error).encode()[:REASON_BYTES]
             return REPLY.pack(slot, FAILED, 0, 0, 0, began, time.monotonic(), 0.0, len(why), 0, 0) + why, behind
-        return self._write(slot, decoded, began), behind
+        return self._write(slot, judged(decoded, order, self._network), began), behind
 
     def _decode_video(
         self, order: DecodeOrder, stream: int, encoding: str, begin: int, coded: list[tuple[int, int]]
@@ -136,12 +148,13 @@ class Decoders:
         place = slot * SLOT_BYTES + FRAME_BYTES + decoded.image.size
         behind = decoded.still + picture
         memory[place : place + len(behind)] = behind
+        logits = b"".join(LOGIT.pack(logit) for logit in decoded.logits)
         ended = time.monotonic()
-        return REPLY.pack(slot, DECODED, rows, columns, len(decoded.still), began, ended, decoded.cpu_seconds, 0,
-                          decoded.unit, len(picture))  # fmt: skip
+        return REPLY.pack(slot, DECODED, rows, columns, len(decoded.still), began, ended, decoded.cpu_seconds,
+                          len(logits), decoded.unit, len(picture)) + logits  # fmt: skip
 
 
-def fork_decoders(control: socket.socket, memory: mmap.mmap) -> None:
+def fork_decoders(control: socket.socket, memory: mmap.mmap, network: AppearanceNetwork) -> None:
     """Fork a decoder for every socket that comes over `control`, until its other end is closed."""
     while True:
         message, sockets, _, _ = socket.recv_fds(control, 8, 1)
@@ -152,7 +165,8 @@ def fork_decoders(control: socket.socket, memory: mmap.mmap) -> None:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             first = message[0] * SHARE_BYTES
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
-            Decoders(socket.socket(fileno=sockets[0]), memoryview(memory)[first : first + SHARE_BYTES]).serve()
+            share = memoryview(memory)[first : first + SHARE_BYTES]
+            Decoders(socket.socket(fileno=sockets[0]), share, network).serve()
             os._exit(0)
         os.close(sockets[0])
 
@@ -166,11 +180,12 @@ def main() -> None:
     cv2.setNumThreads(1)
     frame = cv2.imencode(".jpg", np.zeros((16, 16, 3), np.uint8))[1].tobytes()
     decode(frame, 1, (16, 16))  # loads what is loaded on first use
+    network = load_network()
     gc.collect()
     gc.freeze()
     gc.disable()  # nothing here makes reference cycles, and pages that are not written to stay shared
     control, descriptor = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
-    fork_decoders(control, mmap.mmap(descriptor, os.fstat(descriptor).st_size))
+    fork_decoders(control, mmap.mmap(descriptor, os.fstat(descriptor).st_size), network)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from embereye.camera.scheduling.backpressure import FLUSH_NS, REJECTED_NS, PushB
 from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
 from embereye.camera.scheduling.rate_controller import least_rate
 from embereye.camera.scheduling.shortfall import Shortfall
+from embereye.camera.scheduling.video import Depth
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
 from embereye.wire.video.access_unit import AccessUnit
@@ -145,6 +146,18 @@ class Arrivals:
         """Frames per second that come and are asked for; 0: all of them are, however many."""
         target = self.mailbox.rate_controller.target
         return min(target, self.frame_rate(now_ns) or target)
+
+    @property
+    def shortage(self) -> str:
+        """Why fewer pictures of a video are looked at than its fps.min or its deadline wants, or ''."""
+        mailbox = self.mailbox
+        rate = mailbox.flow.key_rate
+        if not mailbox.encoding or mailbox.depth is not Depth.KEYS or rate >= self.least_rate:
+            return ""
+        return (
+            f"the shard is overloaded: only key frames are decoded, {rate:.2g}/s instead of {self.least_rate:g}/s:"
+            " add shards, use a smaller stream, or have key frames come more often"
+        )
 
     def judge_rate(self, now_ns: int) -> None:
         """Judge whether the camera gets its least rate; to be called about twice a second."""

@@ -1,6 +1,7 @@
 """One camera of a shard: joins what arrives, what is analysed and what is reported."""
 
 import logging
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -118,6 +119,11 @@ class CameraDevice:
         return mailbox.with_units(frame) if frame else None
 
     @property
+    def phase(self) -> float:
+        """0..1, another one for each camera: what is done in turn is done at another time."""
+        return zlib.crc32(self.device.id.encode()) / 2**32
+
+    @property
     def encoding(self) -> str:
         """Of a video H264 or H265, else ''."""
         return self.arrivals.mailbox.encoding
@@ -170,6 +176,8 @@ class CameraDevice:
     def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int) -> None:
         seen = self.analyser.conclude(frame, analysed)
         self.analyser.cost.record_frame(analysed.cpu_seconds)
+        if frame.units:
+            self.arrivals.mailbox.flow.record_turn(frame.units, analysed.cpu_seconds)
         self.arrivals.count_analysed(frame, urgent=seen.urgent)
         self._watch.analysed_ns = now
         self._links.delays.observe((now - frame.received_ns) / SECOND)

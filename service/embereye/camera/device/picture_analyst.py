@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.decode.image import Decoded, DecodeOrder
 from embereye.camera.scheduling.mailbox import Frame
+from embereye.detect.vision.appearance import Look
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.health import PictureHealth
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.levels import Level
+from embereye.units import Box
 from embereye.wire.jpeg.header import read_header
 
 CLEAR = Level.CLEAR  # looked up once: that costs more than all the rest of a comparison
@@ -48,15 +50,18 @@ class PictureAnalyst:
     _still_level: Level = field(default=Level.CLEAR, init=False)
     _inspections: int = field(default=0, init=False)
     _inspection_seconds: float = field(default=0.0, init=False)  # CPU time of the inspection that was timed last
+    _close_ups: tuple[Box, ...] | None = field(default=None, init=False)  # of the frame that is being decoded
     _wanted: Observation | None = field(default=None, init=False)  # what to mark in the still of the next frame
 
     def decode_order(self, frame: Frame) -> DecodeOrder:
         """How `frame` is to be decoded for `inspect_pixels`."""
         scale = working_scale(frame.header.width, frame.header.height)
+        self._close_ups = None if frame.lost else self.detector.wanted_look(frame.time_ns)
         if (shown := self._wanted) is None:
-            return DecodeOrder(scale)
+            return DecodeOrder(scale, close_ups=self._close_ups)
         self._wanted = None
-        return DecodeOrder(scale, [of.box for of in shown.findings if of.box and of.level > Level.CLEAR])
+        still = [of.box for of in shown.findings if of.box and of.level > Level.CLEAR]
+        return DecodeOrder(scale, still, close_ups=self._close_ups)
 
     def inspect_pixels(self, frame: Frame, decoded: Decoded) -> AnalysedFrame:
         """What `frame`, decoded, shows, given all frames before it."""
@@ -65,6 +70,9 @@ class PictureAnalyst:
         began = time.thread_time() if timed else 0.0
         now = frame.received_ns
         self._began_ns = self._began_ns or now
+        if decoded.logits and self._close_ups is not None:
+            whole, *others = decoded.logits
+            self.detector.note_look(Look(frame.time_ns, whole, tuple(zip(self._close_ups, others, strict=True))))
         observation = self.detector.detect(decoded.image, frame.time_ns, frame.lost)
         if self.health.due(now) and now >= self._health_from_ns and not frame.lost:
             self.health.observe(decoded.image, now, suspected=observation.suspected)

@@ -91,7 +91,7 @@ class CameraStatus:
 
     def degraded(self, now_ns: int) -> str:
         """Why less is detected here than was asked for, or ''."""
-        return self._analyser.degraded(now_ns) or self._arrivals.shortfall.reason
+        return self._analyser.degraded(now_ns) or self._arrivals.shortage or self._arrivals.shortfall.reason
 
     def _terms(self, now_ns: int) -> list[Term]:
         arrivals, model = self._arrivals, self._analyser.model

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from embereye.camera.scheduling.rate_controller import RateController
-from embereye.camera.scheduling.video import CodedUnit, Depth, PictureGroup
+from embereye.camera.scheduling.video import CodedUnit, Depth, PictureGroup, VideoFlow
 from embereye.shard.ledger import Ledger
 from embereye.units import Box
 from embereye.wire.jpeg.header import Headers, JpegError, JpegHeader
@@ -59,6 +59,7 @@ class Mailbox:
     _slot: deque[Frame] = field(default_factory=deque)
     depth: Depth = Depth.ALL  # of a video: which of its pictures are decoded while nothing is suspected
     encoding: str = ""  # H264 or H265, where its latest frame was a video's
+    flow: VideoFlow = field(default_factory=VideoFlow)  # of a video
     _group: PictureGroup | None = None  # of a video; None: nothing can be decoded until the next key frame
     _number: int = 0  # of the latest unit
     _times: dict[int, int] = field(default_factory=dict)  # of capture, by unit
@@ -123,6 +124,7 @@ class Mailbox:
         """
         self.ledger.offered += 1
         self.encoding = unit.encoding
+        self.flow.record_arrival(key=unit.key, reference=unit.reference, now_ns=received_ns)
         self._number = self._number + 1 & 0xFFFF_FFFF
         self._times[self._number] = time_ns
         if len(self._times) > REMEMBERED_UNITS:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from embereye.units import SECOND
+
 UNSENT_MOST = 32  # units that wait to be decoded with the next frame; the one behind them is analysed whatever the rate
 UNSENT_BYTES = 2 * 1024 * 1024
 REPLAYED_MOST = 96  # units since a key frame that are kept for another decoder; behind that it waits for the next one
@@ -73,3 +75,74 @@ class PictureGroup:
     def rewind(self) -> None:
         """Begin anew: the decoder that had some of them has lost them."""
         self._sent = 0
+
+
+WINDOW_NS = 5 * SECOND  # over which the pictures that come are counted, and the same before it
+COST_SHARE = 0.1  # weight of a turn in the mean of what a unit costs
+ROTATION_SECONDS = 120.0  # in which each camera has its share of being decoded in full, where not all can be
+
+
+@dataclass
+class VideoFlow:
+    """What comes of one video and what decoding it costs. Times are nanoseconds of any clock that does not go back."""
+
+    unit_seconds: float = 0.0  # of a decoder for one unit, smoothed; 0: not known yet
+    key_seconds: float = 0.0  # the same for a key frame alone
+    _began_ns: int = 0
+    _counts: list[int] = field(default_factory=lambda: [0, 0, 0])  # units, references and keys since then
+    _rates: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the same, per second, in the window before
+
+    def record_arrival(self, *, key: bool, reference: bool, now_ns: int) -> None:
+        """Count a unit that came at `now_ns`."""
+        passed = now_ns - self._began_ns
+        if not 0 <= passed < WINDOW_NS:
+            known = 0 < passed < 3 * WINDOW_NS
+            self._rates = tuple(count * SECOND / passed for count in self._counts) if known else (0.0, 0.0, 0.0)  # type: ignore[assignment]
+            self._began_ns, self._counts = now_ns, [0, 0, 0]
+        for place, counts in enumerate((True, reference or key, key)):
+            self._counts[place] += counts
+
+    def record_turn(self, units: Sequence[CodedUnit], seconds: float) -> None:
+        """Record that `units` were decoded and the last of them looked at in `seconds`."""
+        each = seconds / max(1, len(units))
+        if len(units) == 1 and units[0].key:
+            self.key_seconds += (each - self.key_seconds) * (COST_SHARE if self.key_seconds else 1.0)
+        else:
+            self.unit_seconds += (each - self.unit_seconds) * (COST_SHARE if self.unit_seconds else 1.0)
+
+    @property
+    def known(self) -> bool:
+        """Whether enough has come to say what it needs."""
+        return self._rates[0] > 0 and self.cost > 0
+
+    @property
+    def cost(self) -> float:
+        """Seconds of a decoder for one unit."""
+        return self.unit_seconds or self.key_seconds
+
+    @property
+    def rate(self) -> float:
+        """Units per second."""
+        return self._rates[0]
+
+    @property
+    def key_rate(self) -> float:
+        """Key frames per second."""
+        return self._rates[2]
+
+    def work(self, depth: Depth) -> float:
+        """Seconds of a decoder per second that decoding to `depth` takes."""
+        if depth is Depth.KEYS:
+            return self.key_rate * (self.key_seconds or self.cost)
+        return self._rates[depth] * self.cost
+
+    def depth(self, seconds: float, phase: float) -> Depth:
+        """To which depth to decode where `seconds` of a decoder per second are its share.
+
+        A group is decoded as a whole or not at all, so of cameras that are short each is decoded in full for a part of
+        the time: those whose `phase` (0..1) is below their share of it.
+        """
+        if not self.known or seconds >= self.work(Depth.ALL):
+            return Depth.ALL
+        least, more = self.work(Depth.KEYS), self.work(Depth.REFERENCES)
+        return Depth.REFERENCES if seconds >= more or phase * (more - least) < seconds - least else Depth.KEYS

@@ -22,7 +22,7 @@ PAUSE_FACTOR = 4.0  # times what a longer read took: a flood gets a fifth of the
 class Offer(Protocol):
     """Accepts one compressed frame; mostly `CameraDevice.offer_frame`."""
 
-    def __call__(self, data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+    def __call__(self, data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = (), /) -> None:
         """Accept `data`, captured at `time_ns` (Unix epoch; 0: now); the boxes `lost` of it did not arrive.
 
         Access units come in decoding order, with the times of their presentation.
@@ -62,7 +62,7 @@ async def keep_playing(
     backoff = backoff or Backoff(floor=0.2, cap=10.0)
     failing, since = "", 0.0
 
-    def offer_streamed(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+    def offer_streamed(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = (), /) -> None:
         nonlocal failing, since
         since = since or time.monotonic()
         if failing:

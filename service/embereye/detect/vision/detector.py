@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from embereye.detect.vision.appearance import Look
 from embereye.detect.vision.flame import Flame, FlameDetector
 from embereye.detect.vision.motion import MotionGate
 from embereye.detect.vision.observation import Finding, Observation
@@ -35,12 +36,24 @@ class Detector:
         smoke: SmokeThresholds | None = SMOKE,
         masks: Iterable[Mask] = (),
     ) -> None:
-        self._flame = FlameDetector(flame) if flame else None
+        self.flame = FlameDetector(flame) if flame else None
         self._smoke = SmokeDetector(smoke) if smoke else None
         self._motion = MotionGate()
         self._masks = tuple(masks)
         self._ignored: npt.NDArray[np.bool_] | None = None
         self._shape: tuple[int, int] = (0, 0)
+
+    def wanted_look(self, time_ns: int) -> tuple[Box, ...] | None:
+        """Of which close-ups the appearance network is to say something, beside the whole picture of `time_ns`.
+
+        None: it is not to run on that picture.
+        """
+        return self.flame.wanted_look(time_ns) if self.flame else None
+
+    def note_look(self, look: Look) -> None:
+        """Take in what the appearance network said of a picture, before that is given to `detect`."""
+        if self.flame:
+            self.flame.looks.note(look)
 
     def detect(self, frame: npt.NDArray[np.uint8], time_ns: int, lost: Iterable[Box] = ()) -> Observation:
         """What `frame` (BGR, reduced by `working_scale`) taken at `time_ns` shows, given all frames before it.
@@ -54,12 +67,12 @@ class Detector:
             self._ignored = rasterize(self._masks, width, height)
         ignored = without(self._ignored, lost, width, height)
         picture = Planes.of(frame)
-        burning = self._flame.suspect_mask if self._flame else None
+        burning = self.flame.suspect_mask if self.flame else None
         motion = self._motion.observe(picture.green, time_ns, frozen=burning)
         findings = []
-        if self._flame:
-            flame = self._flame.observe(picture, time_ns, ignored)
-            findings.append(self._finding(FLAME_KIND, flame, self._flame.limits))
+        if self.flame:
+            flame = self.flame.observe(picture, time_ns, ignored)
+            findings.append(self._finding(FLAME_KIND, flame, self.flame.limits))
         if self._smoke:
             smoke = self._smoke.observe(frame, time_ns, ignored, burning)
             findings.append(self._finding(SMOKE_KIND, smoke, self._smoke.limits))

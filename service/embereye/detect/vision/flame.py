@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from embereye.detect.vision.appearance import SITES, Looks, close_up_of
 from embereye.detect.vision.character import rest_and_unity, travel
 from embereye.detect.vision.periodicity import Periodicity
 from embereye.detect.vision.pixels import (
@@ -37,19 +38,22 @@ from embereye.detect.vision.pixels import (
 )
 from embereye.detect.vision.recent import Recent
 from embereye.detect.vision.thresholds import FlameThresholds
-from embereye.units import SECOND, PixelBox
+from embereye.units import SECOND, Box, PixelBox
 from embereye.v1.types_pb2 import Term
 
 TRAITS = ("travel", "rest", "unity", "repetition")  # what is measured anew at each judgement
 
 _SQUARE = np.ones((3, 3), np.uint8)
-_HELD_REACH = np.ones((5, 5), np.uint8)  # a flame leans in the draught: its neighbourhood is held with it
+_HELD_REACH = 2  # pixels around a site that are held with it, and …
+_HELD_SHARE = 8  # … one more for so many pixels of its longer side
 _REACH = 3  # pixels that a held site reaches beyond what has a flame's colour
 _MARGIN = 12  # pixels that are remembered around that, as it moves
 _RING = 6  # pixels around a site that it is compared with
+_BORDER = 3  # pixels
 _SITES = 4  # looked at per frame: more than that many are one fire or no fire
 _STEPS = 64  # frames kept at most, whatever their times say
 FEW = 3  # pixels that noise may colour
+FEW_GLOWING = 10  # pixels that something white may change as it passes
 ALWAYS = 255.0  # as a share of the time: what masks are made of
 
 
@@ -69,10 +73,13 @@ class _Step:
     time_ns: int
     green: Picture
     colour: Patch  # 255 where flame-coloured
+    glow: Patch  # 255 where it is so bright that a flame would have no colour
 
 
 @dataclass(frozen=True)
-class _Site:
+class Site:
+    """One region that may be a flame, as it was judged last."""
+
     box: PixelBox
     mask: npt.NDArray[np.bool_]  # inside the box
     values: dict[str, float]  # by the weight's name
@@ -95,8 +102,9 @@ class _Memory:
         self._neutral = [limits.weights[name].neutral for name in TRAITS]
         self.window = NOWHERE
         self._learnt = False
-        # Shares of the time, up to ALWAYS: that a pixel has a flame's colour, swings as well, is as bright as its core.
-        self.occupancy = self.flicker = self.core = np.zeros((0, 0), np.float32)
+        # Shares of the time, up to ALWAYS: that a pixel may be a flame's, has its colour, may be one and swings, is as
+        # bright as its core, yellow or white.
+        self.occupancy = self.colour = self.flicker = self.core = np.zeros((0, 0), np.float32)
         self._held: npt.NDArray[np.float32] | None = None
         self._traits: npt.NDArray[np.float32] | None = None
 
@@ -129,22 +137,23 @@ class _Memory:
         before, self.window = self.window, even(together(self.window, around(window, _MARGIN, self._shape)))
         rows, columns = self.window
         shape = rows.stop - rows.start, columns.stop - columns.start
-        self.occupancy, self.flicker, self.core = (
+        self.occupancy, self.colour, self.flicker, self.core = (
             put(share, before, np.zeros(shape, np.float32), self.window)
-            for share in (self.occupancy, self.flicker, self.core)
+            for share in (self.occupancy, self.colour, self.flicker, self.core)
         )
         if self._held is not None:
             self._held = put(self._held, before, np.zeros(shape, np.float32), self.window)
         if self._traits is not None:
             self._traits = put(self._traits, before, self._without_traits(shape), self.window)
 
-    def learn(self, colour: Patch, flickering: Patch, core: Patch, rate: float) -> None:
+    def learn(self, colour: Patch, glow: Patch, flickering: Patch, core: Patch, rate: float) -> None:
         """Move the shares by `rate` (0..1) towards what there is now, each 255 or 0."""
+        coloured, bright = overlaid(self.window, colour), overlaid(self.window, colour, glow)
         if not self._learnt:  # what stood there before is not known: as if it always had
-            self.occupancy[:] = overlaid(self.window, colour)
-            self._learnt = True
-        for share, patch in ((self.occupancy, colour), (self.flicker, flickering), (self.core, core)):
-            cv2.accumulateWeighted(overlaid(self.window, patch), share, rate)
+            self.occupancy[:], self.colour[:], self._learnt = bright, coloured, True
+        seen = bright, coloured, overlaid(self.window, flickering), overlaid(self.window, core, glow)
+        for share, now in zip((self.occupancy, self.colour, self.flicker, self.core), seen, strict=True):
+            cv2.accumulateWeighted(now, share, rate)
 
 
 def flame_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Patch:
@@ -162,6 +171,17 @@ def flame_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Pa
     warm = both(warm, at_least(chroma, limits.chroma_min * scale))
     warm = both(warm, at_least(red, limits.red_min * scale))
     return Patch.of(both(warm, cv2.inRange(green, blue, red)), window)  # type: ignore[arg-type]  # R >= G >= B
+
+
+def glowing(picture: Planes, limits: FlameThresholds, scale: float) -> Patch:
+    """255 where `picture` is so bright that a flame would have no colour, 0 elsewhere; `scale` shrinks the limits."""
+    bright = at_least(picture.red, limits.glow_red_min * scale)
+    if cv2.countNonZero(bright) <= FEW:
+        return NOTHING
+    window = window_of(bright)
+    blue, green, red = (plane[window] for plane in picture)
+    pale = both(bright[window], at_least(green, limits.glow_green_min * scale))
+    return Patch.of(less(pale, at_least(less(blue, red), limits.glow_blue_over_red_max * scale)), window)
 
 
 def core_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Patch:
@@ -187,22 +207,38 @@ def _second_difference(last: Picture, middle: Picture, first: Picture) -> Pictur
     return cv2.absdiff(cv2.addWeighted(last, 0.5, first, 0.5, 0.0), middle)  # type: ignore[return-value]
 
 
-def _stirs(last: _Step, middle: _Step, first: _Step, window: Window, least: float) -> bool:
-    """Whether anything of a flame's colour, all of which is in `window`, swings by `least` counts."""
+def _stirs(greens: tuple[Picture, Picture, Picture], patches: tuple[Patch, ...], least: float, few: int) -> bool:
+    """Whether more than `few` pixels inside of `patches` swing by `least` counts."""
+    window = _window_of_all(patches)
     if window == NOWHERE:
         return False
-    swing = _second_difference(last.green[window], middle.green[window], first.green[window])
-    swinging = at_least(swing, 0.5 * least + 1)
-    if cv2.countNonZero(swinging) <= FEW:
+    last, middle, first = (green[window] for green in greens)
+    swinging = at_least(_second_difference(last, middle, first), 0.5 * least + 1)
+    if cv2.countNonZero(swinging) <= few:
         return False
-    coloured = overlaid(window, last.colour, middle.colour, first.colour)
-    return cv2.countNonZero(both(swinging, coloured)) > FEW
+    return cv2.countNonZero(both(swinging, overlaid(window, *patches))) > few
+
+
+def _within(swinging: Picture, patches: tuple[Patch, ...]) -> Patch:
+    """What of `swinging` is inside of any of `patches`."""
+    window = _window_of_all(patches)
+    if window == NOWHERE:
+        return NOTHING
+    return Patch.of(both(swinging[window], overlaid(window, *patches)), window)
+
+
+def _window_of_all(patches: tuple[Patch, ...]) -> Window:
+    window = NOWHERE
+    for patch in patches:
+        window = together(window, patch.window)
+    return window
 
 
 class FlameDetector:
     """The temporal memory of one camera. Feed it every frame; a gap or a step back in time starts it anew."""
 
-    def __init__(self, thresholds: FlameThresholds | None = None) -> None:
+    def __init__(self, thresholds: FlameThresholds | None = None, looks: Looks | None = None) -> None:
+        self.looks = looks or Looks()
         self.limits = limits = thresholds or FlameThresholds()
         self._even = math.log(limits.score_min / (1.0 - limits.score_min)) if 0 < limits.score_min < 1 else 0.0
         # What the traits can do for a site at best. One that has no hope even so is not measured further: that takes
@@ -220,16 +256,31 @@ class FlameDetector:
         suspect[self._memory.window] = self._memory.held > 0
         return suspect
 
+    def wanted_look(self, time_ns: int) -> tuple[Box, ...] | None:
+        """Of which close-ups the network is to say something in the picture of `time_ns`; None: it is not needed."""
+        interest = 2 if self._holding else 1 if self.sites else 0
+        if not self.looks.due(time_ns, interest):
+            return None
+        rows, columns = self._shape
+        best = sorted(self.sites, key=lambda site: -site.odds)[: SITES[interest]]
+        return tuple(close_up_of(self._share(site.box), columns, rows) for site in best)
+
+    def _share(self, box: PixelBox) -> Box:
+        rows, columns = self._shape
+        x, y, width, height = box
+        return x / columns, y / rows, width / columns, height / rows
+
     def _reset(self, shape: tuple[int, int]) -> None:
         self._shape = shape
         self._steps: deque[_Step] = deque(maxlen=_STEPS)
         self._red: Picture = np.zeros(shape, np.uint8)  # of the latest picture
+        self.sites: list[Site] = []  # as they were judged last
         self._memory: _Memory | None = None  # None: nothing of a flame's colour swings
         self._holding = False  # whether any pixel is held
         self._swung_ns = 0  # when anything of a flame's colour swung last
         self._forget_recent()
         self._white = 255.0  # counts: how bright the brightest pixels of this camera get
-        self._judged_ns = 0  # when sites were looked at last
+        self.judged_ns = 0  # when sites were looked at last
         self._since_ns = 0  # for how much time the latest look counts
         self._result = Flame()
 
@@ -242,13 +293,15 @@ class FlameDetector:
         if elapsed < 0 or elapsed > limits.step_max_ns:
             self._steps.clear()
             self._forget_recent()
-            self._judged_ns = elapsed = 0
+            self.judged_ns = elapsed = 0
         self._red = picture.red
         self._adapt(elapsed)
-        colour = flame_coloured(picture, limits, self._white / 255.0)
+        scale = self._white / 255.0
+        step = _Step(time_ns, green, flame_coloured(picture, limits, scale), glowing(picture, limits, scale))
         if ignored is not None:
-            colour.inside[ignored[colour.window]] = 0
-        self._steps.append(_Step(time_ns, green, colour))
+            for patch in (step.colour, step.glow):
+                patch.inside[ignored[patch.window]] = 0
+        self._steps.append(step)
         if swung := self._swing(time_ns):
             if disturbed(*swung, limits):
                 return self._result  # nothing is learnt from such a frame, and nothing is held by it
@@ -257,7 +310,7 @@ class FlameDetector:
             return self._result
         if time_ns - self._swung_ns > limits.forget_ns:
             self._forget()
-        elif time_ns - self._judged_ns >= (limits.judge_ns if self._holding else limits.glance_ns):
+        elif time_ns - self.judged_ns >= (limits.judge_ns if self._holding else limits.glance_ns):
             self._judge(self._memory, time_ns)
         return self._result
 
@@ -273,19 +326,24 @@ class FlameDetector:
         if before is None:
             return None
         (middle, first), last = before, self._steps[-1]
-        window = together(together(last.colour.window, middle.colour.window), first.colour.window)
-        least = min(limits.swing_min * self._white / 255.0, limits.swing_most)
-        if self._memory is None and not _stirs(last, middle, first, window, least):
-            return None
+        colours, glows = (last.colour, middle.colour, first.colour), (last.glow, middle.glow, first.glow)
+        scale = self._white / 255.0
+        least, strong = min(limits.swing_min * scale, limits.swing_most), limits.glow_swing_min * scale
+        if self._memory is None:
+            greens = last.green, middle.green, first.green
+            if not _stirs(greens, colours, least, FEW) and not _stirs(greens, glows, strong, FEW_GLOWING):
+                return None
         swing = _second_difference(last.green, middle.green, first.green)
         # Noise swings too: half of the picture, whatever moves in the rest, tells how much there is.
         noise = median(swing[4::8, 4::8]) if swing.size > 256 else 0.0
         limit = min(max(least, limits.swing_over_noise * noise), limits.swing_most)
         swinging = at_least(swing, 0.5 * limit + 1)
-        if window == NOWHERE:
-            return swinging, NOTHING
-        coloured = overlaid(window, last.colour, middle.colour, first.colour)
-        return swinging, Patch(both(swinging[window], coloured), window)
+        coloured = _within(swinging, colours)
+        if all(glow is NOTHING for glow in glows):
+            return swinging, coloured
+        glowing = _within(at_least(swing, 0.5 * max(limit, strong) + 1), glows)
+        window = together(coloured.window, glowing.window)
+        return swinging, Patch(overlaid(window, coloured, glowing), window)
 
     def _remember(self, swinging: Picture, flickering: Patch, picture: Planes, time_ns: int, elapsed_ns: int) -> None:
         limits, last = self.limits, self._steps[-1]
@@ -299,10 +357,10 @@ class FlameDetector:
         self._recent.swing(swinging, time_ns)
         rate = 1.0 - math.exp(-min(elapsed_ns, limits.frame_max_ns) / limits.memory_ns)
         core = core_coloured(picture, limits, self._white / 255.0)
-        memory.learn(last.colour, flickering, core, rate)
+        memory.learn(last.colour, last.glow, flickering, core, rate)
 
     def _forget(self) -> None:
-        self._memory, self._holding, self._judged_ns = None, False, 0
+        self._memory, self._holding, self.judged_ns, self.sites = None, False, 0, []
         self._forget_recent()
         self._result = Flame()
 
@@ -329,9 +387,9 @@ class FlameDetector:
 
     def _judge(self, memory: _Memory, time_ns: int) -> None:
         """Look at all sites, hold what is evident, and put it into the result."""
-        elapsed = time_ns - self._judged_ns if self._judged_ns else 0
-        self._judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
-        sites = self._sites(memory, time_ns)
+        elapsed = time_ns - self.judged_ns if self.judged_ns else 0
+        self.judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
+        self.sites = sites = self._sites(memory, time_ns)
         if self._holding or any(site.score >= self.limits.score_min for site in sites):
             self._hold(memory, sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
         best = max(sites, key=lambda site: (self._held_at(memory, site), site.score), default=None)
@@ -342,16 +400,18 @@ class FlameDetector:
         needed_ns = self._needed(best)
         self._result = Flame(best.score, int(held * SECOND), needed_ns, best.box, self._terms(best, held, needed_ns))
 
-    def _needed(self, site: _Site) -> int:
+    def _needed(self, site: Site) -> int:
         """For how long `site` has to be a flame."""
         limits = self.limits
         large = np.count_nonzero(site.mask) >= limits.large_share * mask_size(self._shape)
-        return limits.alarm_large_ns if large and site.score >= limits.large_score else limits.alarm_ns
+        looks = sum(limits.weights[name].of(site.values[name]) for name in ("appearance", "close_up"))
+        clear = site.score >= limits.large_score and (large or looks >= limits.agreed_odds)
+        return limits.alarm_large_ns if clear else limits.alarm_ns
 
-    def _held_at(self, memory: _Memory, site: _Site) -> float:
+    def _held_at(self, memory: _Memory, site: Site) -> float:
         return float(memory.of(memory.held, site.box)[site.mask].max()) if self._holding else 0.0
 
-    def _sites(self, memory: _Memory, time_ns: int) -> list[_Site]:
+    def _sites(self, memory: _Memory, time_ns: int) -> list[Site]:
         limits = self.limits
         seeds = memory.flicker > limits.flicker_min * ALWAYS
         if not seeds.any():
@@ -372,13 +432,16 @@ class FlameDetector:
 
     def _site(
         self, memory: _Memory, box: PixelBox, mask: npt.NDArray[np.bool_], seeds: npt.NDArray[np.bool_], time_ns: int
-    ) -> _Site:
+    ) -> Site:
         limits = self.limits
         occupied = float(memory.of(memory.occupancy, box)[mask].sum())
         values = {
             "flicker": float(memory.of(memory.flicker, box)[seeds].mean()) / ALWAYS,
             "core": float(memory.of(memory.core, box)[mask].sum()) / max(1e-6, occupied),
             "contrast": self._contrast(box, mask) * 255.0 / self._white,
+            "colour": float(memory.of(memory.colour, box)[mask].sum()) / max(1e-6, occupied),
+            "border": self._border(box, mask),
+            **self._appearance(box, time_ns),
             "area": np.count_nonzero(mask) / mask_size(self._shape),
         }
         odds = limits.prior + sum(limits.weights[name].of(value) for name, value in values.items())
@@ -390,7 +453,7 @@ class FlameDetector:
         traits = self._lately(memory.of(memory.traits, box), mask, latest)
         odds += sum(limits.weights[name].of(value) for name, value in traits.items())
         values.update(traits)
-        return _Site(box, mask, values, odds)
+        return Site(box, mask, values, odds)
 
     def _lately(
         self, traits: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], latest: list[float | None]
@@ -408,8 +471,29 @@ class FlameDetector:
         if earlier is None:
             return None
         x, y, width, height = box
-        coloured = (overlaid((slice(y, y + height), slice(x, x + width)), earlier.colour) > 0) & mask
+        window = slice(y, y + height), slice(x, x + width)
+        coloured = (overlaid(window, earlier.colour, earlier.glow) > 0) & mask
         return travel(earlier.green, self._steps[-1].green, box, coloured)
+
+    def _border(self, box: PixelBox, mask: npt.NDArray[np.bool_]) -> float:
+        """0..1: the share of a site that lies at the border of the picture, where anything may come in."""
+        x, y, width, height = box
+        rows, columns = self._shape
+        left, top = max(0, _BORDER - x), max(0, _BORDER - y)
+        right, bottom = min(width, columns - _BORDER - x), min(height, rows - _BORDER - y)
+        inner = np.count_nonzero(mask[top : max(top, bottom), left : max(left, right)])
+        return 1.0 - float(inner) / max(1.0, float(np.count_nonzero(mask)))
+
+    def _appearance(self, box: PixelBox, time_ns: int) -> dict[str, float]:
+        """What the network makes of the picture, and of a close-up of `box`; the limit where it has not looked."""
+        rows, columns = self._shape
+        whole = self.looks.whole(time_ns)
+        closely = self.looks.close_up(close_up_of(self._share(box), columns, rows), time_ns)
+        weights = self.limits.weights
+        return {
+            "appearance": weights["appearance"].limit if whole is None else whole,
+            "close_up": weights["close_up"].limit if closely is None else closely,
+        }
 
     def _contrast(self, box: PixelBox, mask: npt.NDArray[np.bool_]) -> float:
         """Red of the site's brighter tenth above the mean red around it, in counts, 0 or more."""
@@ -425,7 +509,7 @@ class FlameDetector:
         brightest = np.partition(within, len(within) * 9 // 10)[len(within) * 9 // 10]
         return max(0.0, float(brightest) - float(around.mean()))
 
-    def _hold(self, memory: _Memory, sites: list[_Site], time_ns: int, seconds: float) -> None:
+    def _hold(self, memory: _Memory, sites: list[Site], time_ns: int, seconds: float) -> None:
         """Add up to `seconds` where there is evidence, by its odds; take some off elsewhere."""
         limits = self.limits
         rates = np.full(memory.held.shape, -limits.decay, np.float32)
@@ -433,14 +517,14 @@ class FlameDetector:
         for site in sorted(sites, key=lambda site: site.odds):
             x, y, width, height = site.box
             rate = min(1.0, max(-limits.decay_most, site.odds - self._even))
-            reach = cv2.dilate(
-                cv2.copyMakeBorder(site.mask.view(np.uint8), 2, 2, 2, 2, cv2.BORDER_CONSTANT), _HELD_REACH
-            )
-            top, left = max(rows.start, y - 2), max(columns.start, x - 2)
-            reached = reach[top - y + 2 :, left - x + 2 :]
-            window = rates[
-                top - rows.start : y + height + 2 - rows.start, left - columns.start : x + width + 2 - columns.start
-            ]
+            # A flame leans in the draught, and the rim of a large one wanders: its neighbourhood is held with it.
+            edge = _HELD_REACH + max(width, height) // _HELD_SHARE
+            bordered = cv2.copyMakeBorder(site.mask.view(np.uint8), edge, edge, edge, edge, cv2.BORDER_CONSTANT)
+            reach = cv2.dilate(bordered, np.ones((2 * edge + 1, 2 * edge + 1), np.uint8))
+            top, left = max(rows.start, y - edge), max(columns.start, x - edge)
+            reached = reach[top - y + edge :, left - x + edge :]
+            bottom, right = y + height + edge, x + width + edge
+            window = rates[top - rows.start : bottom - rows.start, left - columns.start : right - columns.start]
             window[reached[: window.shape[0], : window.shape[1]] > 0] = rate
         held = memory.held
         held += np.float32(seconds) * rates
@@ -450,7 +534,7 @@ class FlameDetector:
         np.clip(held, 0.0, longest / SECOND, out=held)
         self._holding = bool(held.any())
 
-    def _terms(self, site: _Site, held: float, needed_ns: int) -> tuple[Term, ...]:
+    def _terms(self, site: Site, held: float, needed_ns: int) -> tuple[Term, ...]:
         limits = self.limits
         terms = [weight.term("flame", name, site.values[name]) for name, weight in limits.weights.items()]
         terms.append(Term(name="flame.held", value=held, threshold=needed_ns / SECOND, unit="s"))

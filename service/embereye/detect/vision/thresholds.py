@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from embereye.v1.types_pb2 import Term
 
@@ -26,9 +26,12 @@ class Weight:
 
     def of(self, value: float) -> float:
         """The log odds of `value`."""
-        relation = max(value, 1e-3 * self.limit) / self.limit
-        distance = math.log(relation) if self.relative else value - self.limit
+        distance = math.log(max(value / self.limit, 1e-3)) if self.relative else value - self.limit
         return min(self.most, max(self.least, self.slope * distance))
+
+    def times(self, factor: float) -> "Weight":
+        """The same weight, counting `factor` times as much."""
+        return replace(self, slope=factor * self.slope, least=factor * self.least, most=factor * self.most)
 
     def term(self, kind: str, name: str, value: float) -> Term:
         """`value` beside its limit, for people."""
@@ -38,7 +41,11 @@ class Weight:
         )
 
 
-def _flame_weights() -> dict[str, Weight]:
+SUGGESTED_PRIOR = -1.9  # log odds: most of what is coloured like a flame is none
+
+
+def suggested_weights() -> dict[str, Weight]:
+    """What each term says of a flame by physics and by eye: where it turns, in which direction, how far it may go."""
     return {
         # Share of the time that the site's pixels swing: 0.33 to 0.6 in flames; things that pass reach 0.25 to 0.33.
         "flicker": Weight(0.33, 4.0, -2.0, 1.6, relative=True, unit="%", scale=100),
@@ -46,16 +53,34 @@ def _flame_weights() -> dict[str, Weight]:
         "core": Weight(0.025, 0.25, -0.8, 0.4, relative=True, unit="%", scale=100),
         # A flame is the light, what it lights is darker: red of its brighter pixels above the surroundings, counts.
         "contrast": Weight(50.0, 0.5, -1.5, 0.5, relative=True),
+        # Share of its bright time that a site has a flame's colour: an over-exposed flame has it at its rim alone.
+        "colour": Weight(0.35, 2.0, -1.5, 0.5),
+        "border": Weight(0.30, -1.0, -0.5, 0.0),
+        # Log odds of the network: of the whole picture, and of a close-up of the site.
+        "appearance": Weight(0.0, 0.5, -1.5, 2.0),
+        "close_up": Weight(0.0, 0.4, -1.2, 1.2),
         "area": Weight(16 / 19200, 0.1, -0.3, 0.3, relative=True, unit="%", scale=100),
         # What moves as a whole is found again a few pixels further on: 0.0 to 0.2 of a flame, half and more of things.
         "travel": Weight(0.20, -6.0, -4.0, 1.2),
         # What passes before a wall lets it return to what it was: 0.3 to 0.45 of the time is noise, and flames.
         "rest": Weight(0.52, -20.0, -4.0, 1.8),
         # A lamp, a screen and the exposure change everywhere at once: flames 0.2 to 0.6.
-        "unity": Weight(0.55, -1.5, -1.5, 0.5),
+        "unity": Weight(0.55, -4.0, -3.0, 0.5),
         # A flame never returns to a picture it had; a beacon, a fan, a needle and a wave of the hand do.
         "repetition": Weight(0.40, -10.0, -4.0, 0.0),
     }
+
+
+# By how much each of them counts: `embereye bench detection --folds` fits this table to labelled clips and prints it.
+FITTED: Mapping[str, float] = {
+    "flicker": 0.72, "core": 0.69, "contrast": 0.59, "colour": 0.85, "border": 1.00, "appearance": 1.22,
+    "close_up": 1.02, "area": 1.02, "travel": 0.87, "rest": 1.53, "unity": 1.00, "repetition": 1.25,
+}  # fmt: skip
+FITTED_PRIOR = -1.75
+
+
+def _flame_weights() -> dict[str, Weight]:
+    return {name: weight.times(FITTED.get(name, 1.0)) for name, weight in suggested_weights().items()}
 
 
 @dataclass(frozen=True)
@@ -71,6 +96,11 @@ class FlameThresholds:
     core_red_min: int = 230
     core_green_min: int = 150
     core_green_over_blue_min: int = 40
+    # Over-exposed, a flame is white: any colour will do there that is not bluish.
+    glow_red_min: int = 225
+    glow_green_min: int = 170
+    glow_blue_over_red_max: int = 16
+    glow_swing_min: float = 60.0  # counts of green: before what is darker, the rim of such a flame swings by far more
     # A camera that never gets brighter than this share of 255 is judged as one that does: the limits above shrink.
     white_least: float = 0.65
     white_memory_ns: int = 60_000_000_000  # in which a level that is not seen again is forgotten entirely
@@ -97,7 +127,7 @@ class FlameThresholds:
     travel_ns: int = 100_000_000  # or more, at low frame rates
     judge_memory_ns: int = 700_000_000
     weights: Mapping[str, Weight] = field(default_factory=_flame_weights)
-    prior: float = -1.9  # log odds: most of what is coloured like a flame is none
+    prior: float = FITTED_PRIOR  # log odds
     repeat_shortest_ns: int = 250_000_000
     repeat_longest_ns: int = 1_600_000_000
 
@@ -108,6 +138,7 @@ class FlameThresholds:
     # evidence in less time, too little to have seen slow repetition, which no large lookalike needed to be told by.
     large_share: float = 0.02  # of the picture
     large_score: float = 0.8
+    agreed_odds: float = 1.0  # what the network's two terms have to say for a smaller site to need as little
     alarm_large_ns: int = 2_000_000_000
     held_max_ns: int = 6_000_000_000  # so that an end is noticed after a few seconds
     decay: float = 0.5  # of the held time lost per time without evidence: flames dip

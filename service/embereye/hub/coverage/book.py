@@ -52,6 +52,7 @@ class Fleet:
     name: str  # "namespace/kind/name"
     epoch: int = 0
     deadline: int = DERIVED_DEADLINE  # nanoseconds
+    open: bool = False  # anybody may speak for its devices
     derived: bool = False  # nobody sent a roster: the devices are those that shards report
     devices: dict[str, Watched] = field(default_factory=dict)
     # Devices that talk although nobody declared them: people see them, but nothing is expected of them.
@@ -65,7 +66,9 @@ class Fleet:
     def roster(self) -> FleetRoster:
         """The fleet as it is stored."""
         devices = [watched.device for watched in self.devices.values()]
-        return FleetRoster(fleet=self.name, epoch=self.epoch, deadline_ns=self.deadline, devices=devices)
+        return FleetRoster(
+            fleet=self.name, epoch=self.epoch, deadline_ns=self.deadline, devices=devices, open=self.open
+        )
 
 
 @dataclass(slots=True)
@@ -74,6 +77,7 @@ class _Shard:
     time_ns: int
     epoch: int
     devices: frozenset[str]
+    parts: frozenset[str] = frozenset()  # those of a report that is not complete
 
 
 def namespace_of(fleet: str) -> str:
@@ -109,7 +113,7 @@ class CoverageBook:
     def _replace_roster(self, roster: FleetRoster, since: int) -> Fleet:
         old = self.fleets.get(roster.fleet)
         known = old.devices if old else {}
-        fleet = Fleet(roster.fleet, roster.epoch, roster.deadline_ns)
+        fleet = Fleet(roster.fleet, roster.epoch, roster.deadline_ns, roster.open)
         fleet.strangers = dict(old.strangers) if old else {}
         for device in roster.devices:
             watched = known.get(device.id) or Watched(device, since + fleet.deadline)
@@ -138,12 +142,18 @@ class CoverageBook:
         if last and coverage.time_ns < last.time_ns and coverage.epoch <= last.epoch and now - last.heard < FRESH:
             return None  # from an older stream of the same shard
         names = frozenset(status.id for status in coverage.devices)
-        self._shards[key] = _Shard(now, coverage.time_ns, coverage.epoch, names)
+        if last and last.parts and coverage.time_ns == last.time_ns:
+            names |= last.parts
+        listed = last.devices if last else frozenset()
+        self._shards[key] = _Shard(
+            now, coverage.time_ns, coverage.epoch,
+            listed | names if coverage.more else names, names if coverage.more else frozenset(),
+        )  # fmt: skip
         fleet = self.fleets.get(coverage.fleet)
         if fleet is None:
             fleet = self.fleets[coverage.fleet] = Fleet(coverage.fleet, derived=True)
         changed = fleet.derived and self._derive(fleet, coverage, now)
-        for gone in (last.devices if last else frozenset()) - names:
+        for gone in frozenset() if coverage.more else listed - names:
             if gone in fleet.devices:
                 fleet.devices[gone].sightings.pop(coverage.shard, None)
             if gone in fleet.strangers:

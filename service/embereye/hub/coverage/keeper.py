@@ -11,9 +11,12 @@ from embereye.process.clock import Timeline
 from embereye.v1.evidence_pb2 import Coverage
 from embereye.v1.roster_pb2 import FleetRoster
 
+# More changes at once than ever happen. An epoch near the end of its range would leave none for whoever comes next.
+EPOCH_STEP = 2**32
+
 
 class OutdatedError(Exception):
-    """A roster is older than the one known."""
+    """A roster is older than the one known, or of an epoch that nobody can have counted up to."""
 
 
 class CoverageKeeper:
@@ -51,6 +54,10 @@ class CoverageKeeper:
             raise OutdatedError(
                 f"roster of {roster.fleet}: epoch {roster.epoch} is older than {known.epoch}, which is in force"
             )
+        if roster.epoch - (known.epoch if known else 0) > EPOCH_STEP:
+            raise OutdatedError(
+                f"roster of {roster.fleet}: epoch {roster.epoch} is further from the one in force than anybody counts"
+            )
         self.book.set_roster(roster, self._steady())
 
         def step(draft: Draft) -> None:
@@ -85,7 +92,7 @@ class CoverageKeeper:
         now_ns = self._timeline.now_ns()
         if coverage.fleet and coverage.fleet not in self.book.forgotten:
             self.ledgers.report(coverage, now_ns)
-        if on_durable is not None and (coverage.closed or coverage.final):
+        if on_durable is not None and not coverage.more and (coverage.closed or coverage.final):
             time_ns, told = coverage.time_ns, on_durable
             self._committer.enqueue(Step(self._store_ledgers, on_durable=lambda: told(time_ns)))
         fleet = self.book.report(coverage, self._steady(), now_ns)

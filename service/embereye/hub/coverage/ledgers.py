@@ -14,6 +14,7 @@ KEPT = 8  # owners of a device that are told apart; older ones are added up
 EARLIER = "earlier"  # the shard that stands for those
 OUTCOMES = ("offered", "analysed", "shed", "duplicate", "rejected")
 MOST = 2**64 - 1  # that a count can say
+PLAUSIBLE = 2**53  # of anything, by one owner of one device: nobody counts that far
 NONE = (0,) * len(OUTCOMES)
 
 
@@ -129,6 +130,8 @@ class LedgerBook:
         self._uncounted.clear()
 
     def _note_ledger(self, coverage: Coverage, device: str, ledger: Ledger, now_ns: int, *, final: bool) -> None:
+        if max(*outcomes(ledger), ledger.waiting, ledger.shared, ledger.takeovers) > PLAUSIBLE or ledger.since_ns < 0:
+            return  # nobody counted it, and sums of it cannot be told
         kept = Ledger()  # of its own: a part of a message keeps all of it in memory
         kept.CopyFrom(ledger)
         parts = self._parts(coverage.fleet, device)

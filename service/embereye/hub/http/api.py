@@ -11,12 +11,15 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.access.keeper import RevokedError
 from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.clip_store import SUFFIXES, ClipStore
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.book import Watched
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
+from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes, read_json
+from embereye.hub.http.authenticate import PRINCIPAL, authenticate
 from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
 from embereye.hub.http.lists import Json, SharedList
@@ -49,7 +52,12 @@ SECURITY = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-STATIC = {"console.js": "text/javascript", "console.css": "text/css", "icon.svg": "image/svg+xml"}
+STATIC = {
+    "login.js": "text/javascript",
+    "console.js": "text/javascript",
+    "console.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
 
 
 def _fields(message: Message) -> Json:
@@ -74,6 +82,8 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
         response = await handler(request)
     except Refused as refused:
         response = web.json_response({"error": str(refused)}, status=refused.status, headers=refused.headers)
+    except web.HTTPRedirection as redirection:
+        response = web.Response(status=redirection.status, headers={"Location": redirection.headers["Location"]})
     except web.HTTPException as error:
         response = web.json_response({"error": f"{error.status} {error.reason}: {request.path}"}, status=error.status)
     if not response.prepared:
@@ -104,12 +114,15 @@ class Api:
         # That nothing can be written is told by /v1/zones and a metric: a hub that is started anew for it, or left
         # without shards, would be worse than one that watches and cannot write.
         app = metrics_app(registry)
-        app.middlewares.extend([_manners, guard(self._hosts)])
+        access = authenticate(self._hub.access, OPEN_PATHS, ROLES)
+        app.middlewares.extend([_manners, guard(self._hosts), access])
         app.on_shutdown.append(self._close_sockets)
         device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
         app.add_routes(
             [
+                *AccessRoutes(self._hub).routes(),
                 web.get("/", self._page),
+                web.get("/login", self._login),
                 web.get("/static/{name}", self._static),
                 web.get("/v1/zones", self._zones),
                 web.post("/v1/zones/{namespace}/{zone}/{action:acknowledge|reset|test}", self._act),
@@ -134,6 +147,10 @@ class Api:
     @staticmethod
     async def _page(_: web.Request) -> web.Response:
         return _file("index.html", "text/html")
+
+    @staticmethod
+    async def _login(_: web.Request) -> web.Response:
+        return _file("login.html", "text/html")
 
     @staticmethod
     async def _static(request: web.Request) -> web.Response:
@@ -164,6 +181,7 @@ class Api:
             "covered": sum(zone.covered for zone in zones),
             "failing": self._hub.committer.failing,
             "clipsFailing": self._clips.failing if self._clips else "",
+            "openFleets": sorted(name for name, fleet in self._hub.coverage.book.fleets.items() if fleet.open),
         }
 
     async def _devices(self, request: web.Request) -> web.Response:
@@ -263,14 +281,8 @@ class Api:
     # What people do
 
     async def _act(self, request: web.Request) -> web.Response:
-        # A form of another site cannot send this type without asking first.
-        if request.content_type != "application/json":
-            raise Refused(415, f'Content-Type "{request.content_type}": send application/json')
-        try:
-            body = await request.json()
-        except ValueError as error:
-            raise Refused(400, f"the body is not JSON: {error}") from error
-        who, note = (body.get("who", ""), body.get("note", "")) if isinstance(body, dict) else (None, None)
+        body = await read_json(request)
+        who, note = body.get("who", ""), body.get("note", "")
         if not isinstance(who, str) or not isinstance(note, str):
             raise Refused(400, 'the body is not of the form {"who": "name", "note": "text"}')
         if problem := check_action(who, note):
@@ -278,7 +290,7 @@ class Api:
         names = request.match_info
         try:
             event = await self._hub.actions.perform(
-                Action(names["action"]), names["namespace"], names["zone"], who.strip(), note
+                Action(names["action"]), request[PRINCIPAL], names["namespace"], names["zone"], who, note
             )
         except UnknownZoneError as error:
             raise Refused(404, str(error)) from error
@@ -299,7 +311,11 @@ class Api:
         try:
             with feed.subscribe(after, zones) as subscription:
                 await socket.prepare(request)
-                await self._serve_socket(socket, subscription)
+                try:
+                    async with self._hub.access.lasting(request[PRINCIPAL]):
+                        await self._serve_socket(socket, subscription)
+                except RevokedError as error:
+                    await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120])
         except ValueError as error:
             raise Refused(409, str(error)) from error
         except TooManyError as error:

@@ -4,6 +4,7 @@ import time
 
 import grpc
 
+from embereye.hub.access.roles import CALLER
 from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.keeper import OutdatedError
@@ -85,7 +86,9 @@ class AlarmsService(AlarmsServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "zone is empty: name the zone to act on")
         try:
             namespace = request.namespace or "default"
-            return await self._hub.actions.perform(action, namespace, request.zone, request.who.strip(), request.note)
+            return await self._hub.actions.perform(
+                action, CALLER.get(), namespace, request.zone, request.who, request.note
+            )
         except UnknownZoneError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         except NotAllowedError as error:

@@ -8,6 +8,7 @@ import grpc
 
 from embereye.hub.clip_store import ClipRefusedError, ClipStore, NoRoomError
 from embereye.hub.hub import Hub
+from embereye.process.identity.guard import caller
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, HeldResponse, ListClipsRequest, ListClipsResponse
 from embereye.v1.clips_pb2_grpc import ClipsServicer
 
@@ -28,6 +29,7 @@ class ClipsService(ClipsServicer):
 
     async def Held(self, request: Clip, context: AnyContext) -> HeldResponse:
         """How much of a clip is here."""
+        await _check_owner(request, context)
         try:
             size, whole = await self._clips.held(request)
         except ClipRefusedError as error:
@@ -43,6 +45,7 @@ class ClipsService(ClipsServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first chunk must name its clip")
         clip = Clip()
         clip.CopyFrom(first.clip)
+        await _check_owner(clip, context)
         lock = self._arriving.setdefault(clip.sha256, asyncio.Lock())
         try:
             async with lock:
@@ -86,6 +89,14 @@ class ClipsService(ClipsServicer):
         while data := await asyncio.to_thread(_part, path, offset):
             yield ClipChunk(clip=clip if offset == request.offset else None, offset=offset, data=data)
             offset += len(data)
+
+
+async def _check_owner(clip: Clip, context: AnyContext) -> None:
+    """Refuse a clip of another fleet than that of the shard that calls."""
+    who = caller(context)
+    if who is not None and clip.fleet != who.fleet:
+        sentence = f"{who} of {who.fleet} delivers a clip of {clip.fleet[:300]}: a shard delivers its own fleet's"
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
 
 
 def _part(path: Path, offset: int) -> bytes:

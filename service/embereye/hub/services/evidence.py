@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 import grpc
 
 from embereye.hub.hub import Hub
+from embereye.process.identity.guard import caller
+from embereye.process.identity.names import Identity
 from embereye.process.tasks import beside
 from embereye.units import DAY, SECOND
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
@@ -18,6 +20,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 logger = logging.getLogger(__name__)
 ACKNOWLEDGED_AT_ONCE = 500  # ids in one response
 FLUSH_SECONDS = 0.3  # to store what was taken when the hub ends
+RECOVERED = "the hub's database can be written again: dial again, and send what was not acknowledged"
 SKEW_NS = 2_000_000_000  # less is delay or does no harm
 OLDEST_NS = 7 * DAY  # that a report may have waited for the hub
 SKEW_SAMPLES = 10  # coverage reports, the quickest of which tells the difference between two clocks
@@ -51,13 +54,27 @@ class Skew:
 class Stream:
     """One shard's stream: what it sent, what is to be acknowledged."""
 
-    def __init__(self, hello: ShardHello) -> None:
+    def __init__(self, hello: ShardHello, caller: Identity | None = None) -> None:
+        """`caller` proved to be at the other end; None: it need not."""
         self.hello = hello
+        self.caller = caller
         self.skew = Skew()
         self.owed = False  # reports were turned away while the store failed: the shard must send them again
         self._durable: list[str] = []
         self._ledgers_ns = 0
         self._wake = asyncio.Event()
+
+    def foreign(self, request: ReportRequest) -> str:
+        """Why the one who calls may not say this: a shard speaks for itself alone. '' where it may."""
+        if self.caller is None:
+            return ""
+        body = getattr(request, request.WhichOneof("body") or "hello")
+        # A shard without an assignment knows no fleet yet.
+        if body.fleet not in {"", self.caller.fleet}:
+            return f"{self.caller} of {self.caller.fleet} reports for {body.fleet[:300]}: a shard reports for itself"
+        if (shard := getattr(body, "shard", self.caller.name)) != self.caller.name:
+            return f"{self.caller} of {self.caller.fleet} reports as {shard[:300]}: a shard reports for itself"
+        return ""
 
     def acknowledge(self, name: str) -> None:
         """Note that the report `name` is durable."""
@@ -115,7 +132,9 @@ class EvidenceService(EvidenceServicer):
             return
         if first.WhichOneof("body") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message on a stream must be hello")
-        stream = Stream(first.hello)
+        stream = Stream(first.hello, caller(context))
+        if problem := stream.foreign(first):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, problem)
         self._streams.add(stream)
         async with beside(self._acknowledge(stream, context), name="evidence-acknowledge") as writing:
             try:
@@ -126,9 +145,9 @@ class EvidenceService(EvidenceServicer):
                     await asyncio.wait({reading, writing, closing}, return_when=asyncio.FIRST_COMPLETED)
                     # A stream that broke off is ended in the same way as one that its shard ended.
                     over = reading.done() and not reading.cancelled() and reading.exception() is None
-                    why = reading.result() if over else ""
+                    why = reading.result() if over else None
                 if why:
-                    await context.abort(grpc.StatusCode.UNAVAILABLE, why)
+                    await context.abort(*why)
             finally:
                 self._streams.discard(stream)
                 self._hub.coverage.keep_ledgers()
@@ -142,9 +161,11 @@ class EvidenceService(EvidenceServicer):
             async for response in stream.responses():
                 await context.write(response)
 
-    async def _read(self, stream: Stream, requests: AsyncIterator[ReportRequest]) -> str:
+    async def _read(self, stream: Stream, requests: AsyncIterator[ReportRequest]) -> tuple[grpc.StatusCode, str] | None:
         """Read until the shard ends the stream; returns why the hub ends it instead."""
         async for request in requests:
+            if problem := stream.foreign(request):
+                return grpc.StatusCode.PERMISSION_DENIED, problem
             match request.WhichOneof("body"):
                 case "evidence":
                     await self._admit_report(stream, request.evidence, request.sent_ns)
@@ -156,8 +177,8 @@ class EvidenceService(EvidenceServicer):
                 case "hello":
                     stream.hello = request.hello
             if stream.owed and not self._hub.committer.failing:
-                return "the hub's database can be written again: dial again, and send what was not acknowledged"
-        return ""
+                return grpc.StatusCode.UNAVAILABLE, RECOVERED
+        return None
 
     async def _admit_report(self, stream: Stream, item: EvidenceItem, sent_ns: int) -> None:
         if not item.id:

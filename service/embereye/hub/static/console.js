@@ -18,7 +18,7 @@ const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["ga
 
 const page = {
   zones: [], devices: [], events: [], declared: 0, covered: 0, failing: "", worst: "unknown",
-  clips: new Map(), cursor: null, answered: 0, clockOffset: 0, expanded: false,
+  clips: new Map(), cursor: null, answered: 0, clockOffset: 0, expanded: false, me: null,
 };
 const get = (id) => document.getElementById(id);
 
@@ -78,8 +78,16 @@ function amount(value, unit) {
   return !unit || unit === "1" ? short : `${short} ${unit}`;
 }
 
+/** The session is over: what the page shows would only grow old. */
+function signInAgain() {
+  location.replace("/login");
+}
+
+const postJson = (path, body) => fetchJson(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+
 async function fetchJson(path, options = {}) {
   const response = await fetch(path, { ...options, signal: AbortSignal.timeout(REQUEST_MS) });
+  if (response.status === 401) signInAgain();
   const body = await response.json();
   if (!response.ok) throw new Error(body.error || `the hub answered ${response.status}`);
   return body;
@@ -104,6 +112,7 @@ function takeZones(body) {
   page.covered = body.covered;
   page.failing = body.failing;
   page.clipsFailing = body.clipsFailing;
+  page.openFleets = body.openFleets || [];
   page.answered = Date.now();
   page.clockOffset = milliseconds(body.timeNs) - Date.now();
   // A hub whose history was lost counts anew.
@@ -160,21 +169,23 @@ function rememberWho(name) {
   try { localStorage.setItem("embereye.who", name); } catch { /* private browsing: asked again */ }
 }
 
-/** Ask for a name and, with `note`, for a note; null where the person cancelled. */
-function ask({ title, text, ok, note }) {
+/** Whether the signed-in person may act on alarms. */
+const mayAct = () => page.me !== null && page.me.role !== "viewer";
+
+/** Ask for a note and, of who shares a login, for a name; null where the person cancelled. */
+function ask({ title, text, ok }) {
   const dialog = get("ask");
   say(get("ask-title"), title);
   say(get("ask-text"), text);
   say(get("ask-ok"), ok);
   get("ask-who").value = who();
   get("ask-note").value = "";
-  get("ask-note-label").hidden = !note;
   dialog.returnValue = "";
   dialog.showModal();
   return new Promise((done) => {
     dialog.onclose = () => {
       const name = get("ask-who").value.trim();
-      if (dialog.returnValue !== "ok" || !name) return done(null);
+      if (dialog.returnValue !== "ok") return done(null);
       rememberWho(name);
       done({ who: name, note: get("ask-note").value.trim() });
     };
@@ -197,13 +208,11 @@ async function act(action, zone) {
       zone.testing ? "End test" : "Begin test"],
   }[action];
   let answer = { who: who(), note: "" };
-  if (!answer.who || action !== "acknowledge") {
-    answer = await ask({ title: `${words[0]}: ${zone.name}`, text: words[1], ok: words[2], note: action !== "acknowledge" });
-  }
+  if (action !== "acknowledge") answer = await ask({ title: `${words[0]}: ${zone.name}`, text: words[1], ok: words[2] });
   if (!answer) return;
   const path = `/v1/zones/${encodeURIComponent(zone.namespace)}/${encodeURIComponent(zone.name)}/${action}`;
   try {
-    await fetchJson(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(answer) });
+    await postJson(path, answer);
     takeZones(await fetchJson("/v1/zones"));
   } catch (error) {
     toast(error.name === "TimeoutError" ? "The hub did not answer: this may not have taken effect." : error.message);
@@ -225,7 +234,12 @@ function draw() {
   drawEvents();
   drawViews();
   drawDevices();
-  say(get("who"), who() || "Who are you?");
+  say(get("me"), page.me ? `${page.me.name} · ${page.me.role}` : "");
+  const open = page.openFleets || [];
+  get("open-access").hidden = !open.length;
+  say(get("open-access"), open.length ? `Open to everybody: ${open.slice(0, 3).join(", ")}${open.length > 3 ? ` and ${open.length - 3} more` : ""}. Whoever reaches their ports may speak for any device; spec.access restricts it.` : "");
+  get("sign-out").hidden = !page.me;
+  get("audit-open").hidden = !page.me || page.me.role !== "admin";
   say(get("clock"), new Date(hubNow()).toLocaleTimeString("en-GB"));
 }
 
@@ -320,7 +334,7 @@ function drawZones(stale) {
     const button = item.querySelector("button");
     say(button, zone.testing ? "End test" : "Test");
     button.setAttribute("aria-label", `${zone.testing ? "End test of" : "Test"} ${zone.name}`);
-    button.disabled = stale;
+    button.disabled = stale || !mayAct();
   });
 }
 
@@ -383,7 +397,7 @@ function drawAlarms(stale) {
     const [acknowledge, reset] = item.querySelectorAll(".buttons button");
     acknowledge.hidden = state !== "alarm";
     reset.hidden = state !== "acknowledged" && state !== "restored";
-    acknowledge.disabled = reset.disabled = stale || Boolean(page.failing);
+    acknowledge.disabled = reset.disabled = stale || !mayAct() || Boolean(page.failing);
     say(item.querySelector(".aside"), `since ${clockTime(zone.sinceNs)}`);
   });
 }
@@ -584,7 +598,33 @@ function drawDevices() {
 
 // ---- begin
 
-get("who").onclick = () => ask({ title: "Who are you?", text: "Your actions are recorded under this name.", ok: "Save", note: false }).then(draw);
+// ---- who is signed in, and what people did
+
+async function followMe() {
+  while (!page.me) {
+    try { page.me = await fetchJson("/v1/access/me"); draw(); } catch { await wait(1000); }
+  }
+}
+
+async function showAudit(before) {
+  try {
+    const { entries } = await fetchJson(`/v1/audit?limit=100&before=${before}`);
+    if (!before) get("audit-entries").replaceChildren();
+    for (const entry of entries) {
+      const row = make("tr");
+      const time = new Date(milliseconds(entry.timeNs)).toLocaleString("en-GB");
+      for (const text of [time, `${entry.who} · ${entry.role}`, entry.address, entry.action, entry.subject, entry.detail]) row.append(make("td", "", text));
+      get("audit-entries").append(row);
+    }
+    get("audit-more").disabled = entries.length < 100;
+    get("audit-more").onclick = () => showAudit(entries.at(-1).number);
+    if (!before) get("audit").showModal();
+  } catch (error) { toast(error.message); }
+}
+
+get("audit-open").onclick = () => showAudit(0);
+get("audit-close").onclick = () => get("audit").close();
+get("sign-out").onclick = () => postJson("/v1/access/logout", {}).then(signInAgain, (error) => toast(error.message));
 get("viewer-close").onclick = () => get("viewer").close();
 get("ask-cancel").onclick = () => get("ask").close();
 get("filter").oninput = drawDevices;
@@ -593,4 +633,5 @@ follow("/v1/zones", ZONES_MS, takeZones);
 follow("/v1/devices", DEVICES_MS, (body) => { page.devices = body.devices; });
 followEvents();
 followClips();
+followMe();
 draw();

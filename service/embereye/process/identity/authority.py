@@ -20,6 +20,7 @@ AUTHORITY_LIFE = timedelta(days=365)
 SETTLE = timedelta(days=1)  # that a new authority is trusted everywhere before it signs
 BACKDATE = timedelta(days=1)  # clocks differ
 CURVE = ec.SECP256R1
+USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Authority:
         return self if tuple(alive) == self._signers else Authority(alive)
 
     def issue(self, identity: Identity, now: datetime, life: timedelta = LIFE) -> Issued:
-        """A certificate by which `identity` proves itself to whom it calls and to who calls it, for `life` from `now`."""
+        """A certificate by which `identity` proves itself, whether it calls or is called, for `life` from `now`."""
         key = ec.generate_private_key(CURVE())
         signer = self._signer(now)
         request = build_request(identity, key)
@@ -105,10 +106,7 @@ class Authority:
             .not_valid_after(min(now + life, signer.certificate.not_valid_after_utc))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(digital_signature=True), critical=True)
-            .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
-                critical=False,
-            )
+            .add_extension(x509.ExtendedKeyUsage(USAGES), critical=False)
             .add_extension(_alternative_names(identity), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False)
             .sign(signer.key, hashes.SHA256())
@@ -142,10 +140,15 @@ def due(certificate: bytes, trusted: bytes, now: datetime, *, wanted: bytes, lif
     So it is where it comes with other `trusted` authorities than are `wanted` now.
     """
     try:
-        left = expiry(certificate) - now
+        expires = expiry(certificate)
     except ValueError:
         return True
-    return trusted != wanted or left < life / 3 or left > life + BACKDATE
+    return trusted != wanted or due_by(expires, now, life)
+
+
+def due_by(expires: datetime, now: datetime, life: timedelta = LIFE) -> bool:
+    """Whether a certificate that holds until `expires` is to be issued anew; see `due`."""
+    return not life / 3 <= expires - now <= life + BACKDATE
 
 
 def utc_now() -> datetime:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -64,9 +65,9 @@ class Credentials:
         failing = ""
         while True:
             await aligned_sleep(period)
-            failing = self._look(failing)
+            failing = self.look(failing)
 
-    def _look(self, failing: str) -> str:
+    def look(self, failing: str = "") -> str:
         """Take what the files say now; returns why that cannot be, '' where it can."""
         try:
             if _read(self._folder) == (self.current.trusted, self.current.chain, self.current.key):
@@ -89,11 +90,11 @@ class Credentials:
         shown = self.current
         lock = threading.Lock()
 
-        def fetch() -> grpc.ServerCertificateConfiguration | None:
+        def fetch() -> Any:  # None: as it is
             nonlocal shown
             with lock:
                 if shown is self.current:
-                    return None  # as it is
+                    return None
                 shown = self.current
                 return shown.for_servers()
 
@@ -142,7 +143,7 @@ def _shake_hands(trusted: bytes, chain: bytes, key: bytes) -> tuple[Identity, fl
     except (ssl.SSLError, ValueError, OSError) as error:
         reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or error
         raise ValueError(f"ca.crt, tls.crt and tls.key do not belong together: {reason}") from error
-    uris = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]  # type: ignore[misc]
+    uris = [str(name[1]) for name in certificate.get("subjectAltName", ()) if name[0] == "URI"]
     if len(uris) != 1:
         raise ValueError(f"tls.crt names {len(uris)} processes by URI: one is wanted, spiffe://embereye/ns/…")
     return parse_uri(uris[0]), float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))

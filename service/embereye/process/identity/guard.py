@@ -71,7 +71,8 @@ class Registrar:
             elif reason := refusal(call, who, credentials.identity):
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
 
-        kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+        sides = handler.request_streaming, handler.response_streaming
+        kind = "_".join("stream" if streaming else "unary" for streaming in sides)
         guarded = _behind(admit, getattr(handler, kind))
         return handler._replace(**{kind: guarded})
 

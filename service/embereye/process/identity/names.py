@@ -1,6 +1,6 @@
 """What a certificate says of the process that holds it: role, namespace and name, as a URI (pure).
 
-The form is SPIFFE's (spiffe.io, "The SPIFFE Identity and Verifiable Identity Document"), so that other tools can read it:
+The form is SPIFFE's (spiffe.io, "The SPIFFE Identity and Verifiable Identity Document"), which other tools read, too:
 
     spiffe://embereye/ns/NAMESPACE/operator/NAME
     spiffe://embereye/ns/NAMESPACE/hub/NAME

@@ -17,8 +17,8 @@ Measurement = tuple[str, float, str]  # name, value, unit
 KINDS = {"smoke": SMOKE, "flame": FLAME, "gas": GAS}
 
 
-def device_status(device: SensorDevice, now_ns: int, deadline_ns: int) -> DeviceStatus:
-    """Coverage, ledger, latest measurements and picture at `now_ns`, nanoseconds since the Unix epoch."""
+def device_status(device: SensorDevice, now_ns: int, deadline_ns: int, *, thermal: bool = True) -> DeviceStatus:
+    """Coverage, ledger, latest measurements and, where `thermal`, picture at `now_ns`, nanoseconds of the timeline."""
     reason = device.reason(now_ns, deadline_ns)
     watch = device.arrivals.watch
     status = DeviceStatus(
@@ -32,7 +32,7 @@ def device_status(device: SensorDevice, now_ns: int, deadline_ns: int) -> Device
         latest=[Term(name=name, value=value, unit=unit) for name, value, unit in measurements(device)],
         state=_state(device, now_ns, deadline_ns),
     )
-    if (picture := device.frames.picture) is not None:
+    if thermal and (picture := device.frames.picture) is not None:
         status.thermal.CopyFrom(_thermal(picture))
     return status
 

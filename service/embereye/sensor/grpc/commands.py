@@ -4,8 +4,9 @@ from typing import Protocol
 
 import grpc
 
-from embereye.process.grpc_server import Service, channel
+from embereye.process.grpc_server import Service
 from embereye.sensor.device.sensor import SensorDevice
+from embereye.shard.links import Links, PeerAddress
 from embereye.v1.ingest_pb2 import AskRequest, AskResponse
 from embereye.v1.ingest_pb2_grpc import SensorsServicer, SensorsStub, add_SensorsServicer_to_server
 from embereye.v1.shard_pb2 import Commands, Peer
@@ -17,6 +18,11 @@ class Owner(Protocol):
     """What the servicer needs of the shard."""
 
     commands: Commands
+
+    @property
+    def links(self) -> Links:
+        """How other shards are dialled."""
+        ...
 
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
@@ -52,7 +58,7 @@ class CommandService(SensorsServicer):
                 return AskResponse(reason=f"{request.device} is not declared in this fleet: add it to spec.sensors")
             if request.forwarded:
                 return AskResponse(reason=f"{request.device} is changing its owner: ask again")
-            return await _forwarded(request, peer)
+            return await _forwarded(request, peer, self._owner.links)
         if not word:
             return AskResponse(reason="no such word, or the fleet's spec.commands leaves it empty")
         if device.arrivals.speaker is None:
@@ -61,10 +67,10 @@ class CommandService(SensorsServicer):
         return AskResponse(asked=True)
 
 
-async def _forwarded(request: AskRequest, peer: Peer) -> AskResponse:
+async def _forwarded(request: AskRequest, peer: Peer, links: Links) -> AskResponse:
     """What the device's owner answers."""
     once = AskRequest(device=request.device, word=request.word, forwarded=True)
-    async with channel(peer.grpc) as link:
+    async with links.peer(PeerAddress(peer.shard, peer.control)) as link:
         try:
             return await SensorsStub(link).Ask(once, timeout=FORWARD_SECONDS)
         except grpc.aio.AioRpcError as error:

@@ -14,6 +14,8 @@ from embereye.process.grpc_server import Service
 from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.handoff import Handoffs
+from embereye.shard.access import EVERYTHING, DeviceAccess, Grant
+from embereye.shard.links import Links, PeerAddress
 from embereye.v1.ingest_pb2 import (
     Ack,
     Drain,
@@ -24,7 +26,7 @@ from embereye.v1.ingest_pb2 import (
     Watermark,
 )
 from embereye.v1.shard_pb2 import Peer
-from embereye.wire.batches import Request
+from embereye.wire.batches import Request, count_fields
 
 logger = logging.getLogger(__name__)
 SERVICE = "embereye.v1.Ingest"
@@ -32,14 +34,23 @@ SERVICE = "embereye.v1.Ingest"
 # once, the same code costs a third, and writing a message costs as much as reading one.
 WINDOW = 0.002
 WINDOW_BYTES = 512 * 1024  # that are analysed without waiting any longer
+MOST_DEVICES = 10_000  # in one request: parsed, each of them takes 300 bytes, and it may have no more than two
+MOST_UNKNOWN = 1_000  # devices that nobody declared, on one stream
+DEVICE_TAGS = (b"\x0a", b"\x8a")  # how the tag of a device begins in a request, however long it is written
 MOST_RESPONSES = 16  # waiting on a stream, beyond which its sender is not read any further
 
 
 class Owner(Protocol):
     """What the servicer needs of the shard."""
 
+    access: DeviceAccess
     fleet: str
     epoch: int  # of the assignment in force
+
+    @property
+    def links(self) -> Links:
+        """How other shards are dialled."""
+        ...
 
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
@@ -65,8 +76,11 @@ class Owner(Protocol):
 class _Stream:
     """One open stream: who speaks on it, and its only writer at a time."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, grant: Grant = EVERYTHING) -> None:
+        self.grant = grant
+        self.task = asyncio.current_task()
         self.devices: set[str] = set()
+        self.unknown: set[str] = set()  # devices that nobody declared
         self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
         self.drained = False
         self._context = context
@@ -81,6 +95,10 @@ class _Stream:
     def add(self, responses: Iterable[IngestResponse]) -> None:
         """Have `responses` sent with the next `flush`."""
         self._responses.extend(responses)
+
+    async def abort(self, why: str) -> None:
+        """End the stream; raises what ends its handler."""
+        await self._context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
     async def flush(self) -> None:
         """Send what was added; the sender may have gone meanwhile."""
@@ -107,10 +125,19 @@ class Ingest:
         self._analysed_at = 0.0  # event loop time
         self._timer: asyncio.TimerHandle | None = None
         self._left: dict[str, Watermark] = {}  # device that is another shard's now → how far it was analysed here
-        self._handoffs = Handoffs(self._request, self._send_on)
+        self._handoffs = Handoffs(self._request, self._send_on, self._dial)
 
     def __len__(self) -> int:
         return len(self._streams)
+
+    def recheck(self) -> None:
+        """End every stream: its sender dials again, and is asked anew whether it may speak."""
+        for stream in self._streams:
+            if stream.task is not None:
+                stream.task.cancel()
+
+    def _dial(self, peer: PeerAddress) -> grpc.aio.Channel:
+        return self._owner.links.peer(peer)
 
     def service(self) -> Service:
         """How a server takes it."""
@@ -119,7 +146,8 @@ class Ingest:
     async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
         handoffs = self._handoffs
-        stream = _Stream(context)
+        grant = await self._owner.access.admit(context)
+        stream = _Stream(context, grant)
         self._streams.add(stream)
         self._idle.clear()
         try:
@@ -127,8 +155,15 @@ class Ingest:
                 await self._send_drain(stream)
             while (read := await context.read()) is not grpc.aio.EOF:
                 request, size = read
+                if request is None or len(stream.unknown) > MOST_UNKNOWN:
+                    await self._send_away(stream, request)
                 if self._over:
                     break  # its sender goes elsewhere with what is not acknowledged
+                if grant.device and (
+                    other := next((b.device for b in request.devices if b.device != grant.device), "")
+                ):
+                    reason = f'this token speaks for "{grant.device}", not for "{other[:80]}"'
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
                 if len(handoffs):
                     await handoffs.wait_until_answered([batch.device for batch in request.devices])
                 self._waiting.append((stream, request))
@@ -189,13 +224,20 @@ class Ingest:
         self._analyse()
         self._left = {name: mark for name, mark in {**self._left, **left}.items() if self._owner.owned(name) is None}
         targets = {
-            name: peer.grpc
+            name: PeerAddress(peer.shard, peer.control)
             for name in {*leaving, *self._left}
-            if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.grpc
+            if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.control
         }
         self._handoffs.update(targets, leaving)
         unowned = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
         self._send_on(unowned - targets.keys())
+
+    async def _send_away(self, stream: _Stream, request: Any) -> None:
+        """End the stream of a sender that names more devices than anybody has."""
+        await stream.flush()
+        if request is None:
+            await stream.abort(f"a request names more than {MOST_DEVICES} devices: send several")
+        await stream.abort(f"more than {MOST_UNKNOWN} devices that nobody declared: add them to spec.sensors")
 
     def _request(self, devices: Collection[str]) -> TakeOverRequest:
         self._analyse()  # nothing may be on its way to them while another shard is told how far they are
@@ -277,6 +319,8 @@ class Ingest:
                     own.add(device)
                 else:
                     stream.refused.add(name)
+                    if device is None and self._owner.peer_of(name) is None:
+                        stream.unknown.add(name)
                     unowned.setdefault(stream, []).append(name)
         accounted = self._analyse_devices(batches)
         for stream, own in senders.items():
@@ -320,7 +364,10 @@ class Ingest:
 
 
 def _parse_sized(text: bytes) -> tuple[Any, int]:
-    """A request and how many bytes it has."""
+    """A request and how many bytes it has; None for one that names too many devices, which is not even parsed."""
+    # Nearly all have fewer bytes that might begin a device than there may be devices: those need not be looked at.
+    if any(text.count(tag) > MOST_DEVICES for tag in DEVICE_TAGS) and count_fields(text, MOST_DEVICES) > MOST_DEVICES:
+        return None, len(text)
     return Request.FromString(text), len(text)
 
 

@@ -4,7 +4,7 @@ import resource
 import sys
 from pathlib import Path
 
-from camera.clips.pictures import about, frame, make_clip  # type: ignore[import-not-found]
+from camera.clips.pictures import about, frame, make_clip  # type: ignore[import-not-found] # run with tests on its path
 
 from embereye.camera.clips.spool import ClipSpool
 

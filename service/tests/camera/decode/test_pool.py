@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -13,8 +14,9 @@ import pytest
 
 from embereye.camera.decode import image as image_module
 from embereye.camera.decode import pool as module
-from embereye.camera.decode.image import _REDUCED, Decoded, DecodeOrder, UndecodableError, decode, decode_frame
+from embereye.camera.decode.image import _REDUCED, Decoded, DecodeOrder, UndecodableError, decode, decode_frame, judged
 from embereye.camera.decode.pool import DecoderPool
+from embereye.camera.decode.shipped import load_network
 from embereye.camera.scheduling.mailbox import Mailbox
 
 from ..conftest import eventually, noisy_jpeg
@@ -46,7 +48,7 @@ class Camera:
     def finish_turn(self, turn):
         result = turn.result
         if isinstance(result, Decoded):
-            result = Decoded(result.image.copy(), result.still, result.cpu_seconds)
+            result = replace(result, image=result.image.copy())
         self.results.append(result)
 
 
@@ -100,9 +102,10 @@ SAMPLING = {"4:4:4": 0x111111, "4:2:2": 0x211111, "4:4:0": 0x121111, "4:1:1": 0x
 )
 def test_pictures_are_those_that_opencv_makes(jpeg, scale):
     expected = cv2.imdecode(np.frombuffer(jpeg, np.uint8), _REDUCED[scale])
-    assert np.array_equal(decode(memoryview(jpeg), scale, (325, 243)), expected)  # type: ignore[arg-type]
+    assert expected is not None
+    assert np.array_equal(decode(memoryview(jpeg), scale, (325, 243)), expected)
     for room in (300_000, 100):
-        assert np.array_equal(decode(memoryview(jpeg), scale, (325, 243), memoryview(bytearray(room))), expected)  # type: ignore[arg-type]
+        assert np.array_equal(decode(memoryview(jpeg), scale, (325, 243), memoryview(bytearray(room))), expected)
 
 
 def test_a_picture_without_an_end_is_refused():
@@ -130,6 +133,20 @@ async def test_a_still_marks_what_it_is_asked_to(pool):
     assert red > blue + 60
 
 
+async def test_what_the_appearance_network_says_comes_with_the_picture(pool):
+    close_ups = [(0.0, 0.0, 1.0, 1.0), (0.25, 0.25, 0.5, 0.5)]
+    camera, quiet = Camera(pool, DecodeOrder(2, [(0.1, 0.1, 0.2, 0.2)], close_ups=close_ups)), Camera(pool)
+    camera.offer(1)
+    quiet.offer(1)
+    await eventually(lambda: camera.results and quiet.results)
+    order = DecodeOrder(2, close_ups=close_ups)
+    here = judged(decode_frame(order, JPEG, 320, 240), order, load_network())
+    assert len(here.logits) == 3
+    assert camera.results[0].logits == pytest.approx(here.logits, abs=1e-4)
+    assert camera.results[0].still
+    assert quiet.results[0].logits == ()
+
+
 @pytest.mark.parametrize(
     ("size", "scale", "still", "decoded"),
     [
@@ -146,7 +163,7 @@ def test_a_still_takes_no_second_decoding_of_a_large_picture(monkeypatch, size, 
     monkeypatch.setattr(image_module, "decode", lambda *given: calls.append(given) or decode(*given))
     jpeg = noisy_jpeg(size=size[::-1])
     room = memoryview(bytearray(300_000))
-    found = decode_frame(DecodeOrder(scale, [(0.25, 0.25, 0.5, 0.5)]), jpeg, *size, room)  # type: ignore[call-arg]
+    found = decode_frame(DecodeOrder(scale, [(0.25, 0.25, 0.5, 0.5)]), jpeg, size[0], size[1], room)
     assert len(calls) == decoded
     picture = cv2.imdecode(np.frombuffer(found.still, np.uint8), cv2.IMREAD_COLOR)
     assert picture.shape == (*still[::-1], 3)
@@ -164,10 +181,10 @@ async def test_the_latest_frame_of_each_of_many_cameras_is_decoded(pool):
         assert len(camera.results) + camera.box.ledger.shed["superseded"] == 3
 
 
-async def test_what_needs_no_decoding_is_worked_on_aside(pool):
+async def test_what_needs_no_decoding_is_worked_on_aside(pool, monkeypatch):
     aside, other = Camera(pool, None), Camera(pool)
     gate = threading.Event()
-    aside.analyse_on_thread = lambda frame: gate.wait(10)  # type: ignore[method-assign]
+    monkeypatch.setattr(aside, "analyse_on_thread", lambda frame: gate.wait(10))
     aside.offer(1)
     other.offer(2)
     await eventually(lambda: other.results)
@@ -187,12 +204,12 @@ async def test_a_frame_that_cannot_be_decoded_is_no_matter_of_others(pool):
     assert pool.died == 0
 
 
-async def test_an_exception_of_a_cameras_own_work_comes_back_to_it(pool):
+async def test_an_exception_of_a_cameras_own_work_comes_back_to_it(pool, monkeypatch):
     def explode(frame):
         raise ZeroDivisionError("boom")
 
     camera = Camera(pool, None)
-    camera.analyse_on_thread = explode  # type: ignore[method-assign]
+    monkeypatch.setattr(camera, "analyse_on_thread", explode)
     camera.offer(1)
     await eventually(lambda: camera.results)
     assert isinstance(camera.results[0], ZeroDivisionError)
@@ -253,7 +270,7 @@ async def test_decoders_are_replaced_although_the_process_that_forks_them_is_gon
 
 async def test_a_shard_that_cannot_decode_does_not_come_up(monkeypatch):
     monkeypatch.setattr(module, "START_SECONDS", 0.2)
-    monkeypatch.setattr(module.sys, "executable", "/bin/false")  # type: ignore[attr-defined]
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     decoders = DecoderPool(1)
     with pytest.raises(RuntimeError, match="no decoder process has come up"):
         await decoders.start()

@@ -1,6 +1,7 @@
+import asyncio
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import cv2
 import numpy as np
@@ -62,7 +63,7 @@ class Player:
             while not one():
                 assert time.monotonic() < deadline, status_of(self.shard, self.camera)
                 await eventually(lambda: not self.shard._cameras[self.camera].arrivals.mailbox.ledger.waiting)
-                await model_module.asyncio.sleep(0.01)  # type: ignore[attr-defined]
+                await asyncio.sleep(0.01)
 
         await paced()
         return status_of(self.shard, self.camera)
@@ -210,15 +211,15 @@ async def test_a_model_that_hangs_is_named_and_the_cameras_stay_covered(running,
 def test_a_model_that_does_not_keep_up_is_named():
     now, host = [100 * SECOND], SimpleNamespace(ready=True, reason=lambda _: "", threads=SimpleNamespace())
     host.threads.submit = lambda camera: None  # nobody has time for it
-    model = CameraModel("c1", host, Model(idle_ns=10 * SECOND), clock=lambda: now[0])  # type: ignore[arg-type]
-    frame, seen = SimpleNamespace(lost=()), Observation(0)
+    model = CameraModel("c1", cast("Any", host), Model(idle_ns=10 * SECOND), clock=lambda: now[0])
+    frame, seen = cast("Any", SimpleNamespace(lost=())), Observation(0)
     for second in range(131):
         now[0] = (100 + second) * SECOND
         host.ready = second >= 100  # while it is not there it is not late
-        model.offer_frame(frame, seen)  # type: ignore[arg-type]
+        model.offer_frame(frame, seen)
         assert second == 130 or not model.degraded(now[0])
     now[0] += SECOND
-    model.offer_frame(frame, seen)  # type: ignore[arg-type]
+    model.offer_frame(frame, seen)
     assert "it last looked 32 s ago instead of every 10 s" in model.degraded(now[0])
 
 

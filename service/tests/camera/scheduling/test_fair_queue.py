@@ -33,7 +33,7 @@ def test_whoever_has_an_expensive_frame_now_and_then_pays_for_it_later():
     for _ in range(20_000):
         for camera in spent:
             queue.enter(camera, now, pause=60, urgent=False)
-        camera, _ = queue.pick(now)  # type: ignore[misc]
+        camera, _ = queue.pick(now)
         seconds = dice.choice((0.001, 0.001, 0.05)) if camera == "bursts" else 0.002
         queue.charge(camera, seconds)
         spent[camera] += seconds
@@ -59,7 +59,7 @@ def test_in_a_long_line_whoever_cost_less_is_next():
     for camera in ("expensive", "cheap"):
         queue.enter(camera, 0.0, pause=60, urgent=False)
     for _ in range(2):
-        camera, _ = queue.pick(0.1)  # type: ignore[misc]
+        camera, _ = queue.pick(0.1)
         queue.charge(camera, 0.3 if camera == "expensive" else 0.001)
         queue.enter(camera, 0.1, pause=60, urgent=False)
     assert [queue.pick(0.3)[0] for _ in range(2)] == ["cheap", "expensive"]

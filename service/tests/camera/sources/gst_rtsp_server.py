@@ -8,8 +8,9 @@ import sys
 import gi
 
 gi.require_version("Gst", "1.0")
+gi.require_version("GstRtsp", "1.0")
 gi.require_version("GstRtspServer", "1.0")
-from gi.repository import GLib, Gst, GstRtspServer  # noqa: E402
+from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
 
 LAUNCH = {
     "/jpeg": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
@@ -18,6 +19,17 @@ LAUNCH = {
     "! jpegenc quality=50 ! rtpjpegpay name=pay0 pt=96 )",
     "/h264": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
     "! openh264enc gop-size=15 ! h264parse ! rtph264pay name=pay0 pt=97 )",
+    "/h264-bframes": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
+    "! x264enc key-int-max=15 bframes=3 b-adapt=false speed-preset=fast ! h264parse ! rtph264pay name=pay0 pt=97 )",
+    "/h264-interlaced": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
+    "! x264enc key-int-max=15 interlaced=true tune=zerolatency ! h264parse ! rtph264pay name=pay0 pt=97 )",
+    "/h264-slices": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
+    "! x264enc key-int-max=15 tune=zerolatency option-string=slices=4 ! h264parse "
+    "! rtph264pay name=pay0 pt=97 aggregate-mode=zero-latency mtu=300 )",
+    "/h264-refresh": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
+    "! x264enc key-int-max=15 intra-refresh=true tune=zerolatency ! h264parse ! rtph264pay name=pay0 pt=97 )",
+    "/h264-feedback": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
+    "! x264enc key-int-max=9000 tune=zerolatency ! h264parse config-interval=-1 ! rtph264pay name=pay0 pt=97 )",
     "/h265": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
     "! x265enc speed-preset=ultrafast tune=zerolatency key-int-max=15 ! h265parse ! rtph265pay name=pay0 pt=97 )",
 }
@@ -26,9 +38,6 @@ LAUNCH = {
 def protect(server, user, password, basic):
     methods = GstRtspServer.RTSPAuth()
     if hasattr(methods, "set_supported_methods") and not basic:
-        gi.require_version("GstRtsp", "1.0")
-        from gi.repository import GstRtsp
-
         methods.set_supported_methods(GstRtsp.RTSPAuthMethod.DIGEST)
     token = GstRtspServer.RTSPToken()
     token.set_string("media.factory.role", "user")
@@ -78,6 +87,8 @@ def main():
     for path, launch in LAUNCH.items():
         factory = GstRtspServer.RTSPMediaFactory()
         factory.set_launch(launch)
+        if path.endswith("feedback"):
+            factory.set_profiles(GstRtsp.RTSPProfile.AVPF)
         if guarded:
             factory.add_role_from_structure(
                 Gst.Structure.from_string("user, media.factory.access=true, media.factory.construct=true")[0]

@@ -107,7 +107,7 @@ async def test_a_camera_that_breaks_its_connection_or_a_taker_that_explodes_ends
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(SourceError, match="the connection broke: Connection reset"):
-            await source(address).play(frames.append, lambda _: None)
+            await source(address).play(lambda data, *_: frames.append(data), lambda _: None)
         frames.clear()
         with pytest.raises(ZeroDivisionError):
             await source(address).play(explode, lambda _: None)
@@ -190,7 +190,7 @@ async def test_credentials_are_sent_when_the_camera_asks_for_them_and_never_in_t
         what = parse_source(f"http://{address}/v?x=1")
         with pytest.raises(SourceError, match="check the credentials"):
             await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1), SocketPoller()).play(
-                lambda _: None,  # type: ignore[arg-type]
+                lambda *_: None,
                 lambda _: None,
             )
     assert len(requests) == 2
@@ -218,12 +218,12 @@ async def test_a_certificate_of_the_cameras_own_is_refused_unless_that_is_allowe
         frames = []
         with pytest.raises(SourceError, match=r"is not trusted: self.signed.*add tls=unverified to the query"):
             await HttpSource(parse_source(f"https://{address}/v"), nobody, dials, SocketPoller()).play(
-                frames.append,  # type: ignore[arg-type]
+                lambda data, *_: frames.append(data),
                 lambda _: None,
             )
         assert not frames
         what = parse_source(f"https://{address}/v?x=1&tls=unverified")
-        await HttpSource(what, nobody, dials, SocketPoller()).play(frames.append, lambda _: None)  # type: ignore[arg-type]
+        await HttpSource(what, nobody, dials, SocketPoller()).play(lambda data, *_: frames.append(data), lambda _: None)
     assert frames == [A]
 
 
@@ -236,7 +236,7 @@ async def test_credentials_do_not_follow_a_redirect_away_from_tls(certificate):
             what = parse_source(f"https://{address}/v?tls=unverified")
             with pytest.raises(SourceError, match="401"):
                 await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1), SocketPoller()).play(
-                    lambda _: None,  # type: ignore[arg-type]
+                    lambda *_: None,
                     lambda _: None,
                 )
     assert len(requests) == 1
@@ -284,7 +284,7 @@ async def test_a_source_that_explodes_is_only_its_own_failure():
             raise ZeroDivisionError("boom")
 
     states = []
-    player = asyncio.ensure_future(keep_playing("c", Bomb(), lambda _: None, states.append, Backoff(0.01, 0.02)))  # type: ignore[arg-type]
+    player = asyncio.ensure_future(keep_playing("c", Bomb(), lambda *_: None, states.append, Backoff(0.01, 0.02)))
     await eventually(lambda: len(states) > 4)
     assert not player.done()
     player.cancel()

@@ -11,12 +11,13 @@ from embereye.camera.scheduling.turn import Turn
 from embereye.camera.sources.push.service import MAX_UNKNOWN, SILENT_NS, _Stream
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
+from embereye.process.bearer import bearer
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.sim.thermal_camera import HEIGHT, WIDTH, ThermalRoom
 from embereye.units import SECOND
 from embereye.v1.frames_pb2 import PushRequest, RawWords
 from embereye.v1.frames_pb2_grpc import FramesStub
-from embereye.v1.shard_pb2 import Peer
+from embereye.v1.shard_pb2 import AccessRules, Peer
 
 from ..conftest import assignment, device, eventually, noisy_jpeg, status_of
 
@@ -24,8 +25,8 @@ from ..conftest import assignment, device, eventually, noisy_jpeg, status_of
 class Sender:
     """One push stream and all that came back on it."""
 
-    def __init__(self, link):
-        self.call = FramesStub(link).Push()
+    def __init__(self, link, token=""):
+        self.call = FramesStub(link).Push(metadata=bearer(token))
         self.acks, self.rejections, self.drains = {}, [], []
         self.sequence = 0
         self.reader = asyncio.ensure_future(self._read())
@@ -286,3 +287,32 @@ async def test_a_camera_that_suspects_fire_is_read_on_at_once(running):
     assert tally.wanted_ns == 0
     camera.push_frame(noisy_jpeg(), time.time_ns(), tally)
     assert tally.wanted_ns == 0
+
+
+async def test_a_sender_shows_a_token_where_its_fleet_asks_for_one(running, tmp_path, monkeypatch):
+    (tmp_path / "cameras").mkdir()
+    (tmp_path / "cameras" / "token").write_text("a-token-of-the-whole-fleet\n")
+    (tmp_path / "cameras" / "devices").write_text("c1 a-token-of-one-camera\n")
+    monkeypatch.setattr(running.shard._access, "_folder", str(tmp_path))
+    wanted = assignment(1, device("c1", "push"), device("c2", "push"))
+    wanted.camera.access.CopyFrom(AccessRules(tokens="cameras"))
+    running.shard.apply(wanted)
+    server = GrpcServer(running.shard.services())
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    async with channel(f"127.0.0.1:{port}") as link:
+        whole, own, stranger = (
+            Sender(link, token)
+            for token in ("a-token-of-the-whole-fleet", "a-token-of-one-camera", "guessed-by-somebody")
+        )
+        await whole.send("c2")
+        await own.send("c1")
+        await own.send("c2")
+        await eventually(lambda: whole.balanced("c2", 1) and own.balanced("c1", 1))
+        await eventually(lambda: [(list(one.devices), one.reason) for one in own.rejections]
+                         == [(["c2"], 'this token speaks for "c1" alone')])  # fmt: skip
+        assert await stranger.call.code() is grpc.StatusCode.UNAUTHENTICATED
+        for one in (whole, own, stranger):
+            one.call.cancel()
+            await asyncio.gather(one.reader, return_exceptions=True)
+    await server.stop(0)

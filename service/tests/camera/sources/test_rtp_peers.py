@@ -103,7 +103,7 @@ async def received(command, query, *, expect, loss=0.0, delay=0.0):
     """(JPEG, lost regions) of what arrives from `command(port)` by way of a relay."""
     port, frames = free_port(socket.SOCK_DGRAM), []
     source = RtpSource(parse_source(f"rtp://127.0.0.1:{port}{query}"), SocketPoller())
-    player = asyncio.ensure_future(source.play(lambda data, _, lost: frames.append((data, lost)), lambda _: None))  # type: ignore[arg-type]
+    player = asyncio.ensure_future(source.play(lambda data, _=0, lost=(): frames.append((data, lost)), lambda _: None))
     await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
     transport, relay = await loop.create_datagram_endpoint(

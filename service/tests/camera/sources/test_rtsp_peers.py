@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 from harness.need import RTSP_SERVER, SYSTEM_PYTHON
 
 from embereye.camera.decode.image import DecodeOrder
-from embereye.camera.decode.video import VideoDecoder
+from embereye.camera.decode.video import NoPictureError, VideoDecoder
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtp.stream import VideoStream
 from embereye.camera.sources.rtsp import session as rtsp
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.wire.jpeg.header import read_header
@@ -30,11 +32,11 @@ pytestmark = pytest.mark.needs(RTSP_SERVER)
 class Address(str):
     """Where a server listens; `said` is what it prints."""
 
-    __slots__ = ("said",)
+    said: Any
 
     def __new__(cls, text, said):
         address = super().__new__(cls, text)
-        address.said = said  # type: ignore[attr-defined]
+        address.said = said
         return address
 
 
@@ -133,7 +135,7 @@ async def test_a_path_that_is_not_there_is_told():
 @pytest.mark.parametrize(("path", "guard"), [("/h264", ()), ("/h264", ("me", "secret")), ("/h265", ())])
 async def test_h264_and_h265_are_received_whole(path, guard):
     async with serving(*guard) as address:
-        frames, _, reason = await play(address, path, *guard, pictures=3)  # type: ignore[misc]
+        frames, _, reason = await play(address, path, *guard, pictures=3)
     if "404" in reason or "503" in reason:
         pytest.skip(f"needs a GStreamer encoder for {path}: `make peers` installs it")
     assert not reason
@@ -141,6 +143,36 @@ async def test_h264_and_h265_are_received_whole(path, guard):
     order = DecodeOrder(1, picture_side=320)
     made = [decoder.decode(order, [(unit.data, number)]) for number, (unit, *_) in enumerate(frames)]
     assert is_test_picture(made[-1].picture)
+
+
+@pytest.mark.parametrize("query", ["", "?transport=udp"])
+@pytest.mark.parametrize("path", ["/h264-bframes", "/h264-interlaced", "/h264-slices", "/h264-refresh"])
+async def test_h264_of_many_kinds_is_received_and_decoded(path, query):
+    async with serving() as address:
+        frames, _, reason = await play(address, path + query, pictures=40)
+    if "404" in reason or "503" in reason:
+        pytest.skip(f"needs GStreamer's x264enc for {path}: `make peers` installs it")
+    assert not reason
+    decoder, seen = VideoDecoder("H264"), []
+    for number, (unit, time_ns) in enumerate(frames):
+        with contextlib.suppress(NoPictureError):
+            decoded = decoder.decode(DecodeOrder(1, picture_side=320), [(unit.data, number)])
+            seen.append((frames[decoded.unit][1], decoded.picture, frames[decoded.unit][0].damaged, time_ns))
+    assert len(seen) >= 30
+    assert [time_ns for time_ns, *_ in seen] == sorted(time_ns for time_ns, *_ in seen)
+    whole = [picture for _, picture, damaged, _ in seen if not damaged]
+    assert is_test_picture(whole[-1])
+
+
+@pytest.mark.parametrize("query", ["", "?transport=udp"])
+async def test_a_camera_of_the_profile_avpf_sends_the_key_frame_that_is_asked_for(query, monkeypatch):
+    monkeypatch.setattr(VideoStream, "wants_key", property(lambda stream: stream.offered >= 10))
+    async with serving() as address:
+        frames, _, reason = await play(address, f"/h264-feedback{query}", pictures=60)
+    if "404" in reason or "503" in reason:
+        pytest.skip("needs GStreamer's x264enc: `make peers` installs it")
+    assert not reason
+    assert sum(unit.key for unit, *_ in frames) >= 2  # by itself it sends one in five minutes
 
 
 async def test_a_camera_that_is_killed_is_told(tmp_path):

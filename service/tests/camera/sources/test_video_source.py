@@ -29,7 +29,8 @@ def clip(tmp_path):
 
 async def test_a_file_is_played_over_and_over(clip):
     frames, states = [], []
-    player = asyncio.ensure_future(FileSource(str(clip), asyncio.Semaphore(1)).play(frames.append, states.append))  # type: ignore[arg-type]
+    source = FileSource(str(clip), asyncio.Semaphore(1))
+    player = asyncio.ensure_future(source.play(lambda data, *_: frames.append(data), states.append))
     await eventually(lambda: len(frames) > 8)
     player.cancel()
     await asyncio.gather(player, return_exceptions=True)
@@ -40,7 +41,7 @@ async def test_a_file_is_played_over_and_over(clip):
 
 async def test_cancelling_ends_the_player_process(clip):
     source = FileSource(str(clip), asyncio.Semaphore(1))
-    player = asyncio.ensure_future(source.play(lambda _: None, lambda _: None))  # type: ignore[arg-type]
+    player = asyncio.ensure_future(source.play(lambda *_: None, lambda _: None))
     await eventually(lambda: source.process)
     player.cancel()
     await asyncio.gather(player, return_exceptions=True)
@@ -74,7 +75,8 @@ async def test_a_file_of_another_codec_is_decoded_by_the_player(codec, tmp_path)
     if (await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False)).returncode:
         pytest.skip(f"needs an FFmpeg with {codec}: Debian's, which `make peers` installs, has it")
     frames, states = [], []
-    player = asyncio.ensure_future(FileSource(str(path), asyncio.Semaphore(1)).play(frames.append, states.append))  # type: ignore[arg-type]
+    source = FileSource(str(path), asyncio.Semaphore(1))
+    player = asyncio.ensure_future(source.play(lambda data, *_: frames.append(data), states.append))
     await eventually(lambda: len(frames) > 6)
     player.cancel()
     await asyncio.gather(player, return_exceptions=True)
@@ -105,4 +107,4 @@ async def test_a_file_that_is_not_there_or_no_video_is_told(tmp_path):
     broken.write_bytes(b"this is no video")
     for path, text in ((tmp_path / "none.mp4", "is not a file"), (broken, "not a video that can be read")):
         with pytest.raises(SourceError, match=text):
-            await FileSource(str(path), asyncio.Semaphore(1)).play(lambda _: None, lambda _: None)  # type: ignore[arg-type]
+            await FileSource(str(path), asyncio.Semaphore(1)).play(lambda *_: None, lambda _: None)

@@ -39,4 +39,6 @@ def test_growth_is_in_pixels_per_minute() -> None:
              if (spot := hot_spot(room((5, 5, size, 80.0))))]  # fmt: skip
     assert found == pytest.approx([0, 5 * 60, 12 / 2 * 60])
     watch.forget()
-    assert watch.growth(hot_spot(room((5, 5, 4, 80.0))), 9 * SECOND) == 0  # type: ignore[arg-type]
+    later = hot_spot(room((5, 5, 4, 80.0)))
+    assert later is not None
+    assert watch.growth(later, 9 * SECOND) == 0

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from embereye.detect.vision.detector import Detector, rasterize
-from embereye.detect.vision.flame import core_coloured, flame_coloured
+from embereye.detect.vision.flame import core_coloured, flame_coloured, glowing
 from embereye.detect.vision.pixels import NOWHERE, Planes
 from embereye.detect.vision.thresholds import FlameThresholds
 from embereye.detect.vision.working import working_scale
@@ -81,6 +81,21 @@ def test_colours_are_told_apart_as_the_rules_say(colour, flame, core):
     dim = Planes.of(np.full((20, 20, 3), [0.7 * value for value in colour], np.uint8))
     found, hot = flame_coloured(dim, LIMITS, 0.7), core_coloured(dim, LIMITS, 0.7)
     assert (found.size, hot.size) == (400 * flame, 400 * core), "a camera that clips at 180 sees the same"
+
+
+@pytest.mark.parametrize(
+    ("colour", "glows"),
+    [
+        ((255, 255, 255), True),  # clipped
+        ((255, 225, 255), True),  # tinted violet by the white balance
+        ((200, 240, 255), True),  # warm white
+        ((25, 115, 250), False),  # orange cloth in hard light has a colour
+        ((255, 230, 225), False),  # bluish sky
+        ((190, 190, 190), False),  # a wall
+    ],
+)
+def test_what_is_too_bright_for_colour_may_be_a_flame(colour, glows):
+    assert glowing(Planes.of(np.full((20, 20, 3), colour, np.uint8)), LIMITS, 1.0).size == 400 * glows
 
 
 def test_a_fire_is_suspected_first_and_an_alarm_once_it_has_lasted(quiet, fire):

@@ -1,5 +1,7 @@
 """A model's sign has to last, and joins what the built-in detectors say."""
 
+from typing import Any
+
 import pytest
 
 from embereye.detect.vision.model import WHOLE, Detection
@@ -21,9 +23,9 @@ class Watched:
         self.watch = ModelWatch(settings(Model.DECODER_YOLOV8), masks)
         self.now = 1_700_000_000 * SECOND
 
-    def see(self, score: float, seconds: float = 1.0, **more: object) -> Finding:
+    def see(self, score: float, seconds: float = 1.0, **more: Any) -> Finding:
         self.now += int(seconds * SECOND)
-        self.watch.observe([Detection(FLAME, score, 0.5, more.pop("box", BOX))], self.now, **more)  # type: ignore
+        self.watch.observe([Detection(FLAME, score, 0.5, more.pop("box", BOX))], self.now, **more)
         return next(finding for finding in self.watch.findings if finding.kind == FLAME)
 
 

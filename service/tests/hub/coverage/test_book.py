@@ -181,3 +181,24 @@ def test_a_device_nobody_declared_is_kept_apart_while_a_shard_reports_it() -> No
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=2, time_ns=2, devices=[DeviceStatus(id="y")]), START)
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=2, time_ns=3), START)
     assert not list(book.strangers())
+
+
+def test_a_report_in_parts_lists_what_all_of_them_list() -> None:
+    book = CoverageBook(START)
+
+    def tell(time: int, *parts: tuple[str, ...]) -> None:
+        for number, names in enumerate(parts):
+            coverage = report(*names, time=time)
+            coverage.more = number < len(parts) - 1
+            book.report(coverage, START + time)
+
+    tell(1, ("a", "b"), ("c",))
+    (fleet,) = book.fleets.values()
+    assert all(watched.sightings for watched in fleet.devices.values())
+    assert set(fleet.devices) == {"a", "b", "c"}
+    tell(2, ("a",), ("c",))
+    assert {name: bool(watched.sightings) for name, watched in fleet.devices.items()} == {
+        "a": True,
+        "b": False,
+        "c": True,
+    }

@@ -18,10 +18,8 @@ from embereye.wire.device.rows import Shape, parse_rows, shape_of
 def one_by_one(text: bytes) -> list[list[float]]:
     messages = LineReader().feed(text)
     assert all(isinstance(message, SensorReading) for message in messages)
-    return [
-        [message.smoke_adc, message.flame_adc, message.gas_adc, float(message.flame_detected)]  # type: ignore
-        for message in messages
-    ]
+    values = [(m.smoke_adc, m.flame_adc, m.gas_adc, m.flame_detected) for m in messages if isinstance(m, SensorReading)]
+    return [[float(value) for value in row if value is not None] for row in values]
 
 
 @pytest.mark.parametrize("prefix", [b"#Sensor1234:", b"#Sensor:", b"#Sensor:hall-2:", b"#Sensora.b_c:"])

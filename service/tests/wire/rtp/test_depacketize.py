@@ -223,7 +223,7 @@ def test_a_loss_costs_its_restart_intervals_and_every_other_pixel_is_exact_at_ev
         gone = set(chance.sample(range(1, len(group)), 1 + seed % 4))
         receiver = Depacketizer()
         found = fed(receiver, [packet for n, packet in enumerate(group) if n not in gone])
-        (picture,) = [*found, *receiver.poll(DEADLINE_NS)]  # type: ignore[misc]
+        (picture,) = [*found, *receiver.poll(DEADLINE_NS)]
         if not picture.usable:
             continue
         assert read_header(picture.data).complete
@@ -273,7 +273,7 @@ def test_restart_intervals_that_the_sender_does_not_mention_are_found_out_or_ref
         assert (decoded(picture.data) == decoded(jpegs[0])).all()
         gone = untold(second)
         del gone[3]
-        (damaged,) = [*fed(receiver, gone), *receiver.poll(DEADLINE_NS)]  # type: ignore[misc]
+        (damaged,) = [*fed(receiver, gone), *receiver.poll(DEADLINE_NS)]
         mask = covered(damaged.lost, 160, 128)
         assert 0 < mask.mean() < 0.6
         assert (decoded(damaged.data) == decoded(jpegs[1]))[~mask].all()

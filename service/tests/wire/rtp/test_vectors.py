@@ -42,7 +42,7 @@ def test_a_receiver_makes_exactly_these_pictures(vector):
     assert [(p.timestamp, p.usable, [list(box) for box in p.lost]) for p in found] == [
         (expected["timestamp"], expected["usable"], expected["lost"]) for expected in vector["expected"]
     ]
-    for picture in filter(lambda picture: picture.usable, found):  # type: ignore[arg-type]
+    for picture in (picture for picture in found if picture.usable):
         seen, original = pixels(picture.data), pixels(sent[picture.timestamp])
         height, width = original.shape[:2]
         kept = np.ones((height, width), bool)

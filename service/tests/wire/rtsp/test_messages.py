@@ -105,8 +105,9 @@ def test_transports_and_sessions_are_read():
 def test_digests_are_those_of_the_standards_own_examples():
     # RFC 2069 (as corrected) and RFC 7616, 3.9.1.
     plain = strongest(['Digest realm="testrealm@host.com", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", opaque="x"'])
+    assert plain is not None
     assert 'response="1949323746fe6a43ef61f9606e7febea"' in authorize(
-        plain,  # type: ignore[arg-type]
+        plain,
         "GET",
         "/dir/index.html",
         "Mufasa",
@@ -121,8 +122,10 @@ def test_digests_are_those_of_the_standards_own_examples():
         ("MD5", "8ca523f5e9506fed4657c9700eebdbec"),
         ("SHA-256", "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
     ):
+        challenge = strongest([header.format(algorithm)])
+        assert challenge is not None
         said = authorize(
-            strongest([header.format(algorithm)]), "GET", "/dir/index.html", "Mufasa", "Circle of Life",  # type: ignore[arg-type]
+            challenge, "GET", "/dir/index.html", "Mufasa", "Circle of Life",
             client_nonce="f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
         )  # fmt: skip
         assert f'response="{response}"' in said

@@ -11,6 +11,7 @@ import grpc
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.process.clock import now_ns
 from embereye.process.tasks import Tasks
+from embereye.shard.access import EVERYTHING, DeviceAccess, Grant
 from embereye.units import SECOND
 from embereye.v1.frames_pb2 import FrameAck, PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesServicer
@@ -44,6 +45,8 @@ class PushVerdict:
 class _Stream:
     """One sender's stream: what it sent, and what is still to be sent back."""
 
+    grant: Grant = EVERYTHING
+    task: "asyncio.Task[Any] | None" = None
     tallies: dict[str, Tally] = field(default_factory=dict)
     sequences: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)  # frames
@@ -98,14 +101,23 @@ class _Stream:
 class PushService(FramesServicer):
     """Serves streams of frames; `admit(camera, image, time_ns, tally)` decides about each frame."""
 
-    def __init__(self, admit: Callable[[str, bytes, int, Tally], PushVerdict]) -> None:
+    def __init__(
+        self, admit: Callable[[str, bytes, int, Tally], PushVerdict], access: DeviceAccess | None = None
+    ) -> None:
         self._admit = admit
+        self._access = access or DeviceAccess()
         self._streams: set[_Stream] = set()
 
     @property
     def streams(self) -> int:
         """Open streams."""
         return len(self._streams)
+
+    def recheck(self) -> None:
+        """End every stream: its sender dials again, and is asked anew whether it may speak."""
+        for stream in self._streams:
+            if stream.task is not None:
+                stream.task.cancel()
 
     def send_drain(self, targets: dict[str, str] | None, reason: str) -> None:
         """Tell senders to go elsewhere: `targets` maps cameras to host:port; None: everything, anywhere."""
@@ -133,7 +145,8 @@ class PushService(FramesServicer):
         context: "grpc.aio.ServicerContext[PushRequest, PushResponse]",
     ) -> AsyncIterator[PushResponse]:
         """Serve one sender."""
-        stream = _Stream()
+        grant = await self._access.admit(context)
+        stream = _Stream(grant=grant, task=asyncio.current_task())
         self._streams.add(stream)
         try:
             async with Tasks() as tasks:
@@ -183,7 +196,10 @@ class PushService(FramesServicer):
         image = request.image
         if request.HasField("raw"):
             image = radiometric.wrap(request.raw.width, request.raw.height, image)
-        verdict = self._admit(camera, image, request.time_ns, tally)
+        if stream.grant.permits(camera):
+            verdict = self._admit(camera, image, request.time_ns, tally)
+        else:
+            verdict = PushVerdict(accepted=False, reason=f'this token speaks for "{stream.grant.device}" alone')
         if verdict.accepted:
             stream.tallies[camera] = tally
             stream.sequences[camera] = max(request.sequence, stream.sequences.get(camera, 0))

@@ -1,13 +1,18 @@
+import asyncio
 import json
 
 import cv2
 import numpy as np
 import pytest
+from harness.settings import camera_settings
 
+from embereye.camera.decode.image import decode
 from embereye.camera.recording import Settings, watch
 from embereye.camera.sources.video.player import frames
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
+from embereye.sim.films import CameraSpec, prepare
+from embereye.sim.rtsp import serve_rtsp
 from embereye.sim.scene import Room
 from embereye.wire.jpeg.header import read_header
 from embereye_cli.detect import expand, settings_of
@@ -17,11 +22,11 @@ RATE = 15.0
 
 
 def record(path, jpegs, rate=RATE):
-    pictures = [cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR) for jpeg in jpegs]
+    pictures = [decode(jpeg, 1) for jpeg in jpegs]
     height, width = pictures[0].shape[:2]
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), rate, (width, height))
     for picture in pictures:
-        writer.write(picture)  # type: ignore[arg-type]
+        writer.write(picture)
     writer.release()
     return path
 
@@ -130,3 +135,18 @@ def test_frames_of_a_file_are_what_its_player_plays(folder):
     times = [seconds for _, seconds in played]
     assert times[0] == 0.0
     assert np.allclose(np.diff(times), 1 / RATE, atol=0.002)
+
+
+@pytest.mark.parametrize("encoding", ["H264", "H265"])
+async def test_a_stream_of_video_is_looked_at_as_pictures(encoding):
+    cameras = await prepare([CameraSpec("a")], fps=15, size=(160, 120))
+    stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
+    server = asyncio.ensure_future(serve_rtsp(cameras, "127.0.0.1", 0, stop, port.set_result, encoding))
+    shown = []
+    settings = Settings(camera_settings(), seconds=4.0)
+    address = f"rtsp://127.0.0.1:{await port}/a"
+    replay = await asyncio.to_thread(watch, address, settings, lambda data, *_: shown.append(data))
+    stop.set()
+    await server
+    assert replay.frames >= 10
+    assert all(read_header(data).complete for data in shown)

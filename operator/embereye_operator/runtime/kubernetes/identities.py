@@ -1,0 +1,281 @@
+"""Certificates of a cluster: the authority in a Secret of the release, one Secret for the hub and for each shard.
+
+Whoever leads issues and renews them; pods get them as mounted files, which they read again when they change.
+"""
+
+import base64
+import hashlib
+import logging
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
+from lightkube.types import PatchType
+
+from embereye.process.identity.authority import LIFE, Authority, Issued, due_by, expiry, utc_now
+from embereye.process.identity.credentials import Credentials
+from embereye.process.identity.names import Identity, Role
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.manifests.names import (
+    LABEL_FLEET,
+    LABEL_MANAGED_BY,
+    LABEL_SHARD,
+    MANAGED_BY,
+    build_metadata,
+    fleet_label,
+    identity_name,
+)
+from embereye_operator.errors import RefusedError, TakenError, UnavailableError
+from embereye_operator.runtime.kubernetes.resources import SECRETS
+
+logger = logging.getLogger(__name__)
+ANNOTATION_EXPIRES = "embereye.dev/expires"  # of a Secret with a certificate
+ANNOTATION_TRUSTS = "embereye.dev/trusts"  # a hash of the authorities in it
+RELIST = timedelta(minutes=10)  # after which it is looked whether somebody has removed a certificate
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is known of a Secret with a certificate."""
+
+    identity: Identity
+    fleet: str  # label
+    expires: datetime
+    trusts: str
+
+
+class Identities:
+    """The release's authority and what it has issued. `keep` has to be called first, and every minute or so."""
+
+    def __init__(
+        self, client: AsyncClient, *, name: str, namespace: str, fence: Callable[[], None], life: timedelta = LIFE
+    ) -> None:
+        """`name` is the release's, `namespace` where it is; `fence` raises where this operator may not write."""
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self._fence = fence
+        self._life = life
+        self._authority: Authority | None = None
+        self._version = ""  # of the Secret with the authority
+        self._known: dict[tuple[str, str], Kept] = {}  # by namespace and name of the Secret
+        self._listed: datetime | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="embereye-identity-")
+        self.credentials: Credentials | None = None  # the operator's own
+        self.trouble = "no certificate has been issued yet"  # why nothing can be issued; empty: it can
+
+    async def keep(self, namespaces: Collection[str]) -> None:
+        """Make or renew the authority, and renew what is due in `namespaces`. Raises ApiError."""
+        self._fence()
+        try:
+            await self._keep_authority()
+            now = utc_now()
+            if self._listed is None or not timedelta(0) <= now - self._listed < RELIST:
+                await self._list(namespaces)
+                self._listed = now
+            await self._keep_release()
+            for key, kept in list(self._known.items()):
+                if self._due(kept, now):
+                    await self._write(key, kept.identity, kept.fleet, {})
+        except ApiError as error:
+            self.trouble = f"certificates cannot be kept: {error.status.message}"
+            raise
+        self.trouble = ""
+
+    async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
+        """Give each of `shards` a certificate that it can start with, and take away those of shards that are gone.
+
+        UnavailableError, RefusedError.
+        """
+        if self._authority is None:
+            raise UnavailableError(f"shards cannot prove who they are: {self.trouble}")
+        label, now = fleet_label(fleet), utc_now()
+        wanted = {(fleet.namespace, identity_name(shard)): shard for shard in shards}
+        for key, shard in wanted.items():
+            identity = Identity(Role.SHARD, fleet.namespace, shard, fleet.key)
+            kept = self._known.get(key)
+            if kept is None or kept.identity != identity or self._due(kept, now):
+                self._fence()
+                await self._write(key, identity, label, build_metadata(fleet, key[1], shard))
+        for key, kept in list(self._known.items()):
+            if key[0] == fleet.namespace and kept.fleet == label and key not in wanted:
+                self._fence()
+                await self._delete(key)
+
+    def _due(self, kept: Kept, now: datetime) -> bool:
+        return kept.trusts != self._trusts() or due_by(kept.expires, now, self._life)
+
+    def _trusts(self) -> str:
+        assert self._authority
+        return hashlib.sha256(self._authority.trusted).hexdigest()[:16]
+
+    def close(self) -> None:
+        """Remove the operator's own certificate."""
+        self._folder.cleanup()
+
+    # --- the release's own ---
+
+    async def _keep_authority(self) -> None:
+        """The authority as it is stored; made where there is none, renewed where it is due."""
+        name = f"{self._name}-ca"
+        stored = await self._read(name)
+        kept, version = Authority([]), ""
+        if stored is not None:
+            version = stored["metadata"]["resourceVersion"]
+            if self._authority is not None and version == self._version:
+                kept = self._authority
+            elif data := _decoded(stored):
+                try:
+                    kept = Authority.load(data["ca.crt"], data["ca.key"])
+                except (KeyError, ValueError) as error:
+                    logger.warning("Secret %s is made anew, and so is every certificate: %s", name, error)
+        renewed = kept.renewed(utc_now())
+        if renewed is not kept:
+            certificates, keys = renewed.to_pem()
+            body = self._body(self._namespace, name, {"ca.crt": certificates, "ca.key": keys})
+            if stored is None:
+                stored = await self._client.create(SECRETS.from_dict(body))
+            else:
+                # Refused where somebody has written it meanwhile: there must be one authority.
+                body["metadata"]["resourceVersion"] = version
+                stored = await self._patch(name, self._namespace, body)
+            version = stored["metadata"]["resourceVersion"]
+            logger.info("the certificate authority was %s", "renewed" if kept.trusted else "made")
+        self._authority, self._version = renewed, version
+        self._owner = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": stored["metadata"]["uid"]}
+
+    async def _keep_release(self) -> None:
+        """The hub's certificate, and the operator's own."""
+        assert self._authority
+        now = utc_now()
+        operator = Identity(Role.OPERATOR, self._namespace, self._name)
+        folder = Path(self._folder.name)
+        if self.credentials is None or self._due(self._own(operator), now):
+            for file, content in self._authority.issue(operator, now, self._life).files.items():
+                (folder / file).write_bytes(content)
+            if self.credentials is None:
+                self.credentials = Credentials(folder)
+            self.credentials.look()
+        name = f"{self._name}-hub-identity"
+        key, hub = (self._namespace, name), Identity(Role.HUB, self._namespace, f"{self._name}-hub")
+        if key not in self._known and (stored := await self._read(name)) is not None:
+            self._note(stored, hub)
+        kept = self._known.get(key)
+        if kept is None or kept.identity != hub or self._due(kept, now):
+            metadata = self._body(self._namespace, name, {})["metadata"] | {"ownerReferences": [self._owner]}
+            await self._write(key, hub, "", metadata)
+
+    def _own(self, operator: Identity) -> Kept:
+        assert self.credentials
+        current = self.credentials.current
+        trusts = hashlib.sha256(current.trusted).hexdigest()[:16]
+        return Kept(operator, "", expiry(current.chain), trusts)
+
+    # --- Secrets ---
+
+    @staticmethod
+    def _body(namespace: str, name: str, data: Mapping[str, bytes]) -> Manifest:
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
+            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+        }
+
+    async def _read(self, name: str) -> Any:
+        try:
+            return await self._client.get(SECRETS, name, namespace=self._namespace)
+        except ApiError as error:
+            if error.status.code != 404:
+                raise
+            return None
+
+    async def _patch(self, name: str, namespace: str, body: Manifest) -> Any:
+        return await self._client.patch(
+            SECRETS, name, body, namespace=namespace, patch_type=PatchType.MERGE, field_manager=MANAGED_BY
+        )
+
+    async def _write(self, key: tuple[str, str], identity: Identity, fleet: str, metadata: Manifest) -> None:
+        """Issue and store a certificate; `metadata` is that of a Secret that may have to be made."""
+        assert self._authority
+        issued = self._authority.issue(identity, utc_now(), self._life)
+        body = self._body(*key, issued.files)
+        body["metadata"] |= {**metadata, "annotations": self._annotations(issued)}
+        try:
+            if key in self._known:
+                stored = await self._patch(key[1], key[0], body)
+            else:
+                stored = await self._create(key, body)
+        except ApiError as error:
+            if error.status.code == 404:
+                self._known.pop(key, None)  # somebody removed it: made at the next pass
+            sentence = f"Secret {key[1]} with the certificate of {identity} cannot be written: {error.status.message}"
+            raise (RefusedError if error.status.code == 403 else UnavailableError)(sentence) from error
+        self._known[key] = Kept(identity, fleet, expiry(issued.certificate), self._trusts())
+        logger.info("certificate of %s issued, Secret %s, version %s", identity, key[1],
+                    stored["metadata"]["resourceVersion"])  # fmt: skip
+
+    async def _create(self, key: tuple[str, str], body: Manifest) -> Any:
+        try:
+            return await self._client.create(SECRETS.from_dict({**body, "type": "kubernetes.io/tls"}))
+        except ApiError as error:
+            if error.status.code != 409:
+                raise
+        labels: Mapping[str, str] = {}
+        # As a list, which needs no other right than the one to list.
+        async for stored in self._client.list(SECRETS, namespace=key[0], fields={"metadata.name": key[1]}):
+            labels = stored["metadata"].get("labels") or {}
+        wanted = body["metadata"]["labels"]
+        if any(labels.get(name) != wanted.get(name) for name in (LABEL_MANAGED_BY, LABEL_FLEET, LABEL_SHARD)):
+            raise TakenError(f"Secret {key[1]} is somebody else's, and a shard's certificate goes there: rename it")
+        return await self._patch(key[1], key[0], body)
+
+    async def _delete(self, key: tuple[str, str]) -> None:
+        self._known.pop(key, None)
+        try:
+            await self._client.delete(SECRETS, key[1], namespace=key[0])
+        except ApiError as error:
+            if error.status.code != 404:
+                logger.warning("Secret %s of a shard that is gone cannot be deleted: %s", key[1], error.status.message)
+
+    def _annotations(self, issued: Issued) -> dict[str, str]:
+        expires = expiry(issued.certificate).isoformat()
+        return {ANNOTATION_EXPIRES: expires, ANNOTATION_TRUSTS: self._trusts()}
+
+    async def _list(self, namespaces: Collection[str]) -> None:
+        """What there is of shards' certificates: a new leader does not issue all of them anew."""
+        before, self._known = self._known, {}
+        labels: Any = {LABEL_MANAGED_BY: MANAGED_BY}
+        try:
+            for namespace in namespaces:
+                listed = self._client.list(SECRETS, namespace=namespace, labels=labels, chunk_size=50)
+                async for stored in listed:
+                    found = stored["metadata"].get("labels") or {}
+                    kind, _, name = found.get(LABEL_FLEET, "").partition(".")
+                    if name and (shard := found.get(LABEL_SHARD)):
+                        place = stored["metadata"]["namespace"]
+                        self._note(stored, Identity(Role.SHARD, place, shard, f"{place}/{kind}/{name}"))
+        except ApiError:
+            self._known = before
+            raise
+
+    def _note(self, stored: Any, identity: Identity) -> None:
+        metadata = stored["metadata"]
+        annotations = metadata.get("annotations") or {}
+        try:
+            expires = datetime.fromisoformat(annotations.get(ANNOTATION_EXPIRES, ""))
+        except ValueError:
+            return
+        fleet = (metadata.get("labels") or {}).get(LABEL_FLEET, "")
+        key = metadata["namespace"], metadata["name"]
+        self._known[key] = Kept(identity, fleet, expires, annotations.get(ANNOTATION_TRUSTS, ""))
+
+
+def _decoded(stored: Any) -> dict[str, bytes]:
+    return {key: base64.b64decode(value) for key, value in (stored.get("data") or {}).items()}

@@ -1,0 +1,98 @@
+"""Certificates for the processes of this machine: an authority and a folder for each process, kept with the data."""
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+from embereye.process.files import write_whole
+from embereye.process.identity.authority import LIFE, Authority, Issued, due, utc_now
+from embereye.process.identity.names import Identity
+from embereye.process.lifecycle import UserError
+
+logger = logging.getLogger(__name__)
+PERIOD = 60.0  # seconds between looks at what is to be renewed
+AUTHORITY = "authority"
+
+
+class LocalIdentities:
+    """Nobody but the user who runs it can read what is kept here. Processes read their folders again by themselves."""
+
+    def __init__(self, folder: Path) -> None:
+        """UserError where the folder cannot be written."""
+        self._folder = folder.resolve()
+        self._known: dict[Identity, float] = {}  # when it was issued here, monotonic seconds; 0: not by this process
+        try:
+            self._authority = self._load()
+        except OSError as error:
+            raise UserError(f"{folder} cannot be written: {error.strerror or error}") from error
+
+    def folder(self, identity: Identity) -> Path:
+        """What `--identity` names for this process; it is renewed as long as this object is."""
+        folder = self._folder / identity.uri.removeprefix("spiffe://").replace("/", ".")
+        self._known.setdefault(identity, 0.0)
+        self._renew(identity, folder)
+        return folder
+
+    def forget(self, identity: Identity) -> None:
+        """Renew it no more."""
+        self._known.pop(identity, None)
+
+    async def keep(self) -> None:
+        """Renew what is due, until cancelled."""
+        while True:
+            await asyncio.sleep(PERIOD)
+            try:
+                self.renew()
+            except OSError as error:
+                logger.warning("certificates cannot be renewed in %s: %s", self._folder, error)
+
+    def renew(self) -> None:
+        """Renew what is due now: by the wall clock, or by a clock that nobody sets. OSError where it cannot."""
+        renewed = self._authority.renewed(utc_now())
+        if renewed is not self._authority:
+            self._keep_authority(renewed)
+        for identity in list(self._known):
+            self.folder(identity)
+
+    def _renew(self, identity: Identity, folder: Path) -> None:
+        now, issued_at = time.monotonic(), self._known[identity]
+        aged = bool(issued_at) and now - issued_at > LIFE.total_seconds() * 2 / 3
+        if not aged and self._stands(folder):
+            return
+        self._write(folder, self._authority.issue(identity, utc_now()).files)
+        self._known[identity] = now
+
+    def _stands(self, folder: Path) -> bool:
+        """Whether what is in the folder need not be renewed yet."""
+        try:
+            found = Issued(*((folder / name).read_bytes() for name in ("tls.crt", "tls.key", "ca.crt")))
+        except OSError:
+            return False
+        return not due(found.certificate, found.trusted, utc_now(), wanted=self._authority.trusted)
+
+    def _load(self) -> Authority:
+        folder = self._folder / AUTHORITY
+        try:
+            kept = Authority.load((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
+        except FileNotFoundError:
+            kept = Authority([])
+        except ValueError as error:
+            logger.warning("%s is made anew, and so is every certificate: %s", folder, error)
+            kept = Authority([])
+        renewed = kept.renewed(utc_now())
+        if renewed is not kept:
+            self._keep_authority(renewed)
+        return renewed
+
+    def _keep_authority(self, authority: Authority) -> None:
+        certificates, keys = authority.to_pem()
+        self._write(self._folder / AUTHORITY, {"ca.crt": certificates, "ca.key": keys})
+        self._authority = authority
+
+    @staticmethod
+    def _write(folder: Path, files: dict[str, bytes]) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+        for name, content in files.items():
+            write_whole(folder / name, content, durable=False, private=True)

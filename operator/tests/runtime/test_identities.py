@@ -1,0 +1,213 @@
+"""Certificates on a real API server, and shards in this process that let nobody in without one."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from harness.apiserver import ApiServer, path_of
+from lightkube import AsyncClient, KubeConfig
+
+from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.process.identity.authority import LIFE, Authority, utc_now
+from embereye.process.identity.credentials import Credentials, read_certificate
+from embereye.process.identity.names import Identity, Role
+from embereye.v1.shard_pb2 import StatusRequest
+from embereye.v1.shard_pb2_grpc import ShardStub, add_ShardServicer_to_server
+from embereye_operator.api.fleets import Fleet, parse_fleet
+from embereye_operator.errors import TakenError, UnavailableError
+from embereye_operator.runtime.kubernetes import identities
+from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES, Identities
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+
+from ..processes.test_operator import create, sensor_fleet
+from .test_kubernetes import ServedShard
+
+pytestmark = pytest.mark.apiserver
+SHARD = "hall-sensors-0"
+
+
+@dataclass
+class Release:
+    cluster: ApiServer
+    namespace: str
+    client: AsyncClient
+    identities: Identities
+    fleet: Fleet
+
+    def another(self) -> Identities:
+        """As the next leader has it."""
+        return Identities(self.client, name="embereye", namespace=self.namespace, fence=lambda: None)
+
+    def secret(self, name: str) -> Any:
+        return self.cluster.get(f"/api/v1/namespaces/{self.namespace}/secrets/{name}")
+
+    def files(self, name: str, folder: Path) -> Path:
+        """The Secret as a pod has it mounted."""
+        folder.mkdir(exist_ok=True)
+        for file, content in self.secret(name)["data"].items():
+            (folder / file).write_bytes(base64.b64decode(content))
+        return folder
+
+
+@pytest.fixture
+async def release(cluster: ApiServer, namespace: str) -> AsyncIterator[Release]:
+    client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
+    fleet = parse_fleet(create(cluster, sensor_fleet(namespace)))
+    found = Release(cluster, namespace, client, None, fleet)  # type: ignore[arg-type]
+    found.identities = found.another()
+    yield found
+    await client.close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
+    """Puts the clock of whoever issues forward."""
+    now = utc_now
+    ahead = timedelta(0)
+
+    def put_forward(by: timedelta) -> None:
+        nonlocal ahead
+        ahead += by
+
+    monkeypatch.setattr(identities, "utc_now", lambda: now() + ahead)
+    return put_forward
+
+
+async def test_the_hub_and_each_shard_get_a_certificate_that_says_who_they_are(
+    release: Release, tmp_path: Path
+) -> None:
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    hub = read_certificate(release.files("embereye-hub-identity", tmp_path / "hub"))
+    shard = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard"))
+    assert hub.identity == Identity(Role.HUB, release.namespace, "embereye-hub")
+    assert shard.identity == Identity(Role.SHARD, release.namespace, SHARD, release.fleet.key)
+    assert hub.trusted == shard.trusted
+    own = release.identities.credentials
+    assert own is not None
+    assert own.identity == Identity(Role.OPERATOR, release.namespace, "embereye")
+    owner = release.secret(f"{SHARD}-identity")["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["name"]) == ("SensorFleet", "hall")
+    authority = release.secret("embereye-ca")["metadata"]["uid"]
+    assert release.secret("embereye-hub-identity")["metadata"]["ownerReferences"][0]["uid"] == authority
+
+
+async def test_whoever_leads_next_goes_on_with_the_authority_and_issues_nothing_anew(release: Release) -> None:
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    names = ("embereye-ca", "embereye-hub-identity", f"{SHARD}-identity")
+    before = [release.secret(name)["metadata"]["resourceVersion"] for name in names]
+    following = release.another()
+    await following.keep([release.namespace])
+    await following.identify(release.fleet, [SHARD])
+    assert [release.secret(name)["metadata"]["resourceVersion"] for name in names] == before
+
+
+async def test_an_authority_that_the_chart_made_without_contents_is_filled(release: Release) -> None:
+    metadata = {"name": "embereye-ca", "namespace": release.namespace}
+    create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    await release.identities.keep([release.namespace])
+    data = release.secret("embereye-ca")["data"]
+    assert Authority.load(*(base64.b64decode(data[key]) for key in ("ca.crt", "ca.key"))).trusted
+
+
+async def test_certificates_are_renewed_after_two_thirds_of_their_life_and_not_before(
+    release: Release, clock: Callable[[timedelta], None]
+) -> None:
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    names = ("embereye-hub-identity", f"{SHARD}-identity")
+
+    def expire() -> list[str]:
+        return [release.secret(name)["metadata"]["annotations"][ANNOTATION_EXPIRES] for name in names]
+
+    first = expire()
+    clock(LIFE * 0.6)
+    await release.identities.keep([release.namespace])
+    assert expire() == first
+    clock(LIFE * 0.1)
+    await release.identities.keep([release.namespace])
+    assert all(later > earlier for later, earlier in zip(expire(), first, strict=True))
+
+
+async def test_an_authority_is_followed_by_another_that_everybody_trusts_before_it_signs(
+    release: Release, tmp_path: Path, clock: Callable[[timedelta], None]
+) -> None:
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    first = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "first"))
+    clock(timedelta(days=250))
+    await release.identities.keep([release.namespace])
+    both = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "both"))
+    assert (first.trusted.count(b"BEGIN"), both.trusted.count(b"BEGIN")) == (1, 2)
+    assert both.trusted.startswith(first.trusted)
+    (tmp_path / "both" / "ca.crt").write_bytes(first.trusted)
+    assert read_certificate(tmp_path / "both"), "the first one still signs"
+    clock(timedelta(days=5))
+    await release.identities.keep([release.namespace])
+    release.files(f"{SHARD}-identity", tmp_path / "second")
+    (tmp_path / "second" / "ca.crt").write_bytes(first.trusted)
+    with pytest.raises(ValueError, match="do not belong together"):
+        read_certificate(tmp_path / "second")
+
+
+async def test_what_somebody_removed_is_made_again_and_what_belongs_to_nobody_any_more_goes(
+    release: Release, clock: Callable[[timedelta], None]
+) -> None:
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD, "hall-sensors-1"])
+    secret = release.secret(f"{SHARD}-identity")
+    release.cluster.request("DELETE", path_of({**secret, "apiVersion": "v1", "kind": "Secret"}))
+    clock(timedelta(minutes=11))
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    assert release.secret(f"{SHARD}-identity")
+    assert release.secret("hall-sensors-1-identity") is None
+
+
+async def test_a_secret_of_somebody_elses_is_left_as_it_is(release: Release) -> None:
+    metadata = {"name": f"{SHARD}-identity", "namespace": release.namespace}
+    create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}})
+    await release.identities.keep([release.namespace])
+    with pytest.raises(TakenError, match=f"Secret {SHARD}-identity is somebody else's"):
+        await release.identities.identify(release.fleet, [SHARD])
+    assert set(release.secret(f"{SHARD}-identity")["data"]) == {"a"}
+
+
+async def test_before_there_is_an_authority_nothing_is_issued_and_it_is_said_why(release: Release) -> None:
+    with pytest.raises(UnavailableError, match="no certificate has been issued yet"):
+        await release.identities.identify(release.fleet, [SHARD])
+
+
+async def test_the_operator_and_a_shard_prove_to_each_other_who_they_are(release: Release, tmp_path: Path) -> None:
+    shard = ServedShard(SHARD)
+    client = AsyncClient(config=KubeConfig.from_file(release.cluster.kubeconfig).get())
+    runtime = KubernetesRuntime(
+        client, hub="127.0.0.1:9", namespace=release.namespace, release=(release.namespace, "embereye"),
+        resolve=lambda fleet, name: f"127.0.0.1:{port}",
+    )  # fmt: skip
+    assert runtime.identities is not None
+    await runtime.keep_identities()
+    await runtime.identify(release.fleet, [SHARD])
+    credentials = Credentials(release.files(f"{SHARD}-identity", tmp_path / "shard"))
+    service = Service(add_ShardServicer_to_server, shard, "embereye.v1.Shard")
+    server = GrpcServer([service], control=True, credentials=credentials)
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    key = ("Deployment", release.namespace, SHARD)
+    runtime.cache.objects[key] = None  # type: ignore[assignment]
+    status = await runtime.shard_status(release.fleet, SHARD)
+    assert status is not None
+    assert status.shard == SHARD
+    runtime.cache.objects["Deployment", release.namespace, "hall-sensors-1"] = None  # type: ignore[assignment]
+    assert await runtime.shard_status(release.fleet, "hall-sensors-1") is None, "it proves to be another one"
+    async with channel(f"127.0.0.1:{port}") as link:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await ShardStub(link).Status(StatusRequest(), timeout=2)
+    await asyncio.gather(server.stop(0), runtime.close())

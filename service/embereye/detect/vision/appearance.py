@@ -1,0 +1,111 @@
+"""What a picture looks like to a small network of our own: the log odds that it shows a flame. Pure.
+
+Movement tells a flame from a lamp, the network tells it from cloth and headlights: they err in different places.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from embereye.units import SECOND, Box
+
+Picture = npt.NDArray[np.uint8]
+
+SIDE = 112  # pixels: whatever its shape, a picture is squeezed to a square of it
+# Between two looks: where nothing flickers, where something does, where it is suspected to be a flame.
+EVERY_NS = 2 * SECOND, SECOND, SECOND // 2
+LOOKS = 3  # whose mean counts: one look may err
+KEPT_NS = 3 * SECOND  # after which a look says nothing any more
+SITES = 0, 1, 2  # likewise: of which close-ups are looked at, at most
+CLOSE_UP = 2.2  # of a site's longer side that a close-up of it shows
+CLOSE_UP_LEAST = 0.28  # of the picture's longer side: a smaller one has too few pixels
+SAME_SITE = 0.3  # of two close-ups that has to be common to both
+
+
+class AppearanceNetwork:
+    """The network, loaded. Not safe for two threads at once."""
+
+    def __init__(self, data: bytes) -> None:
+        """`data` is an ONNX file whose input is (1, 3, SIDE, SIDE), BGR, -1..1, and whose output is the log odds."""
+        self._net = cv2.dnn.readNetFromONNX(np.frombuffer(data, np.uint8))
+        self.logits(np.zeros((SIDE, SIDE, 3), np.uint8), ())  # the first run allocates
+
+    def logits(self, picture: Picture, close_ups: Sequence[Box]) -> tuple[float, ...]:
+        """Natural log odds that `picture` (BGR) shows a flame: of all of it, then of each of `close_ups`."""
+        height, width = picture.shape[:2]
+        found = []
+        for x, y, w, h in ((0.0, 0.0, 1.0, 1.0), *close_ups):
+            left, top = min(int(x * width), width - 1), min(int(y * height), height - 1)
+            part = picture[top : max(top + 1, round((y + h) * height)), left : max(left + 1, round((x + w) * width))]
+            way = cv2.INTER_AREA if min(part.shape[:2]) >= SIDE else cv2.INTER_LINEAR
+            small = cv2.resize(part, (SIDE, SIDE), interpolation=way)
+            self._net.setInput(cv2.dnn.blobFromImage(small, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
+            found.append(float(self._net.forward().ravel()[0]))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the network said of one picture."""
+
+    time_ns: int
+    whole: float  # log odds
+    close_ups: tuple[tuple[Box, float], ...] = ()
+
+
+class Looks:
+    """The latest looks at one camera's pictures, and when the next one is due."""
+
+    def __init__(self) -> None:
+        self._looks: deque[Look] = deque(maxlen=LOOKS)
+        self._asked_ns = 0
+
+    def due(self, time_ns: int, interest: int) -> bool:
+        """Whether the picture of `time_ns` is to be looked at, at an `interest` of 0 to 2; if so, it is asked for."""
+        if 0 <= time_ns - self._asked_ns < EVERY_NS[interest]:
+            return False
+        self._asked_ns = time_ns
+        return True
+
+    def note(self, look: Look) -> None:
+        """Remember `look`; one that steps back in time starts anew."""
+        if self._looks and look.time_ns < self._looks[-1].time_ns:
+            self._looks.clear()
+        self._looks.append(look)
+
+    def whole(self, time_ns: int) -> float | None:
+        """The mean log odds of whole pictures lately; None where there was no look."""
+        return _mean([look.whole for look in self._looks if time_ns - look.time_ns <= KEPT_NS])
+
+    def close_up(self, box: Box, time_ns: int) -> float | None:
+        """The mean log odds of what was looked at where `box`, a close-up, is."""
+        lately = [look for look in self._looks if time_ns - look.time_ns <= KEPT_NS]
+        return _mean([value for look in lately for its, value in look.close_ups if _common(box, its) >= SAME_SITE])
+
+
+def close_up_of(box: Box, width: int, height: int) -> Box:
+    """What to look at to see the site `box` of a picture of `width` x `height` pixels closely: a square around it."""
+    x, y, w, h = box
+    longest = max(width, height)
+    side = max(CLOSE_UP * max(w * width, h * height), CLOSE_UP_LEAST * longest)
+    wide, high = min(1.0, side / width), min(1.0, side / height)
+    left = min(max(0.0, x + w / 2 - wide / 2), 1.0 - wide)
+    top = min(max(0.0, y + h / 2 - high / 2), 1.0 - high)
+    return left, top, wide, high
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _common(one: Box, other: Box) -> float:
+    """0..1: the area that both have, of the area that either has."""
+    wide = min(one[0] + one[2], other[0] + other[2]) - max(one[0], other[0])
+    high = min(one[1] + one[3], other[1] + other[3]) - max(one[1], other[1])
+    if wide <= 0 or high <= 0:
+        return 0.0
+    return wide * high / (one[2] * one[3] + other[2] * other[3] - wide * high)

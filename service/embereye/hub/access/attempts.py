@@ -1,0 +1,49 @@
+"""Slows those who guess: each address has a few attempts that fail, and then one every few seconds."""
+
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Callable
+
+from embereye.units import SECOND
+
+BURST = 10  # attempts that may fail one after the other
+REFILL_NS = 3 * SECOND  # for one more
+ADDRESSES = 4_096  # that are remembered; the one that failed longest ago goes first
+
+
+class Attempts:
+    """Failed attempts by address. An IPv6 address counts as its /64, of which one customer has all."""
+
+    def __init__(self, steady: Callable[[], int]) -> None:
+        self._steady = steady
+        self._failed: OrderedDict[str, tuple[float, int]] = OrderedDict()  # attempts left, and when that was
+
+    def wait_seconds(self, address: str) -> float:
+        """How long `address` has to wait before it may try again; 0: it may."""
+        left = self._left(place_of(address))
+        return 0.0 if left >= 1 else (1 - left) * REFILL_NS / SECOND
+
+    def note_failure(self, address: str) -> None:
+        """Take one attempt from `address`."""
+        place = place_of(address)
+        self._failed[place] = (self._left(place) - 1, self._steady())
+        self._failed.move_to_end(place)
+        if len(self._failed) > ADDRESSES:
+            self._failed.popitem(last=False)
+
+    def _left(self, place: str) -> float:
+        left, since = self._failed.get(place, (float(BURST), self._steady()))
+        return min(float(BURST), left + (self._steady() - since) / REFILL_NS)
+
+
+def place_of(address: str) -> str:
+    """What of `address` one party is taken to have for itself."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:64]
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))

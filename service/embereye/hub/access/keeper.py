@@ -1,0 +1,303 @@
+"""Tokens, sessions and links, and whom each of them proves."""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from embereye.hub.access.attempts import Attempts
+from embereye.hub.access.records import AuditEntry, SessionRecord, StoredAccess, TokenRecord
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.committer import Committer, Draft, Step
+from embereye.units import HOUR
+
+logger = logging.getLogger(__name__)
+
+ADMIN = "admin"  # who shows the token that the hub was started with
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@ -]{0,62}")
+PREFIX = "ee_"  # by which scanners for secrets find a token that got where it should not
+SECRET_BYTES = 32
+MAX_CREDENTIAL = 4_096  # characters
+MAX_TOKENS = 1_000
+MAX_SESSIONS = 1_000  # the one that was used longest ago goes first
+MAX_LINKS = 64
+LINK_NS = HOUR
+IDLE_NS = 12 * HOUR  # without its page open, after which a session is over
+PROVEN = 10_000  # pairs of credential and address that are remembered
+
+
+class DeniedError(Exception):
+    """Nobody is proved by what was shown, or nothing was."""
+
+
+class SlowDownError(Exception):
+    """Too many attempts failed; `seconds` to wait."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"too many attempts from this address: try again in {seconds:.0f} s")
+        self.seconds = seconds
+
+
+class NameTakenError(Exception):
+    """There is a token of that name."""
+
+
+class RevokedError(Exception):
+    """What a stream was opened with is no longer valid."""
+
+
+@dataclass
+class _Session:
+    record: SessionRecord
+    used: int  # steady nanoseconds
+
+
+@dataclass(frozen=True)
+class _Link:
+    principal: Principal
+    until: int  # steady nanoseconds
+
+
+class Access:
+    """Everything in memory, and durable as digests. On the event loop's thread."""
+
+    def __init__(self, committer: Committer, *, clock: Callable[[], int], steady: Callable[[], int]) -> None:
+        self._committer = committer
+        self._clock = clock
+        self._steady = steady
+        self._given: bytes = b""  # digest of the admin's token
+        self._tokens: dict[bytes, TokenRecord] = {}
+        self._names: dict[str, TokenRecord] = {}
+        self._sessions: OrderedDict[bytes, _Session] = OrderedDict()  # least lately used first
+        self._links: OrderedDict[bytes, _Link] = OrderedDict()
+        self._attempts = Attempts(steady)
+        self._proven: OrderedDict[tuple[bytes, str], None] = OrderedDict()
+        self._lasting: dict[asyncio.Task[object], Principal] = {}
+        self._revoked: set[asyncio.Task[object]] = set()
+        self.refused = 0  # requests, for the metrics
+
+    def restore(self, stored: StoredAccess) -> None:
+        """Go on from what was stored. Sessions are given their idle time anew: nobody knows how long we were away."""
+        self._names = {record.name: record for record in stored.tokens}
+        self._tokens = {record.digest: record for record in stored.tokens}
+        for record in sorted(stored.sessions, key=lambda one: one.made_ns)[-MAX_SESSIONS:]:
+            self._sessions[record.digest] = _Session(record, self._steady())
+
+    def set_admin_token(self, text: str) -> None:
+        """Let `text` prove the admin, and no longer what did so before."""
+        digest = _digest(text)
+        if self._given and self._given != digest:
+            self._end_all(lambda principal: principal.token == ADMIN)
+        self._given = digest
+
+    # Who is it?
+
+    def identify(self, credential: str, address: str) -> Principal:
+        """Whom a token proves. Raises DeniedError and, where too many attempts from `address` failed, SlowDownError."""
+        return self._attempt(credential, address, self._by_token)
+
+    def resume(self, cookie: str, address: str) -> Principal:
+        """Whom a browser's session proves; raises as `identify`."""
+        return self._attempt(cookie, address, self._by_session)
+
+    def _attempt(self, credential: str, address: str, find: Callable[[bytes], Principal | None]) -> Principal:
+        digest = _digest(credential[:MAX_CREDENTIAL])
+        # Who was let in from there before is not kept out by somebody else who guesses behind the same address.
+        if (digest, address) not in self._proven and (wait := self._attempts.wait_seconds(address)):
+            self.refused += 1
+            raise SlowDownError(wait)
+        found = find(digest)
+        if found is None:
+            self.refused += 1
+            self._attempts.note_failure(address)
+            self._proven.pop((digest, address), None)
+            raise DeniedError("this token or session is not known: it may have been revoked, or have ended")
+        self._proven[digest, address] = None
+        if len(self._proven) > PROVEN:
+            self._proven.popitem(last=False)
+        return Principal(found.name, found.role, found.token, address, found.session)
+
+    def _by_token(self, digest: bytes) -> Principal | None:
+        if self._given and hmac.compare_digest(digest, self._given):
+            return Principal(ADMIN, Role.ADMIN, ADMIN)
+        # Looked up by a digest, which nobody can steer towards another: what its timing tells is of no use.
+        record = self._tokens.get(digest)
+        if record is None or not hmac.compare_digest(digest, record.digest):
+            return None
+        return Principal(record.name, record.role, record.name)
+
+    def _by_session(self, digest: bytes) -> Principal | None:
+        session = self._sessions.get(digest)
+        if session is None or not hmac.compare_digest(digest, session.record.digest):
+            return None
+        if self._steady() - session.used > IDLE_NS:
+            self._end_session(digest)
+            return None
+        session.used = self._steady()
+        self._sessions.move_to_end(digest)
+        record = session.record
+        return Principal(record.name, record.role, record.token, session=digest)
+
+    # Tokens
+
+    def tokens(self) -> list[TokenRecord]:
+        """All that were made, by name."""
+        return [self._names[name] for name in sorted(self._names)]
+
+    async def create_token(self, by: Principal, name: str, role: Role) -> str:
+        """Make a token and return it: nobody can find it out later.
+
+        ValueError where `name` is none, NameTakenError where it is taken, StoreFailingError where nothing is written.
+        """
+        if not NAME.fullmatch(name):
+            raise ValueError(f'"{name[:80]}" is no name of a token: letters, digits and . _ @ - and spaces, at most 63')
+        if name == ADMIN:
+            raise NameTakenError(f"{ADMIN} is the token that the hub was started with")
+        if len(self._names) >= MAX_TOKENS:
+            raise ValueError(f"there are {MAX_TOKENS} tokens already: revoke some first")
+        text = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+
+        def step(draft: Draft) -> None:
+            if name in self._names:
+                raise NameTakenError(f"there is a token {name} already: revoke it first, or choose another name")
+            record = TokenRecord(name, _digest(text), role, draft.now_ns, by.name)
+            self._names[name] = self._tokens[record.digest] = record
+            draft.transaction.access.tokens[name] = record
+            add_entry(draft, by, "create token", name, role.word)
+
+        await self._committer.commit(step)
+        return text
+
+    async def revoke(self, by: Principal, name: str) -> bool:
+        """Make the token `name` prove nobody, and end all sessions and streams that go back to it or to that name.
+
+        Returns whether there was anything. It holds at once, and across restarts once this returns.
+        """
+        record = self._names.pop(name, None)
+        if record is not None:
+            self._tokens.pop(record.digest, None)
+        ended = self._end_all(lambda principal: name in {principal.token, principal.name})
+        if record is None and not ended:
+            return False
+
+        def step(draft: Draft) -> None:
+            draft.transaction.access.tokens[name] = None
+            add_entry(draft, by, "revoke token", name)
+
+        await self._committer.commit(step)
+        return True
+
+    # Sessions
+
+    def sign_in(self, principal: Principal, how: str) -> str:
+        """A session for a browser: the value of its cookie. It is valid at once, and durable soon."""
+        text = secrets.token_urlsafe(SECRET_BYTES)
+        record = SessionRecord(_digest(text), principal.name, principal.role, principal.token, self._clock())
+        self._sessions[record.digest] = _Session(record, self._steady())
+
+        def step(draft: Draft) -> None:
+            draft.transaction.access.sessions[record.digest] = record
+            add_entry(draft, principal, "sign in", how)
+
+        self._committer.enqueue(Step(step))
+        while len(self._sessions) > MAX_SESSIONS:
+            self._end_session(next(iter(self._sessions)))
+        return text
+
+    def sign_out(self, principal: Principal) -> None:
+        """End the session that `principal` came with."""
+        if principal.session:
+            self._end_session(principal.session)
+            self._committer.enqueue(Step(lambda draft: add_entry(draft, principal, "sign out", "")))
+
+    def tidy(self) -> None:
+        """Forget sessions and links whose time is over."""
+        now = self._steady()
+        for digest in [digest for digest, session in self._sessions.items() if now - session.used > IDLE_NS]:
+            self._end_session(digest)
+        for code in [code for code, link in self._links.items() if now > link.until]:
+            del self._links[code]
+
+    def _end_session(self, digest: bytes) -> None:
+        self._sessions.pop(digest, None)
+        self._committer.enqueue(Step(lambda draft: draft.transaction.access.sessions.__setitem__(digest, None)))
+        self._end_streams(lambda principal: principal.session == digest)
+
+    def _end_all(self, concerned: Callable[[Principal], bool]) -> int:
+        def holder(record: SessionRecord) -> Principal:
+            return Principal(record.name, record.role, record.token)
+
+        found = [digest for digest, session in self._sessions.items() if concerned(holder(session.record))]
+        for digest in found:
+            self._end_session(digest)
+        for code in [code for code, link in self._links.items() if concerned(link.principal)]:
+            del self._links[code]
+        return len(found) + self._end_streams(concerned)
+
+    # Links
+
+    def create_link(self, by: Principal, name: str, role: Role) -> str:
+        """A code that signs one browser in as `name`, once, within the hour. ValueError where that is no name."""
+        if not NAME.fullmatch(name):
+            raise ValueError(
+                f'"{name[:80]}" is no name of a person: letters, digits and . _ @ - and spaces, at most 63'
+            )
+        code = secrets.token_urlsafe(SECRET_BYTES)
+        self._links[_digest(code)] = _Link(Principal(name, min(role, by.role), by.token), self._steady() + LINK_NS)
+        if len(self._links) > MAX_LINKS:
+            self._links.popitem(last=False)
+        self._committer.enqueue(Step(lambda draft: add_entry(draft, by, "create link", name, role.word)))
+        return code
+
+    def use_link(self, code: str, address: str) -> Principal:
+        """Whom a link's code proves; it is used up. Raises as `identify`."""
+        found = self._attempt(code, address, self._by_link)
+        self._links.pop(_digest(code), None)
+        return found
+
+    def _by_link(self, digest: bytes) -> Principal | None:
+        link = self._links.get(digest)
+        return link.principal if link and self._steady() <= link.until else None
+
+    # Streams
+
+    @contextlib.asynccontextmanager
+    async def lasting(self, principal: Principal) -> AsyncIterator[None]:
+        """While this is entered, a revocation ends the block with RevokedError."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._lasting[task] = principal
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task not in self._revoked:
+                raise
+            task.uncancel()
+            raise RevokedError("the token or session that this was opened with is no longer valid") from None
+        finally:
+            self._lasting.pop(task, None)
+            self._revoked.discard(task)
+
+    def _end_streams(self, concerned: Callable[[Principal], bool]) -> int:
+        found = [task for task, principal in self._lasting.items() if concerned(principal)]
+        for task in found:
+            self._revoked.add(task)
+            task.cancel()
+        return len(found)
+
+
+def add_entry(draft: Draft, who: Principal, action: str, subject: str, detail: str = "") -> None:
+    """Add to the audit trail, with what else `draft` makes durable."""
+    told_ns = draft.now_ns + draft.stepped_ns
+    entry = AuditEntry(told_ns, who.name, who.role, who.address, action, subject, detail, recorded_ns=draft.now_ns)
+    draft.transaction.access.audit.append(entry)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

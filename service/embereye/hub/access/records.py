@@ -1,0 +1,144 @@
+"""What the hub's database holds of access: tokens and sessions as digests, and the audit trail."""
+
+import logging
+import sqlite3
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from embereye.hub.access.roles import Role
+
+logger = logging.getLogger(__name__)
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS tokens (name TEXT PRIMARY KEY, digest BLOB NOT NULL, role INTEGER NOT NULL,
+    made_ns INTEGER NOT NULL, made_by TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sessions (digest BLOB PRIMARY KEY, name TEXT NOT NULL, role INTEGER NOT NULL,
+    token TEXT NOT NULL, made_ns INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time_ns INTEGER NOT NULL,
+    who TEXT NOT NULL, role INTEGER NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL,
+    detail TEXT NOT NULL, recorded_ns INTEGER NOT NULL);
+"""
+PRUNE_ROWS = 1_000  # at once
+
+
+@dataclass(frozen=True)
+class TokenRecord:
+    """A token, without what would let anybody use it."""
+
+    name: str
+    digest: bytes  # SHA-256: tokens are 256 random bits, so that a slow hash would protect nothing more
+    role: Role
+    made_ns: int
+    made_by: str
+
+
+@dataclass(frozen=True)
+class SessionRecord:
+    """A browser that is signed in."""
+
+    digest: bytes
+    name: str
+    role: Role
+    token: str  # whose revocation ends it; '': none
+    made_ns: int
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """Somebody did something."""
+
+    time_ns: int  # by the wall clock, for people
+    who: str
+    role: Role
+    address: str
+    action: str  # acknowledge, reset, test, sign in, sign out, create token, revoke token, create link
+    subject: str  # zone or token
+    detail: str = ""  # the note that was given; the role of a token
+    number: int = 0  # ascending; given by the database
+    recorded_ns: int = 0  # on the hub's timeline, which retention goes by
+
+
+@dataclass
+class AccessChanges:
+    """The part of a transaction that is about access."""
+
+    tokens: dict[str, TokenRecord | None] = field(default_factory=dict)  # None: removed
+    sessions: dict[bytes, SessionRecord | None] = field(default_factory=dict)  # None: removed
+    audit: list[AuditEntry] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, each.name) for each in fields(self))
+
+
+@dataclass(frozen=True)
+class StoredAccess:
+    """What was stored of access when the hub last ended."""
+
+    tokens: list[TokenRecord] = field(default_factory=list)
+    sessions: list[SessionRecord] = field(default_factory=list)
+
+
+def load(db: sqlite3.Connection) -> StoredAccess:
+    """All tokens and sessions. A table that cannot be read, or is not there yet, counts as empty: nobody is let in."""
+    return StoredAccess(
+        [
+            TokenRecord(name, digest, Role(role), made, by)
+            for name, digest, role, made, by in _rows(db, "SELECT name, digest, role, made_ns, made_by FROM tokens")
+        ],
+        [
+            SessionRecord(digest, name, Role(role), token, made)
+            for digest, name, role, token, made in _rows(db, "SELECT digest, name, role, token, made_ns FROM sessions")
+        ],
+    )
+
+
+def _rows(db: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
+    try:
+        return db.execute(query).fetchall()
+    except sqlite3.Error as error:
+        logger.error("access: %s; %s", query, error)  # noqa: TRY400 -- the sentence says it all
+        return []
+
+
+def write(db: sqlite3.Connection, changes: AccessChanges) -> None:
+    """Write `changes` in the transaction that is open."""
+    for name, token in changes.tokens.items():
+        if token is None:
+            db.execute("DELETE FROM tokens WHERE name = ?", (name,))
+        else:
+            row = (name, token.digest, int(token.role), token.made_ns, token.made_by)
+            db.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?, ?)", row)
+    for digest, session in changes.sessions.items():
+        if session is None:
+            db.execute("DELETE FROM sessions WHERE digest = ?", (digest,))
+        else:
+            seat = (digest, session.name, int(session.role), session.token, session.made_ns)
+            db.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", seat)
+    db.executemany(
+        """INSERT INTO audit (time_ns, who, role, address, action, subject, detail, recorded_ns)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+        [
+            (e.time_ns, e.who, int(e.role), e.address, e.action, e.subject, e.detail, e.recorded_ns)
+            for e in changes.audit
+        ],
+    )
+
+
+def audit(db: sqlite3.Connection, before: int, limit: int) -> list[AuditEntry]:
+    """Up to `limit` entries, newest first; only those before number `before` where it is not 0."""
+    rows = db.execute(
+        """SELECT number, time_ns, who, role, address, action, subject, detail FROM audit
+            WHERE ? = 0 OR number < ? ORDER BY number DESC LIMIT ?""",
+        (before, before, limit),
+    )
+    return [
+        AuditEntry(time_ns, who, Role(role), address, action, subject, detail, number)
+        for number, time_ns, who, role, address, action, subject, detail in rows
+    ]
+
+
+def prune(db: sqlite3.Connection, before_ns: int) -> int:
+    """Forget some of the trail that is older than `before_ns`, in the transaction that is open; returns how much."""
+    statement = """DELETE FROM audit WHERE recorded_ns < ?
+        AND number IN (SELECT number FROM audit ORDER BY number LIMIT ?)"""
+    return db.execute(statement, (before_ns, PRUNE_ROWS)).rowcount

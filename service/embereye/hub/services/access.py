@@ -1,0 +1,181 @@
+"""Access over gRPC: the check in front of every call, and the Access service."""
+
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from embereye.hub.access.keeper import Access, DeniedError, NameTakenError, RevokedError, SlowDownError
+from embereye.hub.access.roles import CALLER, Principal, Role
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.hub import Hub
+from embereye.process.addresses import peer_host
+from embereye.v1 import access_pb2 as messages
+from embereye.v1.access_pb2_grpc import AccessServicer
+
+AnyContext = grpc.aio.ServicerContext[Any, Any]
+Handler = Any  # grpc's RpcMethodHandler, which its stubs do not describe
+
+OPEN = "/grpc.health.v1.Health/"
+# What is not named here is for viewers.
+ROLES = {
+    "/embereye.v1.Alarms/Acknowledge": Role.OPERATOR,
+    "/embereye.v1.Alarms/Reset": Role.OPERATOR,
+    "/embereye.v1.Alarms/Test": Role.OPERATOR,
+    "/embereye.v1.Control/Session": Role.OPERATOR,
+    "/embereye.v1.Access/CreateToken": Role.ADMIN,
+    "/embereye.v1.Access/ListTokens": Role.ADMIN,
+    "/embereye.v1.Access/RevokeToken": Role.ADMIN,
+    "/embereye.v1.Access/Audit": Role.ADMIN,
+}
+WIRE = {Role.VIEWER: messages.ROLE_VIEWER, Role.OPERATOR: messages.ROLE_OPERATOR, Role.ADMIN: messages.ROLE_ADMIN}
+REMEDY = 'send the metadata "authorization: Bearer TOKEN"; `embereye access create` makes tokens'
+
+
+class AccessCheck(grpc.aio.ServerInterceptor):
+    """Lets a call pass that carries a token of the role it needs, and ends streams whose token is revoked."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Handler]], handler_call_details: Any
+    ) -> Handler:
+        """Wrap the handler of a method that is not open to all."""
+        handler = await continuation(handler_call_details)
+        method: str = handler_call_details.method
+        if handler is None or method.startswith(OPEN):
+            return handler
+        return self._wrapped(handler, ROLES.get(method, Role.VIEWER))
+
+    def _wrapped(self, handler: Handler, role: Role) -> Handler:
+        behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+
+        async def answer(request: Any, context: AnyContext) -> Any:
+            await self._check(context, role)
+            return await behaviour(request, context)
+
+        async def stream(request: Any, context: AnyContext) -> None:
+            principal = await self._check(context, role)
+            try:
+                async with self._access.lasting(principal):
+                    if inspect.isasyncgenfunction(behaviour):
+                        async with contextlib.aclosing(behaviour(request, context)) as responses:
+                            async for response in responses:
+                                await context.write(response)
+                    else:
+                        await behaviour(request, context)
+            except RevokedError as error:
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+
+        make = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, False): grpc.stream_unary_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }[handler.request_streaming, handler.response_streaming]
+        return make(
+            stream if handler.response_streaming else answer,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    async def _check(self, context: AnyContext, role: Role) -> Principal:
+        address = peer_host(context.peer())
+        try:
+            principal = self._access.identify(_bearer(context), address)
+        except DeniedError as error:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{error}; {REMEDY}")
+        except SlowDownError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        if principal.role < role:
+            sentence = f"{principal.name} is {principal.role.word}: this takes the role {role.word}"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
+        CALLER.set(principal)
+        return principal
+
+
+def _bearer(context: AnyContext) -> str:
+    """The token that a call carries. DeniedError where it carries none, which is no guess that counts."""
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization":
+            text = value if isinstance(value, str) else value.decode("latin-1")
+            scheme, _, token = text.partition(" ")
+            if scheme.lower() == "bearer" and token.strip():
+                return token.strip()
+    raise DeniedError("the call carries no token")
+
+
+class AccessService(AccessServicer):
+    """Tokens, links and the audit trail."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def WhoAmI(self, request: messages.WhoAmIRequest, context: AnyContext) -> messages.Identity:
+        """Who calls."""
+        return messages.Identity(name=CALLER.get().name, role=WIRE[CALLER.get().role])
+
+    async def CreateToken(self, request: messages.CreateTokenRequest, context: AnyContext) -> messages.CreatedToken:
+        """Make a token."""
+        if request.role == messages.ROLE_UNSPECIFIED:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "role is not set: viewer, operator or admin")
+        try:
+            token = await self._hub.access.create_token(CALLER.get(), request.name, Role(request.role))
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except NameTakenError as error:
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
+        except StoreFailingError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return messages.CreatedToken(token=token)
+
+    async def ListTokens(self, request: messages.ListTokensRequest, context: AnyContext) -> messages.ListTokensResponse:
+        """All tokens."""
+        return messages.ListTokensResponse(
+            tokens=[
+                messages.Token(name=one.name, role=WIRE[one.role], made_ns=one.made_ns, made_by=one.made_by)
+                for one in self._hub.access.tokens()
+            ]
+        )
+
+    async def RevokeToken(
+        self, request: messages.RevokeTokenRequest, context: AnyContext
+    ) -> messages.RevokeTokenResponse:
+        """Revoke a token."""
+        try:
+            found = await self._hub.access.revoke(CALLER.get(), request.name)
+        except StoreFailingError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"revoked, but only until the hub restarts: {error}")
+        if not found:
+            sentence = f'there is no token "{request.name[:80]}": `embereye access list` shows them'
+            await context.abort(grpc.StatusCode.NOT_FOUND, sentence)
+        return messages.RevokeTokenResponse()
+
+    async def CreateLink(self, request: messages.CreateLinkRequest, context: AnyContext) -> messages.Link:
+        """A link that signs a browser in."""
+        caller = CALLER.get()
+        name = request.name or caller.name
+        if name != caller.name and caller.role < Role.ADMIN:
+            sentence = f"{caller.name} is {caller.role.word}: only an admin makes links for others"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
+        try:
+            code = self._hub.access.create_link(caller, name, Role(request.role) if request.role else caller.role)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return messages.Link(path=f"/login#{code}")
+
+    async def Audit(self, request: messages.AuditRequest, context: AnyContext) -> messages.AuditResponse:
+        """The audit trail."""
+        entries = await self._hub.history.audit(min(request.before, 2**63 - 1), request.limit)
+        return messages.AuditResponse(
+            entries=[
+                messages.AuditRecord(
+                    number=one.number, time_ns=one.time_ns, who=one.who, role=WIRE[one.role], address=one.address,
+                    action=one.action, subject=one.subject, detail=one.detail,
+                )
+                for one in entries
+            ]
+        )  # fmt: skip

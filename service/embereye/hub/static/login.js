@@ -1,0 +1,47 @@
+// Signing in: with a token, or with the code of a link, which stands behind the # so that it reaches no log.
+
+const get = (id) => document.getElementById(id);
+
+/** Only a page of ours: a name in the address must not lead elsewhere once somebody has signed in. */
+function next() {
+  const wanted = new URLSearchParams(location.search).get("next") || "/";
+  return /^\/(?![/\\])/.test(wanted) ? wanted : "/";
+}
+
+function tell(text) {
+  get("problem").textContent = text;
+  get("problem").hidden = !text;
+}
+
+async function signIn(proof) {
+  get("send").disabled = true;
+  tell("");
+  try {
+    const response = await fetch("/v1/session", {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(proof), signal: AbortSignal.timeout(10000),
+    });
+    if (response.ok) return location.replace(next());
+    const said = (await response.json()).error;
+    if (response.status !== 401) tell(said);
+    else tell(proof.code ? "This link was used already, or is too old. Have a new one made, or sign in with a token." : "The hub does not know this token: it may have been revoked.");
+  } catch (error) {
+    tell(error.name === "TimeoutError" || error instanceof TypeError ? "The hub does not answer." : error.message);
+  }
+  get("send").disabled = false;
+  get("token").select();
+}
+
+get("form").onsubmit = (event) => {
+  event.preventDefault();
+  signIn({ token: get("token").value.trim() });
+};
+
+const code = location.hash.slice(1);
+if (code) {
+  history.replaceState(null, "", location.pathname + location.search);
+  signIn({ code });
+} else {
+  get("token").focus();
+}
+const problem = new URLSearchParams(location.search).get("problem");
+if (problem) tell(problem);

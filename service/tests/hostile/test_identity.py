@@ -1,0 +1,350 @@
+"""Nobody acts without having proved who they are: strangers, and our own processes beyond their role, over the wire."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import json_format
+from harness.identity import HUB, OPERATOR, Issuer, shard
+from harness.settings import sensor_settings
+
+from embereye.levels import Kind, Level
+from embereye.process.addresses import free_ports
+from embereye.process.grpc_server import channel, control_channel
+from embereye.process.identity.credentials import Credentials
+from embereye.process.identity.names import Identity, shard_server_name
+from embereye.v1.alarms_pb2 import ZonesRequest
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.v1.clips_pb2 import Clip
+from embereye.v1.clips_pb2_grpc import ClipsStub
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye.v1.ingest_pb2 import TakeOverRequest, Watermark
+from embereye.v1.ingest_pb2_grpc import IngestStub
+from embereye.v1.roster_pb2 import FleetRoster, RetainRequest
+from embereye.v1.roster_pb2_grpc import RosterStub
+from embereye.v1.shard_pb2 import Assignment, DrainRequest, StatusRequest
+from embereye.v1.shard_pb2_grpc import ShardStub
+from embereye.v1.types_pb2 import Device
+
+FLEET = "default/sensors/hall"
+SHARD = shard(FLEET, "hall-sensors-0")
+LAST = 2**64 - 1
+HOST = "127.0.0.1"
+ROSTER = FleetRoster(fleet=FLEET, epoch=3, deadline_ns=5_000_000_000, devices=[Device(id="a", zone="hall")])
+ASSIGNMENT = Assignment(
+    fleet=FLEET, shard=SHARD.name, epoch=3, devices=[Device(id="a", zone="hall")], sensor=sensor_settings()
+)
+
+
+@dataclass
+class Site:
+    """A hub and a sensor shard as processes, whose certificates an authority of ours has issued."""
+
+    folder: Path
+    issuer: Issuer
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    ports: dict[str, list[int]] = field(default_factory=dict)
+
+    def start(self, name: str, *, identity: bool = True, host: str = HOST) -> None:
+        ports = self.ports.setdefault(name, free_ports(4))
+        open_port, control, other, metrics = map(str, ports)
+        arguments = ["--host", host, "--grpc-port", open_port, "--control-port", control]
+        arguments += ["--data", str(self.folder / name)]
+        if name == "hub":
+            own, arguments = HUB, ["hub", *arguments, "--http-port", other]
+        else:
+            own, hub = SHARD, f"{HOST}:{self.ports['hub'][1]}" if "hub" in self.ports else f"{HOST}:1"
+            arguments = ["shard", "sensor", *arguments, "--tcp-port", other, "--metrics-port", metrics, "--hub", hub]
+            arguments += ["--shard", SHARD.name, "--assignment", str(self.folder / "assignment.json")]
+        if identity:
+            arguments += ["--identity", str(self.issuer.folder(own))]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "embereye_cli", *arguments],
+                stderr=log, env={**os.environ, "GRPC_VERBOSITY": "NONE"},
+            )  # fmt: skip
+
+    def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        process.wait(20)
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def open(self, name: str) -> grpc.aio.Channel:
+        """As anybody dials it: the port for devices and people."""
+        return channel(f"{HOST}:{self.ports[name][0]}", QUICK)
+
+    def control(self, name: str, caller: Identity | None, issuer: Issuer | None = None) -> grpc.aio.Channel:
+        """The control port, as `caller` dials it; None: as one without a certificate, who trusts our authority."""
+        server = HUB.server_name if name == "hub" else SHARD.server_name
+        address = f"{HOST}:{self.ports[name][1]}"
+        if caller is None:
+            trusting = grpc.ssl_channel_credentials(self.issuer.authority.trusted)
+            return grpc.aio.secure_channel(address, trusting, [("grpc.ssl_target_name_override", server), *QUICK])
+        folder = (issuer or self.issuer).folder(caller)
+        (folder / "ca.crt").write_bytes(self.issuer.authority.trusted + (issuer or self.issuer).authority.trusted)
+        return control_channel(address, server, Credentials(folder), QUICK)
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://{HOST}:{self.ports['hub'][2]}{path}", timeout=5) as response:
+            return json.load(response)
+
+
+QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path, Issuer(tmp_path / "identities"))
+    yield site
+    for name in list(site.processes):
+        site.end(name)
+
+
+@pytest.fixture
+async def hub(site: Site) -> AsyncIterator[Site]:
+    site.start("hub")
+    async with site.open("hub") as link:
+        await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=30)
+    yield site
+    assert "Traceback" not in site.log("hub")
+
+
+@pytest.fixture
+async def watching(site: Site) -> AsyncIterator[Site]:
+    """A shard with an assignment of epoch 3; its hub is away."""
+    (site.folder / "assignment.json").write_text(json_format.MessageToJson(ASSIGNMENT))
+    site.start("shard")
+    async with site.control("shard", OPERATOR) as link:
+        stub = ShardStub(link)
+        async with asyncio.timeout(30):
+            while (await stub.Status(StatusRequest(), wait_for_ready=True)).epoch != 3:
+                await asyncio.sleep(0.05)
+    yield site
+    assert site.processes["shard"].poll() is None
+    assert "Traceback" not in site.log("shard")
+
+
+def smoke(name: str, fleet: str = FLEET) -> EvidenceItem:
+    now = time.time_ns()
+    return EvidenceItem(
+        id=name, episode=name, fleet=fleet, device="a", zone="hall", kind=Kind.SMOKE.wire, level=Level.ALARM.wire,
+        since_ns=now, until_ns=now,
+    )  # fmt: skip
+
+
+def coverage(ledger: Ledger | None = None, *, of: str = SHARD.name, fleet: str = FLEET, at: int = 0) -> Coverage:
+    device = DeviceStatus(id="a", zone="hall", covered=True, ledger=ledger or Ledger(offered=1, analysed=1))
+    return Coverage(fleet=fleet, shard=of, epoch=3, time_ns=at or time.time_ns(), devices=[device])
+
+
+HELLO = ShardHello(fleet=FLEET, shard=SHARD.name, epoch=3)
+
+
+async def report(link: grpc.aio.Channel, *bodies: ShardHello | Coverage | EvidenceItem, until: str = "") -> None:
+    """Report all that, and wait until the hub has acknowledged `until`, or ended the stream."""
+    call = EvidenceStub(link).Report(timeout=10)
+    try:
+        with contextlib.suppress(asyncio.InvalidStateError):
+            for body in bodies:
+                request = ReportRequest()
+                kind = {ShardHello: request.hello, Coverage: request.coverage, EvidenceItem: request.evidence}
+                kind[type(body)].MergeFrom(body)
+                await call.write(request)
+            if not until:
+                await call.done_writing()
+        async for response in call:
+            if until and until in response.acknowledged:
+                return
+    finally:
+        call.cancel()
+    assert not until, f"{until} was not acknowledged"
+
+
+async def refused(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), caught.value.details() or ""
+
+
+HUB_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
+    "Report": lambda link: report(link, HELLO, coverage(at=2**62), smoke("forged"), until="forged"),
+    "Set": lambda link: RosterStub(link).Set(FleetRoster(fleet=FLEET, epoch=LAST, deadline_ns=1), timeout=10),
+    "Retain": lambda link: RosterStub(link).Retain(RetainRequest(), timeout=10),
+    "Held": lambda link: ClipsStub(link).Held(Clip(fleet=FLEET, sha256="0" * 64), timeout=10),
+}
+SHARD_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
+    "Assign": lambda link: ShardStub(link).Assign(Assignment(fleet=FLEET, shard=SHARD.name, epoch=LAST), timeout=10),
+    "Status": lambda link: ShardStub(link).Status(StatusRequest(), timeout=10),
+    "Drain": lambda link: ShardStub(link).Drain(DrainRequest(), timeout=10),
+    "TakeOver": lambda link: IngestStub(link).TakeOver(
+        TakeOverRequest(fleet=FLEET, epoch=LAST, watermarks=[Watermark(device="a", epoch=LAST, sequence=LAST)]),
+        timeout=10,
+    ),
+}
+
+
+async def test_a_stranger_at_the_hubs_open_port_finds_nothing_to_forge(hub: Site) -> None:
+    async with hub.open("hub") as link:
+        for name, call in HUB_CALLS.items():
+            assert (await refused(call(link)))[0] == grpc.StatusCode.UNIMPLEMENTED, name
+    async with hub.control("hub", SHARD) as link:
+        await report(link, HELLO, coverage(), smoke("real"), until="real")
+    async with hub.open("hub") as link:
+        (zone,) = (await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)).zones
+    assert [item.device for item in zone.contributions] == ["a"]
+
+
+async def test_a_stranger_at_the_shards_open_port_finds_nothing_to_steer(watching: Site) -> None:
+    async with watching.open("shard") as link:
+        for name, call in SHARD_CALLS.items():
+            assert (await refused(call(link)))[0] == grpc.StatusCode.UNIMPLEMENTED, name
+    async with watching.control("shard", OPERATOR) as link:
+        status = await ShardStub(link).Status(StatusRequest(), timeout=10)
+    assert (status.epoch, status.draining) == (3, False)
+
+
+async def test_who_has_no_certificate_of_ours_gets_no_connection_for_control(hub: Site, tmp_path: Path) -> None:
+    stranger = Issuer(tmp_path / "stranger")
+    for caller, issuer in ((None, None), (SHARD, stranger), (OPERATOR, stranger)):
+        async with hub.control("hub", caller, issuer) as link:
+            for name, call in HUB_CALLS.items():
+                assert (await refused(call(link)))[0] == grpc.StatusCode.UNAVAILABLE, name
+    async with channel(f"{HOST}:{hub.ports['hub'][1]}") as link:  # and without TLS
+        assert (await refused(HUB_CALLS["Set"](link)))[0] == grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_shard_does_not_talk_to_a_hub_that_cannot_prove_that_it_is_one(hub: Site) -> None:
+    address = f"{HOST}:{hub.ports['hub'][1]}"
+    other = control_channel(address, shard_server_name("default", "x"), Credentials(hub.issuer.folder(SHARD)), QUICK)
+    async with other as link:
+        assert (await refused(HUB_CALLS["Held"](link)))[0] == grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("caller", "allowed"), [(SHARD, {"Report", "Held"}), (OPERATOR, {"Set", "Retain"}), (HUB, set())], ids=str
+)
+async def test_each_of_our_own_processes_makes_at_the_hub_the_calls_of_its_role_alone(
+    hub: Site, caller: Identity, allowed: set[str]
+) -> None:
+    async with hub.control("hub", caller) as link:
+        for name in HUB_CALLS.keys() - allowed:
+            code, sentence = await refused(HUB_CALLS[name](link))
+            assert code == grpc.StatusCode.PERMISSION_DENIED, name
+            assert str(caller) in sentence
+
+
+async def test_each_of_our_own_processes_makes_at_a_shard_the_calls_of_its_role_alone(watching: Site) -> None:
+    stranger = shard("default/sensors/yard", "yard-sensors-0")
+    peer = shard(FLEET, "hall-sensors-1")
+    for caller, allowed in ((HUB, set()), (stranger, set()), (peer, {"TakeOver"}), (OPERATOR, {"Status", "Assign"})):
+        async with watching.control("shard", caller) as link:
+            for name in SHARD_CALLS.keys() - allowed - ({"Drain"} if caller is OPERATOR else set()):
+                code, sentence = await refused(SHARD_CALLS[name](link))
+                assert code == grpc.StatusCode.PERMISSION_DENIED, name
+                assert str(caller) in sentence
+
+
+async def test_a_shard_reports_for_itself_and_for_nobody_else(hub: Site) -> None:
+    forgeries: list[tuple[ShardHello | Coverage | EvidenceItem, ...]] = [
+        (ShardHello(fleet=FLEET, shard="hall-sensors-1"),),
+        (ShardHello(fleet="default/sensors/yard", shard=SHARD.name),),
+        (HELLO, coverage(of="hall-sensors-1")),
+        (HELLO, coverage(fleet="default/sensors/yard")),
+        (HELLO, smoke("forged", fleet="default/sensors/yard")),
+        (HELLO, ShardHello(fleet="default/sensors/yard", shard=SHARD.name)),
+    ]
+    async with hub.control("hub", SHARD) as link:
+        for bodies in forgeries:
+            code, sentence = await refused(report(link, *bodies))
+            assert code == grpc.StatusCode.PERMISSION_DENIED
+            assert "a shard reports for itself" in sentence
+        code, sentence = await refused(ClipsStub(link).Held(Clip(fleet="default/cameras/yard", sha256="0" * 64)))
+        assert (code, "default/cameras/yard" in sentence) == (grpc.StatusCode.PERMISSION_DENIED, True)
+        await report(link, HELLO, coverage(), smoke("real"), until="real")
+
+
+async def test_an_epoch_that_nobody_can_have_counted_up_to_locks_nobody_out(hub: Site) -> None:
+    async with hub.control("hub", OPERATOR) as link:
+        await RosterStub(link).Set(ROSTER, timeout=10)
+        absurd = FleetRoster(fleet=FLEET, epoch=LAST, deadline_ns=1)
+        code, sentence = await refused(RosterStub(link).Set(absurd, timeout=10))
+        assert (code, str(LAST) in sentence) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+    hub.end("hub")
+    hub.start("hub")
+    async with hub.control("hub", OPERATOR) as link:
+        following = FleetRoster()
+        following.CopyFrom(ROSTER)
+        following.epoch = 4
+        answer = await RosterStub(link).Set(following, wait_for_ready=True, timeout=30)
+        assert answer.epochs == {FLEET: 4}
+
+
+async def test_a_shard_takes_assignments_that_are_its_own_and_of_epochs_that_can_be_counted(watching: Site) -> None:
+    def assignment(**changes: Any) -> Assignment:
+        changed = Assignment()
+        changed.CopyFrom(ASSIGNMENT)
+        for name, value in changes.items():
+            setattr(changed, name, value)
+        return changed
+
+    async with watching.control("shard", OPERATOR) as link:
+        stub = ShardStub(link)
+        for wrong in (
+            assignment(epoch=LAST),
+            assignment(epoch=4, shard="hall-sensors-1"),
+            assignment(epoch=4, fleet="default/sensors/yard"),
+        ):
+            answer = await stub.Assign(wrong, timeout=10)
+            assert (answer.accepted, answer.epoch, bool(answer.reason)) == (False, 3, True)
+        assert (await stub.Assign(assignment(epoch=4), timeout=10)).accepted
+
+
+async def test_counts_that_nobody_counted_do_not_keep_anybody_from_reading_the_others(hub: Site) -> None:
+    forged = Ledger(offered=LAST, analysed=LAST, shed={str(n): LAST for n in range(20)}, since_ns=1)
+    async with hub.control("hub", SHARD) as link:
+        await report(link, HELLO, coverage(forged), smoke("one"), until="one")
+        later = Ledger(offered=LAST, analysed=LAST, since_ns=2)
+        await report(link, HELLO, coverage(later), coverage(), smoke("two"), until="two")
+    async with hub.control("hub", OPERATOR) as link:
+        told = (await RosterStub(link).Set(ROSTER, timeout=10)).ledger
+    assert (told.offered, told.analysed) == (1, 1)
+    (device,) = hub.get("/v1/devices")["devices"]
+    assert device["ledger"]["offered"] in {1, "1"}
+
+
+async def test_without_a_certificate_control_is_served_to_this_machine_alone(site: Site) -> None:
+    site.start("hub", identity=False, host="0.0.0.0")
+    async with site.open("hub") as link:
+        await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=30)
+    port, control = site.ports["hub"][:2]
+    async with channel(f"127.0.0.2:{port}") as link:
+        await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)
+    async with channel(f"127.0.0.2:{control}") as link:
+        assert (await refused(RosterStub(link).Set(ROSTER, timeout=10)))[0] == grpc.StatusCode.UNAVAILABLE
+    async with channel(f"{HOST}:{control}") as link:
+        await RosterStub(link).Set(ROSTER, timeout=10)
+    assert "control is served on 127.0.0.1 alone" in site.log("hub")
+
+
+async def test_a_folder_without_an_identity_is_named_with_the_file_that_is_missing(site: Site) -> None:
+    folder = site.issuer.folder(HUB)
+    (folder / "tls.key").unlink()
+    command = [sys.executable, "-m", "embereye_cli", "hub", "--data", str(site.folder / "d"), "--identity", str(folder)]
+    ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, f"--identity {folder}: tls.key cannot be read" in ended.stderr) == (2, True), ended.stderr

@@ -1,0 +1,395 @@
+"""Who gets in, over HTTP and gRPC, and what is written down of it."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import CollectorRegistry
+
+from embereye.hub.access import keeper
+from embereye.hub.access.admin_file import prepare
+from embereye.hub.access.attempts import BURST
+from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
+from embereye.hub.outputs import Outputs
+from embereye.hub.services.access import AccessCheck, AccessService
+from embereye.hub.services.alarms import AlarmsService
+from embereye.hub.store import StoreThreads
+from embereye.levels import Kind, Level
+from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.process.http_server import bound_port, serve_http
+from embereye.process.lifecycle import UserError
+from embereye.units import HOUR
+from embereye.v1 import access_pb2 as messages
+from embereye.v1.access_pb2_grpc import AccessStub, add_AccessServicer_to_server
+from embereye.v1.alarms_pb2 import ActionRequest, SubscribeRequest, ZonesRequest
+from embereye.v1.alarms_pb2_grpc import AlarmsStub, add_AlarmsServicer_to_server
+from embereye.v1.evidence_pb2 import EvidenceItem
+
+ADMIN = "an-admins-token-of-forty-characters-or-so"
+ME = Principal("admin", Role.ADMIN, "admin", "10.0.0.9")
+
+
+class Steady:
+    now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@dataclass
+class Site:
+    hub: Hub
+    base: str
+    grpc: str
+
+    async def ask(self, path: str, body: object = None, *, token: str = "", method: str = "", cookies: Any = None,
+                  **headers: str) -> tuple[int, Any, Any]:  # fmt: skip
+        """Status, JSON and response of one request, by a client without a memory."""
+        shown = {"Authorization": f"Bearer {token}"} if token else {}
+        data = None if body is None else json.dumps(body)
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        async with (
+            aiohttp.ClientSession(cookies=cookies) as session,
+            session.request(
+                method or ("POST" if body is not None else "GET"), self.base + path, data=data,
+                headers={**shown, **kind, **headers}, allow_redirects=False,
+            ) as response,
+        ):  # fmt: skip
+            text = await response.text()
+            return response.status, json.loads(text) if response.content_type == "application/json" else text, response
+
+    async def sign_in(self, **proof: str) -> dict[str, str]:
+        status, _, response = await self.ask("/v1/session", proof, Origin=self.base)
+        assert status == 200
+        return {name: cookie.value for name, cookie in response.cookies.items()}
+
+    async def alarm(self) -> None:
+        item = EvidenceItem(id="e1", episode="e1", fleet="default/sensors/s", device="s-1", zone="hall",
+                            kind=Kind.SMOKE.wire, level=Level.ALARM.wire, since_ns=1, until_ns=1)  # fmt: skip
+        self.hub.inbox.admit(item, lambda _: None)
+        await self.hub.committer.flush(10)
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[Site]:
+    store = StoreThreads(folder)
+    hub = Hub(store, retention_ns=10**15)
+    await hub.open()
+    hub.access.set_admin_token(ADMIN)
+    writing = asyncio.ensure_future(hub.run())
+    server = GrpcServer(
+        [
+            Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
+            Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
+        ],
+        interceptors=[AccessCheck(hub.access)],
+    )
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    web = await serve_http(Api(hub, Outputs()).app(CollectorRegistry()), "127.0.0.1", 0)
+    yield Site(hub, f"http://127.0.0.1:{bound_port(web)}", f"127.0.0.1:{port}")
+    await server.stop(0)
+    await web.cleanup()
+    await hub.committer.flush(10)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    await store.close()
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with running(tmp_path) as opened:
+        yield opened
+
+
+# What is open
+
+
+async def test_nothing_but_health_and_the_login_page_answers_without_a_token(site: Site) -> None:
+    device = "/v1/devices/default/sensors/s/s-1"
+    for path in (
+        "/v1/zones", "/v1/devices", "/v1/history", "/v1/outputs", "/metrics", "/v1/audit", "/v1/access/tokens",
+        "/v1/access/me", "/v1/alarms/ws", "/v1/alarms/a/clips", "/v1/alarms/a/s/1.jpg", f"/v1/clips/{'0' * 64}.mkv",
+        f"{device}/snapshot.jpg", f"{device}/thermal", "/v1/snapshot/s-1.jpg", "/nowhere",
+    ):  # fmt: skip
+        status, body, response = await site.ask(path)
+        assert (status, "sign in at /login" in body["error"]) == (401, True), path
+        assert response.headers["WWW-Authenticate"].startswith("Bearer")
+    for path in ("/v1/zones/default/hall/acknowledge", "/v1/access/tokens", "/v1/access/links", "/v1/access/logout"):
+        assert (await site.ask(path, {}))[0] == 401
+    for path in ("/healthz", "/login", "/static/login.js", "/static/console.css"):
+        assert (await site.ask(path))[0] == 200
+    status, _, response = await site.ask("/")
+    assert (status, response.headers["Location"]) == (303, "/login")
+
+
+async def test_nothing_but_health_answers_without_a_token_over_grpc(site: Site) -> None:
+    async with channel(site.grpc) as link:
+        health = health_pb2_grpc.HealthStub(link)
+        await health.Check(health_pb2.HealthCheckRequest(), timeout=10)
+        calls = [
+            AlarmsStub(link).Zones(ZonesRequest(), timeout=10),
+            AlarmsStub(link).Acknowledge(ActionRequest(zone="hall"), timeout=10),
+            AccessStub(link).WhoAmI(messages.WhoAmIRequest(), timeout=10),
+            AlarmsStub(link).Subscribe(SubscribeRequest(), timeout=10).read(),
+        ]
+        for call in calls:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+            assert "embereye access create" in (caught.value.details() or "")
+
+
+# Roles
+
+
+async def test_each_role_may_do_what_it_is_for(site: Site) -> None:
+    await site.alarm()
+    tokens = {role: await site.hub.access.create_token(ME, f"{role.word} one", role) for role in Role}
+    acknowledge, made = "/v1/zones/default/hall/acknowledge", {"name": "x", "role": "viewer"}
+    for role, answers in {Role.VIEWER: (200, 403, 403, 403), Role.OPERATOR: (200, 403, 403, 200)}.items():
+        status = [
+            (await site.ask("/v1/zones", token=tokens[role]))[0],
+            (await site.ask("/v1/audit", token=tokens[role]))[0],
+            (await site.ask("/v1/access/tokens", made, token=tokens[role]))[0],
+            (await site.ask(acknowledge, {}, token=tokens[role]))[0],
+        ]
+        assert tuple(status) == answers
+    async with channel(site.grpc, token=tokens[Role.VIEWER]) as link:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await AlarmsStub(link).Reset(ActionRequest(zone="hall"), timeout=10)
+        assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert caught.value.details() == "viewer one is viewer: this takes the role operator"
+        with pytest.raises(grpc.aio.AioRpcError):
+            await AccessStub(link).ListTokens(messages.ListTokensRequest(), timeout=10)
+        assert (await AccessStub(link).WhoAmI(messages.WhoAmIRequest(), timeout=10)).role == messages.ROLE_VIEWER
+
+
+# Tokens
+
+
+async def test_a_token_is_made_listed_and_revoked_and_kept_as_a_digest(site: Site, tmp_path: Path) -> None:
+    async with channel(site.grpc, token=ADMIN) as link:
+        stub = AccessStub(link)
+        request = messages.CreateTokenRequest(name="north wing", role=messages.ROLE_OPERATOR)
+        token = (await stub.CreateToken(request, timeout=10)).token
+        assert token.startswith("ee_")
+        (listed,) = (await stub.ListTokens(messages.ListTokensRequest(), timeout=10)).tokens
+        assert (listed.name, listed.role, listed.made_by) == ("north wing", messages.ROLE_OPERATOR, "admin")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.CreateToken(request, timeout=10)
+        assert caught.value.code() == grpc.StatusCode.ALREADY_EXISTS
+        assert (await site.ask("/v1/zones", token=token))[0] == 200
+        stored = (tmp_path / "hub.sqlite").read_bytes() + (tmp_path / "hub.sqlite-wal").read_bytes()
+        assert token.encode() not in stored
+        await stub.RevokeToken(messages.RevokeTokenRequest(name="north wing"), timeout=10)
+        assert (await site.ask("/v1/zones", token=token))[0] == 401
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.RevokeToken(messages.RevokeTokenRequest(name="north wing"), timeout=10)
+        assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+async def test_tokens_and_sessions_outlive_a_restart_and_revoked_ones_do_not(tmp_path: Path) -> None:
+    async with running(tmp_path) as site:
+        kept = await site.hub.access.create_token(ME, "kept", Role.VIEWER)
+        gone = await site.hub.access.create_token(ME, "gone", Role.VIEWER)
+        (here,), (there,) = (await site.sign_in(token=kept)).values(), (await site.sign_in(token=gone)).values()
+        assert await site.hub.access.revoke(ME, "gone")
+    async with running(tmp_path) as site:
+        assert (await site.ask("/v1/zones", token=kept))[0] == 200
+        assert (await site.ask("/v1/zones", token=gone))[0] == 401
+        access = site.hub.access
+        assert access.resume(here, "10.0.0.1").name == "kept"
+        with pytest.raises(DeniedError):
+            access.resume(there, "10.0.0.1")
+
+
+async def test_a_revoked_token_ends_what_it_had_opened(site: Site) -> None:
+    token = await site.hub.access.create_token(ME, "wall", Role.VIEWER)
+    async with channel(site.grpc, token=token) as link, aiohttp.ClientSession() as session:
+        feed = AlarmsStub(link).Subscribe(SubscribeRequest())
+        await feed.initial_metadata()
+        shown = {"Authorization": f"Bearer {token}"}
+        async with session.ws_connect(f"{site.base}/v1/alarms/ws", headers=shown) as socket:
+            assert await site.hub.access.revoke(ME, "wall")
+            message = await asyncio.wait_for(socket.receive(), 10)
+            assert (message.type, socket.close_code) == (aiohttp.WSMsgType.CLOSE, 1008)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asyncio.wait_for(feed.read(), 10)
+        assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("name", ["", " x", "x" * 64, "a\nb", "admin", "é"])
+async def test_a_name_that_would_mislead_is_refused(site: Site, name: str) -> None:
+    status, body, _ = await site.ask("/v1/access/tokens", {"name": name, "role": "viewer"}, token=ADMIN)
+    assert status in {400, 409}
+    assert body["error"]
+
+
+# Browsers
+
+
+async def test_a_person_signs_in_acts_under_their_name_and_signs_out(site: Site) -> None:
+    await site.alarm()
+    token = await site.hub.access.create_token(ME, "ada", Role.OPERATOR)
+    status, body, response = await site.ask("/v1/session", {"token": token}, Origin=site.base)
+    assert (status, body) == (200, {"name": "ada", "role": "operator"})
+    (cookie,) = response.cookies.values()
+    assert (cookie["httponly"], cookie["samesite"], cookie["secure"], cookie["path"]) == (True, "Strict", "", "/")
+    cookies = {cookie.key: cookie.value}
+    assert (await site.ask("/v1/access/me", cookies=cookies))[1]["name"] == "ada"
+    acknowledge = "/v1/zones/default/hall/acknowledge"
+    assert (await site.ask(acknowledge, {}, cookies=cookies))[0] == 403  # a cookie alone does nothing
+    assert (await site.ask(acknowledge, {}, cookies=cookies, Origin="https://evil.example"))[0] == 403
+    status, body, _ = await site.ask(acknowledge, {"note": "going"}, cookies=cookies, Origin=site.base)
+    assert (status, body["who"], body["why"]) == (200, "ada", "acknowledged by ada: going")
+    assert (await site.ask("/v1/access/logout", {}, cookies=cookies, Origin=site.base))[0] == 200
+    assert (await site.ask("/v1/zones", cookies=cookies))[0] == 401
+
+
+async def test_a_cookie_behind_tls_is_never_sent_in_the_open(site: Site) -> None:
+    _, _, response = await site.ask("/v1/session", {"token": ADMIN}, **{"X-Forwarded-Proto": "https"})
+    (cookie,) = response.cookies.values()
+    assert (cookie.key.startswith("__Host-"), cookie["secure"]) == (True, True)
+
+
+async def test_a_link_signs_in_once(site: Site) -> None:
+    status, body, _ = await site.ask("/v1/access/links", {"name": "ada", "role": "viewer"}, token=ADMIN)
+    assert status == 201
+    code = body["path"].removeprefix("/login#")
+    cookies = await site.sign_in(code=code)
+    assert (await site.ask("/v1/access/me", cookies=cookies))[1] == {"name": "ada", "role": "viewer"}
+    assert (await site.ask("/v1/session", {"code": code}, Origin=site.base))[0] == 401
+
+
+async def test_a_link_gives_no_more_than_its_maker_has(site: Site) -> None:
+    token = await site.hub.access.create_token(ME, "ben", Role.OPERATOR)
+    assert (await site.ask("/v1/access/links", {"name": "eve"}, token=token))[0] == 403
+    _, body, _ = await site.ask("/v1/access/links", {"role": "admin"}, token=token)
+    cookies = await site.sign_in(code=body["path"].removeprefix("/login#"))
+    assert (await site.ask("/v1/access/me", cookies=cookies))[1] == {"name": "ben", "role": "operator"}
+
+
+async def test_the_admins_token_ends_its_sessions_when_it_changes(site: Site) -> None:
+    cookies = await site.sign_in(token=ADMIN)
+    site.hub.access.set_admin_token(ADMIN)
+    assert (await site.ask("/v1/zones", cookies=cookies))[0] == 200
+    site.hub.access.set_admin_token("another-token-of-at-least-32-characters")
+    assert (await site.ask("/v1/zones", cookies=cookies))[0] == 401
+    assert (await site.ask("/v1/zones", token=ADMIN))[0] == 401
+
+
+def sessions(steady: Steady) -> Access:
+    class Committer:
+        def enqueue(self, operation: object) -> None:
+            pass
+
+    return Access(Committer(), clock=lambda: 0, steady=steady)  # type: ignore[arg-type]
+
+
+def test_a_session_ends_half_a_day_after_its_page_was_last_open() -> None:
+    steady = Steady()
+    access = sessions(steady)
+    cookie = access.sign_in(ME, "token")
+    for _ in range(100):
+        steady.now += 11 * HOUR
+        assert access.resume(cookie, "10.0.0.1").name == "admin"
+    steady.now += 12 * HOUR + 1
+    with pytest.raises(DeniedError):
+        access.resume(cookie, "10.0.0.1")
+
+
+def test_sessions_and_links_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(keeper, "MAX_LINKS", 3)
+    access = sessions(Steady())
+    cookies = [access.sign_in(ME, "token") for _ in range(5)]
+    links = [access.create_link(ME, "ada", Role.VIEWER) for _ in range(5)]
+    for number in range(5):
+        for prove, text in ((access.resume, cookies[number]), (access.use_link, links[number])):
+            if number >= 2:
+                assert prove(text, "10.0.0.1")
+            else:
+                with pytest.raises(DeniedError):
+                    prove(text, "10.0.0.1")
+
+
+# Guessing
+
+
+async def test_who_guesses_is_slowed_and_who_was_in_is_not_kept_out(site: Site) -> None:
+    known = await site.hub.access.create_token(ME, "known", Role.VIEWER)
+    fresh = await site.hub.access.create_token(ME, "fresh", Role.VIEWER)
+    assert (await site.ask("/v1/zones", token=known))[0] == 200
+    answers = [(await site.ask("/v1/zones", token=f"guess-{number}"))[0] for number in range(BURST + 3)]
+    assert answers == [401] * BURST + [429] * 3
+    status, body, response = await site.ask("/v1/zones", token=fresh)
+    assert (status, "try again in" in body["error"], int(response.headers["Retry-After"]) > 0) == (429, True, True)
+    assert (await site.ask("/v1/zones", token=known))[0] == 200
+    assert site.hub.access.identify(fresh, "10.9.9.9").name == "fresh"
+    async with channel(site.grpc, token="another guess") as link:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_who_shows_nothing_is_no_guesser() -> None:
+    access = sessions(Steady())
+    for number in range(BURST):
+        with pytest.raises(DeniedError):
+            access.identify(f"guess {number}", "10.0.0.1")
+    with pytest.raises(SlowDownError):
+        access.identify("one more", "10.0.0.1")
+    assert access.refused == BURST + 1
+
+
+# What is written down
+
+
+async def test_the_audit_trail_tells_who_did_what_when_and_from_where(site: Site, tmp_path: Path) -> None:
+    await site.alarm()
+    token = await site.hub.access.create_token(ME, "ada", Role.OPERATOR)
+    zone = "/v1/zones/default/hall"
+    assert (await site.ask(f"{zone}/acknowledge", {"who": "Ada L.", "note": "going"}, token=token))[0] == 200
+    assert (await site.ask(f"{zone}/test", {}, token=token))[0] == 200
+    assert (await site.ask(f"{zone}/reset", {}, token=token))[0] == 200
+    await site.sign_in(token=token)
+    assert await site.hub.access.revoke(ME, "ada")
+    _, body, _ = await site.ask("/v1/audit", token=ADMIN)
+    told = [(one["who"], one["address"], one["action"], one["subject"], one["detail"]) for one in body["entries"]]
+    assert told == [
+        ("admin", "10.0.0.9", "revoke token", "ada", ""),
+        ("ada", "127.0.0.1", "sign in", "token", ""),
+        ("ada", "127.0.0.1", "reset", "default/hall", "ada"),
+        ("ada", "127.0.0.1", "test", "default/hall", "ada"),
+        ("ada", "127.0.0.1", "acknowledge", "default/hall", "Ada L. (ada): going"),
+        ("admin", "10.0.0.9", "create token", "ada", "operator"),
+    ]
+    _, body, _ = await site.ask("/v1/audit?limit=1&before=3", token=ADMIN)
+    assert [one["number"] for one in body["entries"]] == ["2"]
+    with sqlite3.connect(tmp_path / "hub.sqlite") as db:
+        assert db.execute("SELECT COUNT(*) FROM audit").fetchone() == (6,)
+
+
+# The file
+
+
+def test_the_admins_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "admin-token"
+    token = prepare(path)
+    assert (path.stat().st_mode & 0o777, len(token) > 40, prepare(path)) == (0o600, True, token)
+    path.write_text("short\n")
+    with pytest.raises(UserError, match="at least 32"):
+        prepare(path)

@@ -1,0 +1,129 @@
+"""What a sensor shard listens to over the wire, by its fleet's spec.access."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from harness.settings import sensor_settings
+
+from embereye.process.addresses import free_port
+from embereye.process.grpc_server import GrpcServer, channel
+from embereye.process.tasks import Tasks
+from embereye.sensor.shard import SensorShard
+from embereye.shard.service import ShardContext, ShardOptions
+from embereye.sim.sensors import SensorSpec, run_sensors
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
+from embereye.v1.ingest_pb2_grpc import IngestStub
+from embereye.v1.shard_pb2 import AccessRules, Assignment, SensorSettings
+from embereye.v1.types_pb2 import Device
+
+FLEETS, ONES = "a-token-of-the-whole-fleet", "a-token-of-one-device"
+
+
+class Running:
+    def __init__(self, shard: SensorShard, tcp: int, grpc_port: int) -> None:
+        self.shard, self.tcp, self.grpc = shard, tcp, f"127.0.0.1:{grpc_port}"
+        self.epoch = 0
+
+    def restrict(self, rules: AccessRules | None) -> None:
+        self.epoch += 1
+        settings = SensorSettings()
+        settings.CopyFrom(sensor_settings())
+        if rules is not None:
+            settings.access.CopyFrom(rules)
+        devices = [Device(id=name, zone="hall") for name in ("s-01", "s-02")]
+        self.shard.apply(Assignment(fleet="default/sensors/t", epoch=self.epoch, devices=devices, sensor=settings))
+
+    async def send(self, token: str, *devices: str) -> int:
+        """How many devices' readings are acknowledged; AioRpcError where the stream is refused."""
+        shown = (("authorization", f"Bearer {token}"),) if token else ()
+        async with channel(self.grpc) as link:
+            call = IngestStub(link).Stream(metadata=shown, timeout=10)
+            batches = [
+                DeviceBatch(device=name, epoch=1, readings=[Reading(sequence=1, smoke_adc=280)]) for name in devices
+            ]
+            with contextlib.suppress(asyncio.InvalidStateError):  # why it is over, the reading side says
+                await call.write(IngestRequest(devices=batches))
+            response = await call.read()
+            call.cancel()
+            return len(response.ack.watermarks) if isinstance(response, IngestResponse) else 0
+
+
+@pytest.fixture
+async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    folder = tmp_path / "devices-of-t"
+    folder.mkdir()
+    (folder / "token").write_text(f"{FLEETS}\n")
+    (folder / "devices").write_text(f"s-01 {ONES}\n")
+    monkeypatch.setenv("EMBEREYE_CREDENTIALS", str(tmp_path))
+    shard, tcp = SensorShard(), free_port()
+    async with Tasks() as tasks:
+        options = ShardOptions("s", Path("none"), "", None, "127.0.0.1", 0, tcp, 0, 0, 0)
+        await shard.start(ShardContext(options, tasks, lambda _: None, lambda: None))
+        server = GrpcServer(shard.services())
+        port = server.listen("127.0.0.1:0")
+        await server.start()
+        yield Running(shard, tcp, port)
+        await server.stop(0)
+        await shard.stop()
+
+
+async def test_only_who_shows_a_token_sends_and_only_for_its_device(running: Running) -> None:
+    running.restrict(AccessRules(tokens="devices-of-t"))
+    assert await running.send(FLEETS, "s-01", "s-02") == 2
+    assert await running.send(ONES, "s-01") == 1
+    for token, device, code, word in (
+        ("", "s-01", grpc.StatusCode.UNAUTHENTICATED, "show a token"),
+        ("a-token-that-nobody-gave", "s-01", grpc.StatusCode.UNAUTHENTICATED, "show a token"),
+        (ONES, "s-02", grpc.StatusCode.PERMISSION_DENIED, 'speaks for "s-01", not for "s-02"'),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await running.send(token, device)
+        assert caught.value.code() == code
+        assert word in (caught.value.details() or "")
+
+
+async def test_a_fleet_that_says_nothing_goes_on_as_before(running: Running) -> None:
+    running.restrict(None)
+    assert await running.send("", "s-01") == 1
+
+
+async def test_a_text_device_is_cut_off_where_its_fleet_wants_tokens_and_let_in_again_where_not(
+    running: Running,
+) -> None:
+    running.restrict(None)
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
+    assert await asyncio.wait_for(reader.readexactly(9), 10) == b"PERIOD_ON"
+    running.restrict(AccessRules(tokens="devices-of-t"))
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
+    with contextlib.suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    running.restrict(AccessRules(networks=["10.0.0.0/8"]))  # and from this machine itself
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
+    assert await asyncio.wait_for(reader.readexactly(9), 10) == b"PERIOD_ON"
+    writer.close()
+
+
+async def test_streams_that_were_open_are_asked_anew_once_access_is_restricted(running: Running) -> None:
+    running.restrict(None)
+    async with channel(running.grpc) as link:
+        call = IngestStub(link).Stream(timeout=10)
+        await call.write(IngestRequest(devices=[DeviceBatch(device="s-01", epoch=1, readings=[Reading(sequence=1)])]))
+        await call.read()
+        running.restrict(AccessRules(tokens="devices-of-t"))
+        assert await asyncio.wait_for(call.code(), 10) is not grpc.StatusCode.OK
+
+
+async def test_our_own_client_shows_its_token(running: Running) -> None:
+    running.restrict(AccessRules(tokens="devices-of-t"))
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(1.0, stop.set)
+    stats = await run_sensors([SensorSpec("s-01", "hall")], running.grpc, stop, grpc=True, frame_rate=0, token=ONES)
+    assert stats.readings
+    assert running.shard.owned("s-01").arrivals.ledger.analysed

@@ -1,0 +1,115 @@
+"""Which devices a shard listens to, by its fleet's spec.access."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from embereye.shard.access import EVERYTHING, DeviceAccess, Grant, NotAdmittedError
+from embereye.v1.shard_pb2 import AccessRules
+
+ALL, ONE = "a-token-for-every-device", "a-token-for-one-device"
+
+
+class Steady:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def shown(token: str) -> list[tuple[str, str | bytes]]:
+    return [("user-agent", "x"), ("authorization", f"Bearer {token}")]
+
+
+def secret(folder: Path, token: str = "", devices: str = "") -> None:
+    place = folder / "devices-of-hall"
+    place.mkdir(exist_ok=True)
+    for name, text in (("token", token), ("devices", devices)):
+        (place / name).write_text(text)
+        os.utime(place / name, ns=(0, hash(text) & 0xFFFF_FFFF))
+
+
+def access(folder: Path, rules: AccessRules | None, steady: Steady | None = None) -> DeviceAccess:
+    made = DeviceAccess(str(folder), steady or Steady())
+    made.configure(rules)
+    return made
+
+
+@pytest.mark.parametrize("rules", [None, AccessRules(open=True)])
+def test_a_fleet_that_says_nothing_or_open_listens_to_everybody(tmp_path: Path, rules: AccessRules | None) -> None:
+    admitted = access(tmp_path, rules)
+    admitted.check_text("203.0.113.9")
+    assert admitted.check_call("203.0.113.9", ()) == EVERYTHING
+
+
+def test_a_text_device_comes_from_a_network_that_is_named_or_not_at_all(tmp_path: Path) -> None:
+    admitted = access(tmp_path, AccessRules(networks=["10.1.0.0/16", "fd00:1::/64"]))
+    for host in ("10.1.2.3", "::ffff:10.1.2.3", "fd00:1::5", "127.0.0.1", "::1"):
+        admitted.check_text(host)
+        assert admitted.check_call(host, ()) == EVERYTHING
+    for host in ("10.2.2.3", "fd00:2::5", "unknown", ""):
+        with pytest.raises(NotAdmittedError, match=r"spec\.access\.networks"):
+            admitted.check_text(host)
+        with pytest.raises(NotAdmittedError):
+            admitted.check_call(host, ())
+    assert admitted.refused == 8
+    wrong = access(tmp_path, AccessRules(networks=["10.0.0.0/99"]))  # which no pattern of a schema finds
+    with pytest.raises(NotAdmittedError):
+        wrong.check_call("10.0.0.1", ())
+
+
+def test_a_text_device_proves_nothing_by_a_token(tmp_path: Path) -> None:
+    with pytest.raises(NotAdmittedError, match="text devices prove nothing"):
+        access(tmp_path, AccessRules(tokens="devices-of-hall")).check_text("127.0.0.1")
+
+
+def test_a_sender_shows_a_token_of_the_fleet_or_of_its_device(tmp_path: Path) -> None:
+    secret(tmp_path, f"{ALL}\n", f"s-01 {ONE}\nbroken line of words\ns-02 short\n")
+    admitted = access(tmp_path, AccessRules(tokens="devices-of-hall"))
+    assert admitted.check_call("10.0.0.1", shown(ALL)) == EVERYTHING
+    grant = admitted.check_call("10.0.0.1", shown(ONE))
+    assert (grant, grant.permits("s-01"), grant.permits("s-02")) == (Grant("s-01"), True, False)
+    for token in ("", "short", "another-token-of-some-length", ALL[:-1], f"{ALL}x"):
+        with pytest.raises(NotAdmittedError, match="show a token"):
+            admitted.check_call("10.0.0.1", shown(token))
+    with pytest.raises(NotAdmittedError):
+        admitted.check_call("10.0.0.1", None)
+
+
+def test_a_token_is_rotated_without_a_restart(tmp_path: Path) -> None:
+    secret(tmp_path, f"{ALL}\n")
+    steady = Steady()
+    admitted = access(tmp_path, AccessRules(tokens="devices-of-hall"), steady)
+    admitted.check_call("10.0.0.1", shown(ALL))
+    secret(tmp_path, f"{ALL}\nthe-token-that-comes-next\n")
+    steady.now += 3
+    for token in (ALL, "the-token-that-comes-next"):
+        admitted.check_call("10.0.0.1", shown(token))
+    secret(tmp_path, "the-token-that-comes-next\n")
+    steady.now += 3
+    with pytest.raises(NotAdmittedError):
+        admitted.check_call("10.0.0.1", shown(ALL))
+
+
+def test_a_secret_that_is_missing_admits_nobody_and_one_that_goes_missing_keeps_who_was_known(tmp_path: Path) -> None:
+    steady = Steady()
+    admitted = access(tmp_path, AccessRules(tokens="devices-of-hall"), steady)
+    with pytest.raises(NotAdmittedError, match="is not mounted"):
+        admitted.check_call("10.0.0.1", shown(ALL))
+    secret(tmp_path, f"{ALL}\n")
+    steady.now += 3
+    admitted.check_call("10.0.0.1", shown(ALL))
+    for name in ("token", "devices"):
+        (tmp_path / "devices-of-hall" / name).unlink()
+    steady.now += 3
+    admitted.check_call("10.0.0.1", shown(ALL))
+
+
+def test_other_rules_are_news_and_the_same_ones_are_not(tmp_path: Path) -> None:
+    admitted = DeviceAccess(str(tmp_path))
+    assert not admitted.configure(None)
+    assert not admitted.configure(AccessRules(open=True))
+    assert admitted.configure(AccessRules(networks=["10.0.0.0/8"]))
+    assert not admitted.configure(AccessRules(networks=["10.0.0.0/8"]))
+    assert admitted.configure(None)

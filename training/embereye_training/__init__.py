@@ -1,0 +1,1 @@
+"""Trains the appearance network that ships with EmberEye; see docs/appearance.md."""
