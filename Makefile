@@ -24,7 +24,7 @@ GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm
 
-.PHONY: help install peers programs up observe test fresh lint format bench model image e2e e2e-up e2e-down requirements crds monitoring golden clean
+.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image e2e e2e-up e2e-down requirements crds monitoring golden clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -56,6 +56,10 @@ observe: install ## The same with a real Prometheus, our alert rules and Alertma
 
 test: install programs ## Run all fast tests, the operator against a real kube-apiserver among them; ARGS go to pytest
 	$(BIN)/pytest $(ARGS)
+
+MINUTES := 10
+fuzz: install ## Feed every parser that faces the network garbage for MINUTES=10 each
+	FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest service/tests/hostile/test_fuzz.py $(ARGS)
 
 fresh: ## Prove `make up` and `make test` in a bare Debian of their own (root; half an hour, without root just `make test`)
 	e2e/fresh

@@ -35,7 +35,7 @@ from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS
 
 NAMESPACE = "default"
 STABILIZATION = 30  # seconds; short, so that the row is affordable
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)

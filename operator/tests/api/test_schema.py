@@ -103,7 +103,7 @@ def test_a_null_counts_as_absent() -> None:
         (
             "CameraFleet",
             {"cameras": [camera(), camera(id="c-2", source="rtps://x")]},
-            'spec.cameras[1].source: "rtps://x" is not a URL whose scheme is one of '
+            'spec.cameras[1].source: "rtps://…" is not a URL whose scheme is one of '
             "rtsp, rtsps, rtp, http, https, onvif, push, file",
         ),
         ("CameraFleet", {"camera": []}, "spec.camera: there is no such field; known here: access, alerts, autoscaling"),
@@ -193,3 +193,13 @@ def test_specs_and_statuses_survive_a_round_trip() -> None:
 
 def test_the_reference_is_what_the_model_says() -> None:
     assert reference.main(["--check", str(ROOT / "docs/reference.md")]) == 0
+
+
+@pytest.mark.parametrize(
+    "source", ["rtps://me:secret@cam/1", "rtsp://cam/user=admin_password=secret\n", {"url": "http://cam/?pwd=secret"}]
+)
+def test_what_may_be_a_password_in_a_cameras_address_is_in_no_sentence(source: Any) -> None:
+    with pytest.raises(FleetError) as caught:
+        parse_fleet(manifest("CameraFleet", {"cameras": [{"id": "c", "zone": "z", "source": source}]}))
+    assert "spec.cameras[0].source" in str(caught.value)
+    assert "secret" not in str(caught.value)

@@ -145,7 +145,8 @@ class _Viewer:
 
     def _over_connection(self, channel: int) -> Callable[[bytes], None]:
         def send(data: bytes) -> None:
-            if self._writer.transport.get_write_buffer_size() < UNSENT_BYTES:
+            transport = self._writer.transport
+            if not transport.is_closing() and transport.get_write_buffer_size() < UNSENT_BYTES:
                 self._writer.write(interleaved(channel, data))
 
         return send

@@ -145,7 +145,7 @@ class Site:
     @property
     def control(self) -> str:
         """Where the hub answers shards."""
-        return self.hub
+        return f"{HOST}:{self.ports['hub'][3]}"
 
     def url(self, path: str) -> str:
         return f"http://{HOST}:{self.ports['hub'][1]}{path}"

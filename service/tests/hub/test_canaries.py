@@ -75,7 +75,7 @@ async def shard_process(
     running = asyncio.ensure_future(ShardProcess(core, options).run(stop))
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{control_port}") as link:
-            answer = await ShardStub(link).Assign(assignment, wait_for_ready=True, timeout=20)  # type: ignore[misc]
+            answer = await ShardStub(link).Assign(assignment, wait_for_ready=True, timeout=20)
             assert answer.accepted, answer.reason
         yield options
     finally:

@@ -42,7 +42,7 @@ class Collector:
         self.spans: list[tuple[str, Any]] = []
         spans = self.spans
 
-        class Traces(service.TraceServiceServicer):  # type: ignore[misc]
+        class Traces(service.TraceServiceServicer):
             def Export(self, request: Any, context: object) -> Any:
                 for resource in request.resource_spans:
                     told = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
@@ -51,7 +51,7 @@ class Collector:
                 return messages.ExportTraceServiceResponse()
 
         self.server = grpc.server(ThreadPoolExecutor(2))
-        service.add_TraceServiceServicer_to_server(Traces(), self.server)  # type: ignore[no-untyped-call]
+        service.add_TraceServiceServicer_to_server(Traces(), self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
         self.server.start()
 
@@ -86,7 +86,7 @@ async def running_shard(hub: HubProcess, folder: Path) -> AsyncIterator[int]:
             fleet="site/sensors/hall", shard="hall-0", epoch=1, devices=[Device(id="s-1", zone="hall")],
             sensor=sensor_settings(),
         )  # fmt: skip
-        await ShardStub(link).Assign(assignment, wait_for_ready=True, timeout=20)  # type: ignore[misc]
+        await ShardStub(link).Assign(assignment, wait_for_ready=True, timeout=20)
     try:
         yield tcp_port
     finally:

@@ -171,7 +171,8 @@ class DecoderPool:
     @property
     def standing(self) -> float:
         """Seconds for which frames have waited at every moment; 0: none waits."""
-        return self._queue.standing(time.monotonic())
+        now = time.monotonic()
+        return max(queue.standing(now) for queue in (self._queue, *(decoder.queue for decoder in self._decoders)))
 
     @property
     def in_work(self) -> int:

@@ -19,6 +19,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 
 logger = logging.getLogger(__name__)
 ACKNOWLEDGED_AT_ONCE = 500  # ids in one response
+END_SECONDS = 1.0  # for the responses on their way when the hub ends a stream
 FLUSH_SECONDS = 0.3  # to store what was taken when the hub ends
 RECOVERED = "the hub's database can be written again: dial again, and send what was not acknowledged"
 SKEW_NS = 2_000_000_000  # less is delay or does no harm
@@ -62,6 +63,7 @@ class Stream:
         self.owed = False  # reports were turned away while the store failed: the shard must send them again
         self._durable: list[str] = []
         self._ledgers_ns = 0
+        self._over = False
         self._wake = asyncio.Event()
 
     def foreign(self, request: ReportRequest) -> str:
@@ -86,10 +88,15 @@ class Stream:
         self._ledgers_ns = max(self._ledgers_ns, time_ns)
         self._wake.set()
 
+    def end(self) -> None:
+        """Let `responses` end once it has nothing more to say."""
+        self._over = True
+        self._wake.set()
+
     async def responses(self) -> AsyncIterator[ReportResponse]:
-        """The acknowledgements to send, for ever."""
+        """The acknowledgements to send, until `end`."""
         yield ReportResponse(canaries=True)  # at once: it tells the shard that the hub is there
-        while True:
+        while not self._over:
             await self._wake.wait()
             self._wake.clear()
             while self._durable:
@@ -147,6 +154,9 @@ class EvidenceService(EvidenceServicer):
                     over = reading.done() and not reading.cancelled() and reading.exception() is None
                     why = reading.result() if over else None
                 if why:
+                    # A status that overtakes a response on its way is never sent, and the shard would wait for ever.
+                    stream.end()
+                    await asyncio.wait({writing}, timeout=END_SECONDS)
                     await context.abort(*why)
             finally:
                 self._streams.discard(stream)

@@ -43,5 +43,3 @@ if (code) {
 } else {
   get("token").focus();
 }
-const problem = new URLSearchParams(location.search).get("problem");
-if (problem) tell(problem);

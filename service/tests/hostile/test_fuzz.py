@@ -1,0 +1,255 @@
+"""Every parser that faces the network, fed garbage and damaged messages: it refuses with its own error, or reads on.
+
+`make test` tries some hundred inputs of each; `make fuzz MINUTES=10` goes on for so long with each, and prints what
+made one fail.
+"""
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+from harness.settings import sensor_settings
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from embereye.detect.sensing.bands import BandTable
+from embereye.process.pages import _answer
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.grpc.batches import analyse_batches
+from embereye.sensor.grpc.ingest import _parse_sized
+from embereye.sensor.tick import TickBatcher
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ReportRequest
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, Reading, ReadingColumns, ThermalFrame
+from embereye.v1.types_pb2 import Device
+from embereye.wire import matroska, radiometric
+from embereye.wire.device.reader import LineReader, read_together
+from embereye.wire.http import authorization, soap
+from embereye.wire.http.multipart import MultipartParser, boundary_of
+from embereye.wire.jpeg.header import Headers, JpegError
+from embereye.wire.rtp.depacketize import Depacketizer
+from embereye.wire.rtp.packet import RtpError, parse_packet, parse_rtcp
+from embereye.wire.rtsp import messages as rtsp
+
+EXAMPLES = 200
+MINUTES = float(os.environ.get("FUZZ_MINUTES", "0"))  # for each target
+
+JPEG = cv2.imencode(".jpg", np.full((16, 32, 3), 90, np.uint8))[1].tobytes()
+MUXER = matroska.Muxer(32, 16, "gate", 1)
+CLIP = MUXER.begin() + MUXER.frame(JPEG, 1) + MUXER.frame(JPEG, 100_000_001) + MUXER.finish()[0]
+
+
+class Target(NamedTuple):
+    """A parser: what reads `data`, cut at `cuts` where it takes a stream, and the errors that are its own."""
+
+    read: Callable[[bytes, list[int]], object]
+    seeds: tuple[bytes, ...]
+    errors: tuple[type[Exception], ...] = ()
+
+
+def _pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(places)]
+
+
+def _lines(data: bytes, cuts: list[int]) -> None:
+    one, other = LineReader(), LineReader()
+    for piece in _pieces(data, cuts):
+        one.receive(piece)
+        one.parse_ahead()
+        other.receive(piece)
+    assert one.pending <= len(data)
+    read_together([one, other])
+
+
+def _batches(data: bytes, _: list[int]) -> None:
+    request, _size = _parse_sized(data)
+    if request is None:
+        return
+    table = BandTable()
+    batcher = TickBatcher(table, lambda signs, now: None)
+    batcher.configure(sensor_settings())
+    device = SensorDevice(Device(id="s-01", zone="hall"), sensor_settings(), table)
+    analyse_batches(device, request.devices, batcher, time.time_ns())
+    ledger = device.arrivals.ledger
+    assert ledger.waiting == 0, ledger
+
+
+def _rtp(data: bytes, cuts: list[int]) -> None:
+    receiver = Depacketizer()
+    for number, packet in enumerate(_pieces(data, cuts)):
+        receiver.feed(memoryview(packet), number * 1_000_000)
+    receiver.poll(10**12)
+
+
+def _rtsp(data: bytes, cuts: list[int]) -> None:
+    parser = rtsp.RtspParser()
+    for piece in _pieces(data, cuts):
+        for found in parser.feed(piece):
+            if isinstance(found, rtsp.Message):
+                rtsp.read_transport(found.header("Transport"))
+                rtsp.read_session(found.header("Session"))
+                assert found.sequence is not None
+                rtsp.read_description(found.body, "rtsp://camera/stream")
+
+
+def _multipart(data: bytes, cuts: list[int]) -> None:
+    parser = MultipartParser("multipart/x-mixed-replace; boundary=frame")
+    for piece in _pieces(data, cuts):
+        parser.feed(piece)
+    assert parser.buffered <= len(data)
+
+
+def _soap(data: bytes, _: list[int]) -> None:
+    text = data.decode("utf-8", "replace")
+    for read in (soap.media_address, soap.first_profile, soap.snapshot_address, soap.fault, soap.camera_clock):
+        read(text)
+
+
+def _authorization(data: bytes, _: list[int]) -> None:
+    text = data.decode("latin-1")
+    boundary_of(text)
+    challenge = authorization.strongest([text])
+    if challenge is not None:
+        authorization.authorize(challenge, "GET", "/", "user", "secret", client_nonce="ab")
+
+
+def _report(data: bytes, _: list[int]) -> None:
+    ReportRequest.FromString(data)
+
+
+TARGETS = {
+    "device lines": Target(
+        _lines,
+        (
+            b"#serialno:s-01!\r\n#Sensor:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n#Sensors-02:ADC1=3e9,ADC3:=-1!",
+            b"#frame:" + b"FFB8" * 768 + b"!#EEPROM1:" + b"0123" * 832 + b"!#passedon:also:123!#locid:hall!",
+        ),
+    ),
+    "gRPC batches": Target(
+        _batches,
+        (
+            IngestRequest(
+                devices=[
+                    DeviceBatch(device="s-01", epoch=1, readings=[Reading(sequence=n, smoke_adc=n) for n in range(5)]),
+                    DeviceBatch(
+                        device="s-01",
+                        epoch=1,
+                        frames=[ThermalFrame(sequence=9, words=b"\x12\x34" * 768)],
+                        columns=ReadingColumns(first_sequence=10, time_ns=[1, 2, 3], smoke_adc=[1, 2, 3]),
+                        calibration=b"\x01\x02" * 832,
+                    ),
+                ]
+            ).SerializeToString(),
+        ),
+        (DecodeError,),
+    ),
+    "shards' reports": Target(
+        _report,
+        (ReportRequest(coverage=Coverage(devices=[DeviceStatus(id="a", reason="b")])).SerializeToString(),),
+        (DecodeError,),
+    ),
+    "RTP and JPEG": Target(
+        _rtp,
+        (
+            bytes.fromhex("809a000100000001000000010000000000fe0402") + b"\x12\x34" * 40,
+            bytes.fromhex("809a00010000000100000001000000004180040200080ff00000004000") + bytes(range(64)) + JPEG[-40:],
+        ),
+    ),
+    "RTP packets": Target(
+        lambda data, _: parse_packet(memoryview(data)),
+        (bytes.fromhex("b09a0001000000010000000100000000abac0001"),),
+        (RtpError,),
+    ),
+    "RTCP": Target(
+        lambda data, _: parse_rtcp(data), (bytes.fromhex("80c80006000000010000000100000001000000010000000100000001"),)
+    ),
+    "RTSP": Target(
+        _rtsp,
+        (
+            b"RTSP/1.0 200 OK\r\nCSeq: 2\r\nSession: 12;timeout=60\r\nTransport: RTP/AVP/TCP;interleaved=0-1\r\n"
+            b"Content-Length: 60\r\n\r\nv=0\r\nm=video 0 RTP/AVP 26\r\na=control:track1\r\na=x-dimensions:64,48\r\n"
+            b"$\x00\x00\x04abcd",
+        ),
+        (rtsp.RtspError,),
+    ),
+    "multipart": Target(
+        _multipart,
+        (
+            b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n--frame\r\n\r\n"
+            % (len(JPEG), JPEG),
+        ),
+    ),
+    "SOAP": Target(
+        _soap,
+        (
+            b'<Envelope><Body><Media><XAddr>http://camera/media</XAddr></Media><Profiles token="p1"/><Uri>http://c/s</Uri>'
+            b"<UTCDateTime><Time><Hour>1</Hour><Minute>2</Minute><Second>3</Second></Time><Date><Year>2026</Year>"
+            b"<Month>1</Month><Day>2</Day></Date></UTCDateTime><Reason><Text>no</Text></Reason></Body></Envelope>",
+        ),
+    ),
+    "HTTP headers": Target(
+        _authorization,
+        (b'Digest realm="a", nonce="b", qop="auth,auth-int", algorithm=SHA-256, Basic realm="x"; boundary=--f',),
+    ),
+    "HTTP pages": Target(
+        lambda data, _: _answer({"/metrics": lambda: (200, "text/plain", b"")}, data),
+        (b"GET /metrics HTTP/1.1\r\n\r\n",),
+    ),
+    "JPEG headers": Target(lambda data, _: Headers().read(data), (JPEG,), (JpegError,)),
+    "radiometric TIFF": Target(
+        lambda data, _: (radiometric.read_header(data), radiometric.read_words(data)),
+        (radiometric.wrap(4, 3, b"\x12\x34" * 12),),
+        (JpegError,),
+    ),
+    "Matroska": Target(lambda data, _: list(matroska.frames(data)), (CLIP,), (matroska.MatroskaError,)),
+}
+
+
+@st.composite
+def inputs(draw: st.DrawFn, seeds: tuple[bytes, ...]) -> bytes:
+    """Nothing but garbage, or a message of which some bytes are other ones, missing, doubled, or garbage."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=400))
+    data = bytearray(draw(st.sampled_from(seeds)))
+    for _ in range(draw(st.integers(0, 6))):
+        place = draw(st.integers(0, len(data)))
+        match draw(st.integers(0, 4)):
+            case 0:
+                data[place : place + 1] = draw(st.binary(min_size=1, max_size=1))
+            case 1:
+                del data[place : place + draw(st.integers(1, 64))]
+            case 2:
+                data[place:place] = draw(st.binary(max_size=16))
+            case 3:
+                data[place:place] = data[place : place + draw(st.integers(1, 64))]
+            case _:
+                data[place : place + 4] = draw(st.sampled_from([b"\xff\xff\xff\xff", bytes(4), b"\x7f\xff\xff\xff"]))
+    return bytes(data)
+
+
+def attack(target: Target, examples: int) -> Callable[[], None]:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(inputs(target.seeds), st.lists(st.integers(0, 2**16), max_size=5))
+    def read(data: bytes, cuts: list[int]) -> None:
+        with contextlib.suppress(*target.errors):
+            target.read(data, cuts)
+
+    return read
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.timeout(180 + 120 * MINUTES)
+def test_no_bytes_make_a_parser_raise_anything_but_its_own_error(target: Target) -> None:
+    attack(target, EXAMPLES)()
+    until = time.monotonic() + 60 * MINUTES
+    for number in itertools.count():
+        if time.monotonic() > until:
+            return
+        seed(number)(attack(target, 2_000))()
