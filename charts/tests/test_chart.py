@@ -145,6 +145,7 @@ def pod_of(deployment: Any) -> Any:
         ("crd.keep=true", "crd"),
         ("additionalLabels.team=7", "additionalLabels.team"),
         ("logFormat=xml", "logFormat"),
+        ("tracing.endpoint=otel-collector:4317", "tracing.endpoint"),
         ("monitoring.enabled=perhaps", "monitoring.enabled"),
         ("monitoring.scrape=serviceMonitors", "monitoring.scrape"),
         ("monitoring.interval=soon", "monitoring.interval"),
@@ -214,6 +215,14 @@ def test_shards_are_pulled_as_the_values_say() -> None:
     manifests = render("--set", "image.pullPolicy=Always")
     operator = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-operator"))
     assert "--image-pull-policy=Always" in operator["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_the_hub_and_by_the_operator_the_shards_learn_where_traces_go() -> None:
+    endpoint = {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4317"}
+    for manifest in render("--set", "tracing.endpoint=http://collector:4317"):
+        if manifest["kind"] == "Deployment":
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
+            assert endpoint in container["env"]
 
 
 def test_logs_are_json_of_operator_and_hub_where_asked_for() -> None:

@@ -13,6 +13,7 @@ from lightkube.core.exceptions import ConfigError
 from embereye.process import logs
 from embereye.process.http_server import serve_http
 from embereye.process.lifecycle import UserError
+from embereye.process.tracing import ENDPOINT_VARIABLE
 from embereye_operator.controller import Controller
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
@@ -68,6 +69,7 @@ async def serve(
         host=options.shard_host,
         prometheus=options.prometheus,
         log_format=os.environ.get(logs.FORMAT_VARIABLE, ""),
+        tracing=os.environ.get(ENDPOINT_VARIABLE, ""),
         scrape_annotations=options.scrape_annotations,
         operator=_operator(client, options.lease),
         trace=Trace(options.scaling_trace).write if options.scaling_trace else None,

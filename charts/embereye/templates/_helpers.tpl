@@ -128,6 +128,9 @@ annotations:
 {{- if ne .root.Values.logFormat "text" }}
 {{- $environment = prepend $environment (dict "name" "EMBEREYE_LOG_FORMAT" "value" .root.Values.logFormat) }}
 {{- end }}
+{{- with .root.Values.tracing.endpoint }}
+{{- $environment = append $environment (dict "name" "OTEL_EXPORTER_OTLP_ENDPOINT" "value" .) }}
+{{- end }}
 {{- with $environment }}
 env: {{- toYaml . | nindent 2 }}
 {{- end }}

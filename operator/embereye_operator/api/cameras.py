@@ -14,6 +14,7 @@ from embereye_operator.api.shared import (
     OBJECT_NAME,
     Alerts,
     Autoscaling,
+    Canary,
     DeviceAccess,
     DevicesFrom,
     Heat,
@@ -297,6 +298,7 @@ class CameraFleetSpec(Resource):
     fps: FleetRate = described("Frame rates, where a camera has none of its own.", default=FleetRate)
     detection: Detection = described("What is looked for in pictures.", default=Detection)
     evidence: Evidence = described("Pictures kept around an alarm.", default=Evidence)
+    canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
     access: DeviceAccess | None = device_access()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)

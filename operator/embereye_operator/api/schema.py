@@ -28,13 +28,14 @@ Quantity = NewType("Quantity", str)  # a Kubernetes quantity: "500m", "256Mi", 2
 
 UNITS = {"ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 DURATION = r"^[1-9][0-9]{0,5}(ms|s|m|h)$"
+DURATION_OR_OFF = r"^(0s|[1-9][0-9]{0,5}(ms|s|m|h))$"
 LONG_DURATION = r"^[1-9][0-9]{0,3}(m|h|d)$"  # CEL's duration() knows no days, so this one carries no CEL bounds
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 
 def parse_duration(text: str) -> Duration:
     """`"5s"` in nanoseconds; ValueError where it is not a duration."""
-    match = re.fullmatch(r"([1-9][0-9]*)(ms|s|m|h|d)", text)
+    match = re.fullmatch(r"(0(?=s)|[1-9][0-9]*)(ms|s|m|h|d)", text)
     if not match:
         raise ValueError(f"{text!r} is not a duration such as 50ms, 5s or 7d")
     return Duration(int(match[1]) * UNITS[match[2]])
@@ -42,6 +43,8 @@ def parse_duration(text: str) -> Duration:
 
 def format_duration(nanoseconds: int) -> str:
     """Nanoseconds as a manifest says them, in the largest unit that divides them."""
+    if not nanoseconds:
+        return "0s"
     unit = next(unit for unit in ("d", "h", "m", "s", "ms") if nanoseconds % UNITS[unit] == 0)
     return f"{nanoseconds // UNITS[unit]}{unit}"
 
@@ -80,6 +83,7 @@ class Constraint:
     item: "Constraint | None" = None  # of a list's items
     format: str = ""
     long: bool = False  # a duration in minutes, hours or days
+    off: bool = False  # a duration that may also be 0s, whatever its minimum
     rules: tuple[Rule, ...] = ()
 
 
@@ -149,7 +153,8 @@ def _typed(hint: Any, constraint: Constraint) -> Manifest:  # noqa: PLR0911 -- a
     if origin is Literal:
         return {"type": "string", "enum": list(typing.get_args(hint))}
     if hint is Duration:
-        return {"type": "string", "pattern": LONG_DURATION if constraint.long else DURATION, "maxLength": 16}
+        pattern = LONG_DURATION if constraint.long else DURATION_OR_OFF if constraint.off else DURATION
+        return {"type": "string", "pattern": pattern, "maxLength": 16}
     if hint is Quantity:
         return {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -216,10 +221,11 @@ def _duration_rules(constraint: Constraint) -> Iterator[Rule]:
     low, high = constraint.minimum, constraint.maximum
     if low is not None and high is not None:
         low_text, high_text = format_duration(int(low)), format_duration(int(high))
+        within = f"duration(self) >= duration('{low_text}') && duration(self) <= duration('{high_text}')"
         yield Rule(
-            f"duration(self) >= duration('{low_text}') && duration(self) <= duration('{high_text}')",
-            f"must be between {low_text} and {high_text}",
-            lambda value, _: low <= parse_duration(value) <= high,
+            f"self == '0s' || ({within})" if constraint.off else within,
+            f"must be {'0s, or ' if constraint.off else ''}between {low_text} and {high_text}",
+            lambda value, _: (constraint.off and value == "0s") or low <= parse_duration(value) <= high,
         )
 
 
@@ -351,7 +357,7 @@ def _constraint_at(cls: type, path: list[str | int]) -> Constraint:
             hint, constraint = typing.get_args(hint)[0 if isinstance(part, int) else 1], constraint.item or Constraint()
     hint = _unwrap(hint)
     if hint is Duration:
-        example = "30m, 12h or 7d" if constraint.long else "50ms, 5s or 2m"
+        example = "30m, 12h or 7d" if constraint.long else "0s, 5s or 2m" if constraint.off else "50ms, 5s or 2m"
         return dataclasses.replace(constraint, hint=f"is not a duration such as {example}")
     if hint is Quantity:
         return dataclasses.replace(constraint, hint="is not a quantity such as 500m, 2 or 256Mi")

@@ -15,6 +15,7 @@ from embereye_operator.api.shared import (
     NOT_METRICS,
     Alerts,
     Autoscaling,
+    Canary,
     DeviceAccess,
     DevicesFrom,
     Heat,
@@ -211,6 +212,7 @@ class SensorFleetSpec(Resource):
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
     telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
+    canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
     access: DeviceAccess | None = device_access()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)

@@ -269,6 +269,25 @@ class Alerts(Resource):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Canary(Resource):
+    """A synthetic fire that each shard sends through its own path; people see it as a heartbeat only."""
+
+    interval: Duration = described(
+        "Between two fires of a shard; 0s: none.",
+        default=Duration(MINUTE),
+        minimum=10 * SECOND,
+        maximum=HOUR,
+        off=True,
+    )
+    within: Duration = described(
+        "From a fire's first sign until the hub must have alarmed it.",
+        default=Duration(10 * SECOND),
+        minimum=SECOND,
+        maximum=10 * MINUTE,
+    )
+
+
 def shard_count() -> Any:
     """The field `shards`."""
     return described(

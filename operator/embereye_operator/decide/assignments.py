@@ -11,6 +11,7 @@ from embereye.v1.shard_pb2 import (
     AccessRules,
     Assignment,
     CameraSettings,
+    Canary,
     Commands,
     GasThresholds,
     HeatThresholds,
@@ -218,6 +219,7 @@ def build_assignments(
             epoch=epoch,
             devices=held[shard],
             peers=[peer for name, peer in sorted(members.items()) if name != shard],
+            canary=Canary(interval_ns=fleet.spec.canary.interval, within_ns=fleet.spec.canary.within),
         )
         if isinstance(settings, SensorSettings):
             assignment.sensor.CopyFrom(settings)

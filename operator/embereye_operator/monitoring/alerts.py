@@ -151,6 +151,24 @@ ALERTS = (
         "{{ $value }} reports wait for the hub; beyond 20,000 the weakest go.",
         BY_SHARDS,
     ),
+    # --- the path itself
+    Alert(
+        "EmberEyeCanaryNotAlarmed", "critical", "fleet",
+        f"max by ({FLEET}, shard) (embereye_canary_overdue) == 1", "1m",
+        "A fire at {{ $labels.shard }} of {{ $labels.namespace }} might not be told: its canary was not",
+        "Each shard sends a synthetic fire through its own path at every spec.canary.interval. None of them was an "
+        "alarm within spec.canary.within lately: what devices of this shard tell may not be seen, or come late.",
+        "EmberEyeCanaryNotTold",
+    ),
+    Alert(
+        "EmberEyeCanaryNotTold", "warning", "fleet",
+        f"(count by ({FLEET}, shard) (embereye_canary_interval_seconds > 0) unless on ({FLEET}, shard) "
+        f'max by ({FLEET}, shard) (embereye_canary_overdue)) and on () max(up{{job="{HUB_JOB}"}}) == 1', "5m",
+        "Nobody can tell whether a fire at {{ $labels.shard }} of {{ $labels.namespace }} would be",
+        "The shard is to send synthetic fires, and the hub tells nothing of them: EmberEyeCanaryNotAlarmed cannot "
+        "fire. The hub is of an older version, or the shard does not reach it.",
+        BY_SHARDS,
+    ),
     # --- shards
     Alert(
         "EmberEyeShardDown", "critical", "shard", f'max by ({SHARD}) (up{{job="{SHARD_JOB}"}}) == 0', "2m",

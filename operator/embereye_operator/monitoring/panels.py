@@ -359,6 +359,19 @@ ALARMS = Dashboard(
             Panel("Subscribers", "Of alarm feeds. Where there are none, nobody is told live.", "short",
                   "EmberEyeHubDown", _one("max(embereye_hub_subscribers)", "subscribers")),
         )),
+        Row("Canaries: synthetic fires through each shard's own path", (
+            Panel("Canaries not alarmed", "Shards of which no synthetic fire was an alarm in time lately.", "short",
+                  "EmberEyeCanaryNotAlarmed",
+                  _one(f"count(max by ({BY_FLEET}, shard) (embereye_canary_overdue{{{F}}}) == 1) or vector(0)"),
+                  "stat", 1, 1),
+            Panel("Since the latest canary", "How long ago a shard's synthetic fire was an alarm in time.", "s",
+                  "EmberEyeCanaryNotAlarmed",
+                  _one(f"time() - max by ({BY_FLEET}, shard) (embereye_canary_alarmed_timestamp_seconds{{{F}}})",
+                       SHARD_NAME)),
+            Panel("From first sign to alarm", "Of synthetic fires. A camera's includes the seconds in which flames "
+                  "have to persist.", "s", "EmberEyeCanaryNotAlarmed",
+                  _quantiles("embereye_canary_delay_seconds", 'kind=~"sensors|cameras"', "kind"), needs="canaries"),
+        )),
     ),
 )  # fmt: skip
 

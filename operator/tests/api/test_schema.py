@@ -61,7 +61,14 @@ def test_examples_are_valid(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "nanoseconds"),
-    [("50ms", 50_000_000), ("5s", 5 * 10**9), ("2m", 120 * 10**9), ("1h", 3600 * 10**9), ("7d", 604_800 * 10**9)],
+    [
+        ("0s", 0),
+        ("50ms", 50_000_000),
+        ("5s", 5 * 10**9),
+        ("2m", 120 * 10**9),
+        ("1h", 3600 * 10**9),
+        ("7d", 604_800 * 10**9),
+    ],
 )
 def test_durations_are_read_and_written(text: str, nanoseconds: int) -> None:
     assert parse_duration(text) == nanoseconds

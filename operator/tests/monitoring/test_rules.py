@@ -30,6 +30,7 @@ CAMERAS = 'namespace="site",kind="cameras",fleet="yard"'
 OPERATOR = 'namespace="embereye",pod="operator-0",instance="10.0.0.3:8081",job="embereye-operator"'
 STANDBY = 'namespace="embereye",pod="operator-1",instance="10.0.0.4:8081",job="embereye-operator"'
 HUB = 'namespace="embereye",pod="hub-0",instance="10.0.0.5:8080",job="embereye-hub"'
+BY_HUB = 'pod="hub-0",instance="10.0.0.5:8080",job="embereye-hub"'  # what it says of others
 
 Values = Callable[[int], float | None]  # by minute; None: no sample
 
@@ -72,8 +73,11 @@ def healthy() -> dict[str, Values]:
             f'embereye_fleet_condition{{{fleet},condition="Degraded",pod="operator-0"}}': gauge(0),
             f'embereye_fleet_condition{{{fleet},condition="MetricsAvailable",pod="operator-0"}}': gauge(1),
         }
+    for fleet, shard in ((FLEET, "hall-sensors-0"), (CAMERAS, "yard-cameras-0")):
+        world[f'embereye_canary_overdue{{{fleet},shard="{shard}",{BY_HUB}}}'] = gauge(0)
     for shard in (SENSOR, CAMERA):
         world |= {
+            f"embereye_canary_interval_seconds{{{shard}}}": gauge(60),
             f"up{{{shard}}}": gauge(1),
             f"embereye_shard_epoch{{{shard}}}": gauge(7),
             f"embereye_shard_hub_connected{{{shard}}}": gauge(1),
@@ -150,13 +154,15 @@ FAULTS = (
     fault("EmberEyeCoverageBurnsSlowly", series(f"fleet_devices_covered{{{FLEET}", lambda m: 986 if m % 2 else 1000),
           during=390, after=60),
     fault("EmberEyeHubDown", series(f"up{{{HUB}", gauge(0)), name="the hub does not answer"),
-    fault("EmberEyeHubDown", series(f"{{{HUB}", gauge(None)) | series(f"up{{{HUB}", gauge(None)),
+    fault("EmberEyeHubDown", series(f"{{{HUB}", gauge(None)) | series(BY_HUB, gauge(None)),
           name="the hub is not there"),
     fault("EmberEyeHubNotReached", series(f"shard_hub_connected{{{SENSOR}", gauge(0))),
     fault("EmberEyeEvidenceWaiting", series(f"evidence_waiting_seconds{{{SENSOR}", gauge(100))),
     fault("EmberEyeHubStoreFailing", series("hub_store_failing", gauge(1))),
     fault("EmberEyeEvidenceLost", series(f"evidence_dropped_total{{{SENSOR}", counter(10))),
     fault("EmberEyeSpoolFilling", series(f"evidence_spooled{{{SENSOR}", gauge(12_000))),
+    fault("EmberEyeCanaryNotAlarmed", series(f"canary_overdue{{{FLEET}", gauge(1))),
+    fault("EmberEyeCanaryNotTold", series(f"canary_overdue{{{CAMERAS}", gauge(None))),
     fault("EmberEyeShardDown", series(f"up{{{SENSOR}", gauge(0))),
     fault("EmberEyeShardMetricsMissing", series(f"{{{SENSOR}", gauge(None))),
     fault("EmberEyeFleetNotReady", series(f"fleet_shards{{{FLEET}", gauge(2)), name="a shard is not ready"),
@@ -201,6 +207,10 @@ FAULTS = (
           | series(f"alerts_enabled{{{FLEET}", gauge(0)), before=0),
     Fault("a paused fleet is not scaled",
           series(f"required_shards{{{FLEET}", gauge(3)) | series(f"fleet_paused{{{FLEET}", gauge(1)), before=0),
+    Fault("a fleet without canaries misses none",
+          series(f"canary_overdue{{{FLEET}", gauge(None)) | series(f"canary_interval_seconds{{{SENSOR}", gauge(0))),
+    Fault("a canary that comes once too late",
+          series(f"canary_overdue{{{FLEET}", lambda m: 1 if m % 10 == 0 else 0)),
     Fault("a roll of a minute",
           series(f"fleet_shards{{{FLEET}", lambda m: 2 if m % 10 == 0 else 1)),
 )  # fmt: skip

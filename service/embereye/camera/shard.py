@@ -9,6 +9,7 @@ from typing import Any
 import cv2
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from embereye.camera.canary import CameraCanary
 from embereye.camera.clips.pipeline import ClipPipeline
 from embereye.camera.clips.ring import Budget, KeptUnit
 from embereye.camera.decode.pool import DecoderPool, decoder_count
@@ -33,9 +34,11 @@ from embereye.process.clock import now_ns
 from embereye.process.grpc_server import Service
 from embereye.process.heap import freeze_heap
 from embereye.shard.access import DeviceAccess
+from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
+from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
@@ -72,6 +75,7 @@ class CameraShard:
             submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host,
             record=self._record_unit,
         )  # fmt: skip
+        self._canary = CameraCanary(self._links, self._pool.withdraw)
         self._retired = Totals()  # of cameras that were ours
         self._draining = False
         self._covered: dict[str, bool] = {}
@@ -199,6 +203,8 @@ class CameraShard:
         for sign, finding in zip(signs_of(camera, seen), seen.findings, strict=True) if worth_telling else ():
             report = self._episodes.observe(sign, now)
             if report and self._context:
+                if traces := self._context.traces:
+                    traces.trace(report, camera.received_ns, camera.received_ns + int(camera.waited * SECOND))
                 self._context.report(report)
                 if self._clips:
                     self._clips.record_report(camera, report, finding.box, self._assignment, now)
@@ -209,6 +215,10 @@ class CameraShard:
         """Add an access unit of a video to the clips of its camera."""
         if self._clips:
             self._clips.record_unit(camera.device.id, kept, now_ns())
+
+    async def light_canary(self, fire: Fire) -> None:
+        """Have a fire grow before a camera that nobody declared."""
+        await self._canary.burn(fire, self._assignment.fleet, self._assignment.camera)
 
     # What it does now and then
 
@@ -243,7 +253,7 @@ class CameraShard:
             # With more shards, frames that are left with their senders now would be analysed, too.
             offered=totals.ledger.offered + int(totals.unread),
             analysed=totals.ledger.analysed,
-            cpu=time.process_time() + self._pool.cpu_seconds,
+            cpu=time.process_time() + self._pool.cpu_seconds - self._canary.cpu_seconds,
         )
 
     def _totals(self) -> Totals:

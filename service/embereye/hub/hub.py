@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from embereye.hub.access.keeper import Access
 from embereye.hub.actions import Actions
+from embereye.hub.canaries import Canaries
 from embereye.hub.committer import Committer, Step
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
@@ -14,8 +15,10 @@ from embereye.hub.feed import Feed
 from embereye.hub.history import History
 from embereye.hub.inbox import EvidenceInbox
 from embereye.hub.store import StoreThreads
+from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
-from embereye.process.clock import Timeline
+from embereye.process.clock import Timeline, now_ns
+from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.sentences import duration
 
 logger = logging.getLogger(__name__)
@@ -48,10 +51,9 @@ class Hub:
         self.feed = Feed(0, lambda after, limit: store.read(lambda opened: opened.events(after, limit)))
         self.history = History(store, self.feed)
         self.zones = Zones(book, timeline=self.timeline, steady=lambda: steady() - book.unheard)
-        self.committer = Committer(
-            store, timeline=self.timeline, seal=self.zones.store_changes, publish=self.feed.publish
-        )
-        self.inbox = EvidenceInbox(self.committer, self.zones, book)
+        self.committer = Committer(store, timeline=self.timeline, seal=self.zones.store_changes, publish=self._publish)
+        self.canaries = Canaries(clock=self.timeline.now_ns, steady=lambda: steady() - book.unheard)
+        self.inbox = EvidenceInbox(self.committer, self.zones, book, self.canaries)
         self.access = Access(self.committer, clock=clock, steady=steady)
         self.coverage = CoverageKeeper(
             self.committer,
@@ -64,6 +66,18 @@ class Hub:
         )
         self.actions = Actions(self.committer, self.zones)
 
+    def trace(self, traces: EvidenceTraces) -> None:
+        """Go on with the traces that reports carry from now on."""
+        self.inbox.traces = traces
+
+    def _publish(self, events: list[AlarmEvent]) -> None:
+        if (traces := self.inbox.traces) is None:
+            self.feed.publish(events)
+            return
+        began = now_ns()
+        self.feed.publish(events)
+        traces.published(began, now_ns())
+
     async def open(self) -> None:
         """Go on from what the store holds. UserError where that cannot be read, or another hub has it."""
         stored = await self._store.open()
@@ -74,6 +88,7 @@ class Hub:
             )  # fmt: skip
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
+        self.canaries.restore(stored.canaries)
         self.access.restore(stored.access)
         self.feed.latest = stored.cursor
         if self._store.failing:
@@ -107,6 +122,7 @@ class Hub:
             if (now := time.monotonic()) - tidied > TIDY_SECONDS:
                 tidied = now
                 self.committer.enqueue(Step(self.zones.drop_idle))
+                self.committer.enqueue(Step(lambda draft: self.canaries.tidy(draft, self.coverage.book.forgotten)))
                 self.coverage.tidy()
                 self.access.tidy()
             if now - kept > LEDGER_SECONDS:

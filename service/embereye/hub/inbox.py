@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from embereye.hub.canaries import Canaries
 from embereye.hub.committer import Committer, Draft
 from embereye.hub.coverage.book import CoverageBook, namespace_of
 from embereye.hub.store import Picture
+from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
 from embereye.units import MIB
 from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.zone.canary import is_canary
 from embereye.zone.state import key_of
 
 MAX_PENDING = 20_000  # reports that wait to be written
@@ -41,18 +44,26 @@ class _Report:
         return self.item.id
 
     def apply(self, draft: Draft) -> None:
-        self.inbox.step_zone(self.item, draft)
+        if is_canary(self.item.device):
+            self.inbox.canaries.step(self.item, draft)
+        else:
+            self.inbox.step_zone(self.item, draft)
 
     def finish(self, error: Exception | None) -> None:
         self.inbox.release(self.size)
         if error is None:
+            self.inbox.canaries.durable(self.item)
+            if self.inbox.traces:
+                self.inbox.traces.finish(self.item)
             self.on_durable(self.item.id)
 
 
 class EvidenceInbox:
     """Bounds how much evidence waits, and steps the zone of each report once, however often it is sent."""
 
-    def __init__(self, committer: Committer, zones: Zones, book: CoverageBook) -> None:
+    def __init__(self, committer: Committer, zones: Zones, book: CoverageBook, canaries: Canaries) -> None:
+        self.canaries = canaries
+        self.traces: EvidenceTraces | None = None  # None: alarms are not traced
         self._committer = committer
         self._zones = zones
         self._book = book
@@ -70,10 +81,12 @@ class EvidenceInbox:
 
     def admit(self, item: EvidenceItem, on_durable: Callable[[str], None]) -> None:
         """Have `item` stored and its zone stepped; `on_durable(id)` is called once it is committed, now or before."""
-        self.counters.received += 1
+        self.counters.received += not is_canary(item.device)
         size = item.ByteSize()
-        if item.snapshot:
+        if item.snapshot and not is_canary(item.device):
             self._book.picture(item.fleet, item.device, item.snapshot, item.until_ns)
+        if self.traces:
+            self.traces.admit(item)
         self._pending += 1
         self._pending_bytes += size
         self._committer.enqueue(_Report(self, item, size, on_durable))

@@ -4,14 +4,24 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
 
+from embereye.hub.canaries import Canaries
 from embereye.hub.clip_store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
 from embereye.levels import ZoneState
 from embereye.process.runtime_metrics import disk_metrics
+from embereye.units import SECOND
+
+CANARY_SERIES = 1_000  # shards with series of their own
 
 
 class HubCollector(Collector):
@@ -62,6 +72,7 @@ class HubCollector(Collector):
                 packets.add_metric([fleet, outcome], count)
         yield packets
         yield from self._gauges()
+        yield from _of_canaries(self._hub.canaries)
         if self._clips is not None:
             yield from self._of_clips(self._clips)
         yield from disk_metrics("hub", self._data)
@@ -99,3 +110,39 @@ class HubCollector(Collector):
             ("store_failing", "1 while the database cannot be written.", int(bool(hub.committer.failing))),
         ):
             yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
+
+
+def _of_canaries(canaries: Canaries) -> Iterator[Metric]:
+    """Every shard's heartbeat; what it names itself, as the hub is not the fleet's."""
+    labels = ["namespace", "kind", "fleet", "shard"]
+    alarmed = GaugeMetricFamily(
+        "embereye_canary_alarmed_timestamp_seconds", "When the latest canary was an alarm in time.", labels=labels
+    )
+    overdue = GaugeMetricFamily(
+        "embereye_canary_overdue",
+        "1 while no canary was an alarm in time for an interval and its bound.",
+        labels=labels,
+    )
+    beats = canaries.heartbeats()
+    for beat in beats[:CANARY_SERIES]:
+        names = [*[*beat.key.fleet.split("/"), "", ""][:3], beat.key.shard]
+        overdue.add_metric(names, int(beat.overdue))
+        if beat.latest is not None:
+            alarmed.add_metric(names, beat.latest.alarmed_ns / SECOND)
+    yield alarmed
+    yield overdue
+    yield GaugeMetricFamily(
+        "embereye_canary_shards_without_series",
+        f"Shards beyond the first {CANARY_SERIES}, which have no series of their own.",
+        value=len(beats[CANARY_SERIES:]),
+    )
+    yield CounterMetricFamily("embereye_canary_received", "Canaries' reports.", value=canaries.received)
+    yield CounterMetricFamily(
+        "embereye_canary_late", "Canaries that were alarms past their bound.", value=canaries.late
+    )
+    delays = HistogramMetricFamily(
+        "embereye_canary_delay_seconds", "From a canary's first sign until its alarm was durable.", labels=["kind"]
+    )
+    for kind, histogram in canaries.delays.items():
+        delays.add_metric([kind], histogram.buckets(), histogram.sum)
+    yield delays

@@ -20,12 +20,14 @@ from embereye.hub.services.clips import ClipsService
 from embereye.hub.services.control import ControlService
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
+from embereye.hub.tracing import EvidenceTraces
 from embereye.process.grpc_server import GrpcServer, Service, control_host
 from embereye.process.http_server import bound_port, serve_http
 from embereye.process.identity.credentials import Credentials
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.tracing import open_tracer
 from embereye.v1.access_pb2_grpc import add_AccessServicer_to_server
 from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
@@ -59,6 +61,9 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
     store = StoreThreads(options.data)
     hub = Hub(store, retention_ns=options.retention_ns)
     clips = ClipStore(options.data / "clips", capacity=options.clips_bytes, clock=hub.timeline.now_ns)
+    tracer = open_tracer("embereye-hub")
+    if tracer:
+        hub.trace(EvidenceTraces(tracer))
     try:
         await hub.open()
         hub.access.set_admin_token(admin_file.prepare(options.admin_token_file))
@@ -67,6 +72,8 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
     finally:
         await clips.close()
         await store.close()
+        if tracer:
+            tracer.close()
 
 
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:

@@ -50,6 +50,8 @@ CREATE TABLE IF NOT EXISTS pictures (number INTEGER PRIMARY KEY AUTOINCREMENT, a
     UNIQUE (alarm, device, kind));
 CREATE TABLE IF NOT EXISTS episodes (alarm TEXT NOT NULL, episode TEXT NOT NULL, time_ns INTEGER NOT NULL,
     PRIMARY KEY (alarm, episode)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS canaries (fleet TEXT NOT NULL, shard TEXT NOT NULL, alarmed_ns INTEGER NOT NULL,
+    delay_ns INTEGER NOT NULL, PRIMARY KEY (fleet, shard)) WITHOUT ROWID;
 """
 
 
@@ -76,6 +78,8 @@ class Transaction:
     pictures: list[Picture] = field(default_factory=list)
     ledgers: dict[LedgerKey, Part | None] = field(default_factory=dict)  # None: removed
     episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
+    # fleet, shard: when its latest canary was an alarm, after how many nanoseconds; None: removed
+    canaries: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     access: AccessChanges = field(default_factory=AccessChanges)
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
@@ -94,6 +98,7 @@ class StoredState:
     cursor: int  # of the newest event there ever was
     access: StoredAccess = field(default_factory=StoredAccess)
     latest_ns: int = 0  # the newest time on the hub's timeline; 0: nothing was stored yet
+    canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, when alarmed, delay
 
 
 def lock_folder(folder: Path) -> int:
@@ -215,6 +220,12 @@ class Store:
             cursor=self._loaded,
             access=records.load(self._db),
             latest_ns=self._latest_ns(),
+            canaries=list(
+                self._rows(
+                    "SELECT fleet, shard, alarmed_ns, delay_ns FROM canaries",
+                    lambda row: (str(row[0]), str(row[1]), int(row[2]), int(row[3])),
+                )
+            ),
         )
 
     def _latest_ns(self) -> int:
@@ -303,6 +314,11 @@ class Store:
                 "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?)",
                 [(alarm, episode, time_ns) for (alarm, episode), time_ns in transaction.episodes.items()],
             )
+            for (fleet, shard), alarmed in transaction.canaries.items():
+                if alarmed is None:
+                    db.execute("DELETE FROM canaries WHERE fleet = ? AND shard = ?", (fleet, shard))
+                else:
+                    db.execute("INSERT OR REPLACE INTO canaries VALUES (?, ?, ?, ?)", (fleet, shard, *alarmed))
             records.write(db, transaction.access)
             db.execute("COMMIT")
         except BaseException:

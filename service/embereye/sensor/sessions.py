@@ -71,6 +71,10 @@ class Owner(Protocol):
     relay_dropped: int
     batcher: TickBatcher
 
+    def is_own(self, peername: tuple[str, int]) -> bool:
+        """Whether a connection from `peername` is the shard's own."""
+        ...
+
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state where this shard owns it."""
         ...
@@ -138,6 +142,8 @@ class Sessions:
 
     def admits(self, session: "TextSession") -> bool:
         """Whether a device may speak from where `session` comes from."""
+        if self._owner.is_own(session.peername):
+            return True
         try:
             self._owner.access.check_text(session.address)
         except NotAdmittedError as error:
@@ -217,6 +223,12 @@ class TextSession(asyncio.Protocol):
         self._spoken_for: set[SensorDevice] | None = None
         self._shape: Shape | None = None  # of its regular lines, once they are known to be those of `_device`
         self._device: SensorDevice | None = None
+
+    @property
+    def peername(self) -> tuple[str, int]:
+        """Host and port that the connection comes from."""
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return (str(peer[0]), int(peer[1])) if peer else ("", 0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the device with the command that makes it stream."""

@@ -17,6 +17,7 @@ from embereye.process.heap import freeze_heap
 from embereye.process.lifecycle import UserError
 from embereye.process.pages import all_interfaces
 from embereye.sensor.archive import Archive, Telemetry
+from embereye.sensor.canary import SensorCanary
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import device_status
 from embereye.sensor.grpc.batches import analyse_batches
@@ -26,15 +27,17 @@ from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.tick import TickBatcher
 from embereye.shard.access import DeviceAccess
+from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes, Sign
 from embereye.shard.links import Links
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
-from embereye.units import MINUTE
+from embereye.units import MINUTE, SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import Assignment, Commands, Load, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
 from embereye.wire.device.commands import START
+from embereye.zone.canary import is_canary
 
 logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
@@ -60,6 +63,7 @@ class SensorShard:
         self.epoch = 0  # of the assignment in force
         self.bands = BandTable()
         self.batcher = TickBatcher(self.bands, self._observe)
+        self._canary = SensorCanary(self.bands)
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
         self.access = DeviceAccess()
@@ -166,8 +170,8 @@ class SensorShard:
         return device
 
     def owned(self, device: str) -> SensorDevice | None:
-        """The device's state where this shard owns it."""
-        return self._devices.get(device)
+        """The device's state where this shard owns it, or burns it as its canary."""
+        return self._devices.get(device) or self._canary.named(device)
 
     def since(self, device: str) -> int:
         """The epoch from which on this shard owns it."""
@@ -188,6 +192,9 @@ class SensorShard:
         if state is None:
             if not self.fleet:
                 return None  # there is no assignment yet: nobody knows what is declared, nor how to read it
+            if is_canary(device):
+                self.garbage["reserved id"] += 1
+                return None
             if len(self._undeclared) >= UNDECLARED_LIMIT:
                 self.garbage["undeclared device"] += 1
                 return None
@@ -204,7 +211,24 @@ class SensorShard:
             return
         for sign in signs:
             if sign.zone and (evidence := self._episodes.observe(sign, now_ns)):
+                if is_canary(sign.device):
+                    self._canary.report(evidence)
+                    continue
+                if traces := self._context.traces:
+                    traces.trace(evidence, now_ns - int(self.batcher.waited * SECOND), now_ns)
                 self._context.report(evidence)
+
+    def is_own(self, peername: tuple[str, int]) -> bool:
+        """Whether a connection from `peername`, host and port, is this shard's canary's."""
+        return peername == self._canary.address
+
+    async def light_canary(self, fire: Fire) -> None:
+        """Have a device that nobody declared tell of smoke over the shard's own listener."""
+        if self._servers:
+            try:
+                await self._canary.burn(fire, self._servers[0], self._settings)
+            finally:
+                self._episodes.forget({fire.device})
 
     def devices(self, now_ns: int) -> list[DeviceStatus]:
         """The status of every owned device, then of the undeclared ones that talk here; some have their picture."""
@@ -235,8 +259,8 @@ class SensorShard:
         quiet_lines = self._departed + sum(device.arrivals.quiet_lines for device in self._devices.values())
         self._meter.sample(
             time.monotonic(),
-            offered=self.batcher.offered + quiet_lines,
-            analysed=self.batcher.analysed + quiet_lines,
+            offered=self.batcher.offered + quiet_lines - self._canary.packets,
+            analysed=self.batcher.analysed + quiet_lines - self._canary.packets,
             cpu=time.process_time(),
         )
 

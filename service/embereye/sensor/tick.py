@@ -29,6 +29,7 @@ from embereye.units import SECOND
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.wire.device.messages import Message
 from embereye.wire.device.reader import LineReader, Rows, read_together
+from embereye.zone.canary import is_canary
 
 logger = logging.getLogger(__name__)
 UNASSIGNED_WINDOW = 0.05  # seconds between ticks until an assignment says: only who connects is learnt before
@@ -84,6 +85,7 @@ class TickBatcher:
         self.analysed = 0  # packets
         self.offered = 0  # packets
         self.ticks = 0
+        self.waited = 0.0  # seconds that the first packet of what is analysed now has waited
         self.waits = LatencyHistogram()  # from the arrival of a tick's first packet until the tick
         self.works = LatencyHistogram()  # of a tick's work
         self._window = UNASSIGNED_WINDOW
@@ -153,7 +155,8 @@ class TickBatcher:
         self.ticks += 1
         started = time.monotonic()
         if self._queue:
-            self.waits.observe(started - self._since)
+            self.waited = started - self._since
+            self.waits.observe(self.waited)
         self._work_off(until)
         self.works.observe(time.monotonic() - started)
 
@@ -196,6 +199,7 @@ class TickBatcher:
 
     def analyse_rows(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> None:
         """Analyse readings (n, 4) that came as a batch, at once."""
+        self.waited = 0.0
         self.offered += len(rows)
         self.analysed += len(rows)
         if self.archive is not None:
@@ -238,7 +242,8 @@ class TickBatcher:
         self.analysed += len(values)
         if self.archive is not None:
             for device, block in zip(devices, blocks, strict=True):
-                self.archive.add(device.spec.id, block, now_ns)
+                if not is_canary(device.spec.id):
+                    self.archive.add(device.spec.id, block, now_ns)
         for device, block, unchanged, last in zip(devices, blocks, quiet, lasts, strict=True):
             if unchanged and not device.readings.attentive:
                 device.count_quiet_rows(len(block), last, now_ns)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import grpc
@@ -17,6 +17,7 @@ from embereye.shard.links import Links
 from embereye.shard.spool import Spool
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye.zone.canary import is_canary
 
 logger = logging.getLogger(__name__)
 PART_BYTES = 1 << 20
@@ -46,6 +47,7 @@ def split(coverage: Coverage) -> Iterator[Coverage]:
 def _beginning(coverage: Coverage) -> Coverage:
     part = Coverage(fleet=coverage.fleet, shard=coverage.shard, epoch=coverage.epoch, time_ns=coverage.time_ns)
     part.clock_ns, part.final, part.more = coverage.clock_ns, coverage.final, True
+    part.canary.CopyFrom(coverage.canary)
     return part
 
 
@@ -73,8 +75,10 @@ class Reporter:
         self._told = told
         self._told_ns = 0
         self._coverage_due = 0.0
+        self.acknowledged: Callable[[Sequence[str]], None] | None = None  # hears which reports the hub has
         self.connected = False
-        self.delivered = 0  # reports acknowledged since the start
+        self.welcomes_canaries = False  # the hub that is connected said so; another one would tell people of them
+        self.delivered = 0  # reports acknowledged since the start, of devices
 
     def report(self, evidence: EvidenceItem) -> None:
         """Spool `evidence` and send it as soon as the hub is there."""
@@ -95,7 +99,10 @@ class Reporter:
             try:
                 async for response in converse(EvidenceStub(link).Report(), partial(self._send, renewed)):
                     self._spool.acknowledge(list(response.acknowledged))
-                    self.delivered += len(response.acknowledged)
+                    if self.acknowledged is not None and response.acknowledged:
+                        self.acknowledged(response.acknowledged)
+                    self.delivered += sum(not is_canary(name) for name in response.acknowledged)
+                    self.welcomes_canaries |= response.canaries
                     if response.ledgers_ns:
                         self._told_ns = response.ledgers_ns
                         self._told(response.ledgers_ns)
@@ -108,7 +115,7 @@ class Reporter:
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
             finally:
-                self.connected = False
+                self.connected = self.welcomes_canaries = False
                 await link.close(None)
             if reason and reason != failing:
                 logger.warning(
@@ -128,8 +135,11 @@ class Reporter:
             self._wake.clear()
             while batch := self._spool.after(sent):
                 for number, evidence in batch:
-                    await call.write(ReportRequest(evidence=evidence, sent_ns=now_ns()))
                     sent = number
+                    if is_canary(evidence.device) and not self.welcomes_canaries:
+                        self._spool.acknowledge([evidence.id])  # from before; what it was to prove has failed
+                        continue
+                    await call.write(ReportRequest(evidence=evidence, sent_ns=now_ns()))
             now = time.monotonic()
             if now >= self._coverage_due:
                 self._coverage_due = now + until_aligned(COVERAGE_PERIOD)

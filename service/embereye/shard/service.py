@@ -18,13 +18,17 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics, disk_metrics
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.tracing import open_tracer
 from embereye.shard.assignment import Assignments, follow_file
+from embereye.shard.canary import Canaries, Fire
 from embereye.shard.links import Links
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
+from embereye.shard.tracing import EpisodeTraces
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, EvidenceItem, Ledger, ShardHello
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, DrainRequest, Load, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
+from embereye.zone.canary import PREFIX
 
 logger = logging.getLogger(__name__)
 CLOSED_LIMIT = 20_000  # closed ledgers kept while the hub is away
@@ -85,6 +89,10 @@ class ShardCore(Protocol):
         """Its own metric families, read at scrape time."""
         ...
 
+    async def light_canary(self, fire: Fire) -> None:
+        """Give the signs of `fire` as a device would, until it is reported."""
+        ...
+
     async def drain(self) -> None:
         """Hand senders over and finish what is in flight."""
         ...
@@ -104,6 +112,7 @@ class ShardContext:
     coverage_changed: Callable[[], None]
     closed: Callable[[str, Ledger], None] = lambda device, ledger: None  # the last word on a device that was let go
     links: Links = field(default_factory=Links)
+    traces: EpisodeTraces | None = None  # None: alarms are not traced
 
 
 class ShardProcess(ShardServicer, Collector):
@@ -119,6 +128,13 @@ class ShardProcess(ShardServicer, Collector):
         self._spool = Spool(options.data / f"{options.shard}.spool" if options.data else None)
         self._reporter = Reporter(
             self._links, self._spool, hello=self._hello, coverage=self._coverage, told=self._ledgers_told
+        )
+        self._canaries = Canaries(
+            options.shard,
+            settings=lambda: self._assignments.current.canary,
+            ready=lambda: self._reporter.welcomes_canaries and not self._draining,
+            light=core.light_canary,
+            report=self._reporter.report,
         )
         self._closed: list[tuple[int, ClosedLedger]] = []  # with when they were closed
         self._final = False
@@ -142,9 +158,19 @@ class ShardProcess(ShardServicer, Collector):
         host = control_host(options.host, self._credentials)
         self._control.listen(f"{host}:{options.control_port}")
         pages = await serve_pages(metrics_pages(registry), options.host, options.metrics_port)
+        tracer = open_tracer("embereye-shard", **{"service.instance.id": options.shard})
+        traces = EpisodeTraces(tracer) if tracer else None
+        if traces:
+            self._reporter.acknowledged = traces.acknowledged
         async with Tasks() as tasks:
             context = ShardContext(
-                options, tasks, self._reporter.report, self._reporter.coverage_changed, self._close_ledger, self._links
+                options,
+                tasks,
+                self._reporter.report,
+                self._reporter.coverage_changed,
+                self._close_ledger,
+                self._links,
+                traces,
             )
             await self._core.start(context)
             await self._grpc.start()
@@ -153,6 +179,7 @@ class ShardProcess(ShardServicer, Collector):
                 tasks.start(self._credentials.follow(), name="follow-identity")
             tasks.start(follow_file(options.assignment, self._assignments), name="follow-assignment")
             tasks.start(self._reporter.run(), name="report-to-hub")
+            tasks.start(self._canaries.run(), name="canaries")
             tasks.start(runtime.run(), name="event-loop-lag")
             await self._grpc.set_serving(True)
             await self._control.set_serving(True)
@@ -165,12 +192,15 @@ class ShardProcess(ShardServicer, Collector):
             await self._grpc.set_serving(False)
             await self._begin_drain()
             self._final = True
+            self._spool.discard(PREFIX)  # nobody waits for a canary
             if not await self._reporter.flush(0.5):
                 await self._linger()
             await asyncio.gather(self._grpc.stop(), self._control.stop())
             await self._core.stop()
             pages.close()
         self._spool.close()
+        if traces:
+            traces.close()
         return int(failed)
 
     async def _linger(self) -> None:
@@ -207,6 +237,7 @@ class ShardProcess(ShardServicer, Collector):
             devices=self._core.devices(now),
             closed=[closed for _, closed in self._closed],
             final=self._final,
+            canary=self._canaries.plan(ending=self._draining),
         )
 
     def _close_ledger(self, device: str, ledger: Ledger) -> None:
@@ -321,5 +352,6 @@ class ShardProcess(ShardServicer, Collector):
         yield CounterMetricFamily(
             "embereye_shard_evidence_dropped", "Reports lost to a full spool.", value=self._spool.dropped
         )
+        yield from self._canaries.metrics()
         yield from disk_metrics("shard", self._options.data)
         yield from self._core.metrics()

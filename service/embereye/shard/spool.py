@@ -165,6 +165,10 @@ class Spool:
         except (DecodeError, TypeError) as error:
             raise sqlite3.DatabaseError(f"rows are garbled: {error}") from error
 
+    def discard(self, episode: str) -> None:
+        """Forget the reports of `episode`, which nobody has to be told of."""
+        self.acknowledge([item.id for _, item in self.after(0, CAPACITY) if item.episode == episode])
+
     def acknowledge(self, ids: list[str]) -> None:
         """Forget the reports with these ids."""
         self._guard(lambda: self._remove(ids))

@@ -108,6 +108,22 @@ async def test_a_hub_that_returns_gets_everything_that_was_not_acknowledged() ->
     await server.stop(0)
 
 
+async def test_a_hub_that_does_not_keep_canaries_apart_is_sent_none() -> None:
+    hub, spool = RecordingHub(), Spool(None)
+    server, port = await serve(hub)
+    spool.put(EvidenceItem(id="_canary_1", episode="_canary_", device="_canary_1", level=Level.ALARM.wire))
+    reporter = reporter_to(port, spool)
+    task = asyncio.ensure_future(reporter.run())
+    reporter.report(evidence("a"))
+    await until(lambda: hub.evidence and not len(spool))
+    assert hub.evidence == ["a"]
+    assert not reporter.welcomes_canaries
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await server.stop(0)
+
+
 @pytest.mark.parametrize(("devices", "parts"), [(0, 1), (10, 1), (5_000, 17)])
 def test_a_long_report_of_coverage_is_told_in_parts_that_leave_nothing_out(devices: int, parts: int) -> None:
     picture = ThermalPicture(celsius=[20.5] * 768)

@@ -49,6 +49,8 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
     }
     if settings.log_format == "json":
         environment["EMBEREYE_LOG_FORMAT"] = "json"
+    if settings.tracing:
+        environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = settings.tracing
     if model := model_volume(fleet):
         environment["EMBEREYE_MODEL"] = MODEL_FOLDER
     ports = [("grpc", GRPC_PORT), ("control", CONTROL_PORT), ("metrics", METRICS_PORT)]

@@ -17,6 +17,7 @@ class Settings:
     host: str = ""  # that shards listen on; empty: every address, of both families
     prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
     log_format: str = ""  # of the shards; empty: text
+    tracing: str = ""  # OTLP endpoint of the shards' traces; empty: they trace nothing
     scrape_annotations: bool = False  # for a Prometheus that looks for prometheus.io/* rather than monitors
     operator: str = ""  # its Lease, namespace/name, by which a fleet's status names it; empty: it has none
     trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from embereye.shard.assignment import load
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet, parse_fleet
@@ -62,6 +63,30 @@ def test_services_of_shards_are_annotated_where_prometheus_looks_for_that() -> N
         "prometheus.io/scrape": "true", "prometheus.io/path": "/metrics", "prometheus.io/port": "9100",
     }  # fmt: skip
     assert "annotations" not in build_service(fleet(), "hall-sensors-0")["metadata"]
+
+
+def test_shards_trace_to_where_the_operator_was_told_and_else_nowhere() -> None:
+    def endpoints(settings: Settings) -> set[str]:
+        deployments = [child for child in built(fleet(), settings) if child["kind"] == "Deployment"]
+        assert deployments
+        return {
+            entry["value"]
+            for child in deployments
+            for entry in child["spec"]["template"]["spec"]["containers"][0]["env"]
+            if entry["name"] == "OTEL_EXPORTER_OTLP_ENDPOINT"
+        }
+
+    assert endpoints(replace(SETTINGS, tracing="http://collector:4317")) == {"http://collector:4317"}
+    assert endpoints(SETTINGS) == set()
+
+
+def test_every_assignment_says_how_often_canaries_burn() -> None:
+    assignments, _ = assigned(fleet(canary={"interval": "30s"}))
+    assert {(entry.canary.interval_ns, entry.canary.within_ns) for entry in assignments.values()} == {
+        (30 * SECOND, 10 * SECOND)
+    }
+    off, _ = assigned(fleet(canary={"interval": "0s"}))
+    assert {entry.canary.interval_ns for entry in off.values()} == {0}
 
 
 def test_each_device_is_in_one_assignment_and_elsewhere_in_the_others() -> None:

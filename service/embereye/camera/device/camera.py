@@ -65,6 +65,8 @@ class CameraDevice:
         self.picture: KeptFrame | None = None  # of a video, while a frame is finished: a whole picture, as was wanted
         self.picture_wanted = False
         self.clip_ns = 0, 0  # kept before and after an alarm
+        self.received_ns = 0  # when the frame that was analysed last arrived
+        self.waited = 0.0  # seconds that it waited for its turn
         self._watch = watch
         self._links = links
         self._clock = links.clock
@@ -145,6 +147,7 @@ class CameraDevice:
     def finish_turn(self, turn: Turn) -> None:
         """Inspect the decoded picture, count the frame and report what was seen in it."""
         frame, result = turn.frame, turn.result
+        self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
             if frame.units:  # the picture may be that of an earlier unit
                 frame = replace(frame, time_ns=self.arrivals.mailbox.time_of(result.unit) or frame.time_ns)

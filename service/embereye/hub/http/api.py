@@ -20,6 +20,7 @@ from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
 from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes, read_json
 from embereye.hub.http.authenticate import PRINCIPAL, authenticate
+from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
 from embereye.hub.http.lists import Json, SharedList
 from embereye.hub.http.origin import AllowedHosts, check_origin, guard
@@ -126,6 +127,7 @@ class Api:
                 web.get("/v1/zones", self._zones),
                 web.post("/v1/zones/{namespace}/{zone}/{action:acknowledge|reset|test}", self._act),
                 web.get("/v1/devices", self._devices),
+                web.get("/v1/canaries", self._canaries),
                 web.get(f"{device}/snapshot.jpg", self._device_snapshot),
                 web.get(f"{device}/thermal", self._device_thermal),
                 web.get("/v1/snapshot/{device}.jpg", self._snapshot),
@@ -158,6 +160,9 @@ class Api:
         return _file(name, STATIC[name])
 
     # What is
+
+    async def _canaries(self, _: web.Request) -> web.Response:
+        return web.json_response(heartbeats(self._hub.canaries))
 
     async def _zones(self, request: web.Request) -> web.Response:
         return await self._zone_list.answer(request, _number(request, "limit", 0), request.query.get("after", ""))

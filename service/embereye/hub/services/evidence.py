@@ -95,7 +95,7 @@ class Stream:
 
     async def responses(self) -> AsyncIterator[ReportResponse]:
         """The acknowledgements to send, until `end`."""
-        yield ReportResponse()  # at once: it tells the shard that the hub is there
+        yield ReportResponse(canaries=True)  # at once: it tells the shard that the hub is there
         while not self._over:
             await self._wake.wait()
             self._wake.clear()
@@ -183,6 +183,7 @@ class EvidenceService(EvidenceServicer):
                     stream.skew.observe(request.coverage, time.time_ns())
                     put_statuses_on_timeline(request.coverage, self._hub.timeline.now_ns())
                     self._hub.coverage.report(request.coverage, stream.ledgers_durable)
+                    self._hub.canaries.expect(request.coverage)
                 case "hello":
                     stream.hello = request.hello
             if stream.owed and not self._hub.committer.failing:
@@ -214,6 +215,8 @@ def put_on_timeline(item: EvidenceItem, sent_ns: int, now_ns: int) -> None:
     ahead = now_ns - sent_ns if sent_ns else 0
     item.until_ns = _believable(item.until_ns + ahead, now_ns)
     item.since_ns = min(_believable(item.since_ns + ahead, now_ns), item.until_ns)
+    if item.HasField("canary"):
+        item.canary.lit_ns += ahead
 
 
 def put_statuses_on_timeline(coverage: Coverage, now_ns: int) -> None:

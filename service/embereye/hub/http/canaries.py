@@ -1,0 +1,24 @@
+"""The heartbeat of every shard: when its latest canary was an alarm, and whether one is missed."""
+
+from embereye.hub.canaries import Canaries, Heartbeat
+from embereye.units import SECOND
+
+
+def heartbeats(canaries: Canaries) -> dict[str, object]:
+    """What /v1/canaries answers; seconds, and seconds since the Unix epoch."""
+    return {"canaries": [_told(beat) for beat in canaries.heartbeats()]}
+
+
+def _told(beat: Heartbeat) -> dict[str, object]:
+    namespace, kind, fleet = [*beat.key.fleet.split("/"), "", ""][:3]
+    return {
+        "namespace": namespace,
+        "kind": kind,
+        "fleet": fleet,
+        "shard": beat.key.shard,
+        "interval": beat.interval_ns / SECOND,
+        "within": beat.within_ns / SECOND,
+        "alarmed": beat.latest.alarmed_ns / SECOND if beat.latest else None,
+        "delay": beat.latest.delay_ns / SECOND if beat.latest else None,
+        "overdue": beat.overdue,
+    }

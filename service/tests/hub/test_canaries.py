@@ -1,0 +1,313 @@
+"""Canaries: through a real shard to a real hub's process, and what the hub makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from harness.settings import camera_settings, sensor_settings
+
+from embereye.camera.shard import CameraShard
+from embereye.hub.canaries import GONE_NS, REPLACED_NS, Canaries
+from embereye.hub.committer import Draft
+from embereye.hub.hub import Hub
+from embereye.hub.store import Store, StoreThreads, Transaction
+from embereye.levels import Kind, Level, Sense
+from embereye.process.addresses import free_ports
+from embereye.sensor.shard import SensorShard
+from embereye.shard.service import ShardCore, ShardOptions, ShardProcess
+from embereye.units import MILLISECOND, MINUTE, SECOND
+from embereye.v1.evidence_pb2 import CanaryFire, CanaryPlan, Coverage, EvidenceItem
+from embereye.v1.shard_pb2 import Assignment, Canary
+from embereye.v1.shard_pb2_grpc import ShardStub
+from embereye.zone.canary import PREFIX
+
+if TYPE_CHECKING:
+    from conftest import HubProcess  # type: ignore[attr-defined]
+
+FLEET, SHARD = "site/sensors/hall", "hall-0"
+PLAN = CanaryPlan(process="p", interval_ns=60 * SECOND, within_ns=10 * SECOND)
+
+
+async def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        await asyncio.sleep(0.05)
+
+
+def heartbeat(hub: HubProcess) -> dict[str, Any] | None:
+    canaries: Any = hub.get("/v1/canaries")
+    return canaries["canaries"][0] if canaries["canaries"] else None
+
+
+def value(text: str, series: str) -> float | None:
+    """What /metrics says of the one series that begins so."""
+    found = [line for line in text.splitlines() if line.startswith(series)]
+    return float(found[0].rpartition(" ")[2]) if found else None
+
+
+@contextlib.asynccontextmanager
+async def shard_process(
+    core: ShardCore, hub: HubProcess, folder: Path, assignment: Assignment
+) -> AsyncIterator[ShardOptions]:
+    grpc_port, tcp_port, metrics_port, control_port = free_ports(4)
+    options = ShardOptions(
+        SHARD,
+        folder / "none",
+        hub.control,
+        folder / "data",
+        "127.0.0.1",
+        grpc_port,
+        tcp_port,
+        metrics_port,
+        0,
+        0,
+        control_port=control_port,
+    )
+    stop = asyncio.Event()
+    running = asyncio.ensure_future(ShardProcess(core, options).run(stop))
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{control_port}") as link:
+            answer = await ShardStub(link).Assign(assignment, wait_for_ready=True, timeout=20)
+            assert answer.accepted, answer.reason
+        yield options
+    finally:
+        stop.set()
+        await running
+
+
+def sensors(interval_ns: int = SECOND, within_ns: int = 10 * SECOND) -> Assignment:
+    canary = Canary(interval_ns=interval_ns, within_ns=within_ns)
+    return Assignment(fleet=FLEET, shard=SHARD, epoch=1, sensor=sensor_settings(), canary=canary)
+
+
+def cameras() -> Assignment:
+    canary = Canary(interval_ns=4 * SECOND, within_ns=20 * SECOND)
+    return Assignment(fleet="site/cameras/yard", shard=SHARD, epoch=1, camera=camera_settings(), canary=canary)
+
+
+@pytest.mark.parametrize(
+    ("make", "assignment"), [(SensorShard, sensors()), (lambda: CameraShard(decoders=1), cameras())]
+)
+async def test_a_canary_is_alarmed_and_nobody_sees_it_but_as_a_heartbeat(
+    hub_process: HubProcess, tmp_path: Path, make: Callable[[], ShardCore], assignment: Assignment
+) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    core = make()
+    async with shard_process(core, hub_process, tmp_path, assignment):
+        await until(lambda: (beat := heartbeat(hub_process)) and beat["alarmed"], "a heartbeat", 30)
+        beat = heartbeat(hub_process)
+        assert beat is not None
+        namespace, kind, fleet = assignment.fleet.split("/")
+        assert (beat["namespace"], beat["kind"], beat["fleet"], beat["shard"]) == (namespace, kind, fleet, SHARD)
+        assert beat["overdue"] is False
+        assert 0 <= beat["delay"] < 10
+        assert core.covered(time.time_ns()) == (0, 0)
+        assert core.devices(time.time_ns()) == []
+        zones: Any = hub_process.get("/v1/zones")
+        assert (zones["zones"], zones["cursor"], zones["declared"], zones["covered"]) == ([], "0", 0, 0)
+        devices: Any = hub_process.get("/v1/devices")
+        assert devices["devices"] == []
+        history: Any = hub_process.get("/v1/history")
+        assert history.get("events", []) == []
+        text = str(hub_process.get("/metrics"))
+        labels = f'fleet="{fleet}",kind="{kind}",namespace="{namespace}",shard="{SHARD}"'
+        assert value(text, f"embereye_canary_overdue{{{labels}}}") == 0
+        assert value(text, f"embereye_canary_alarmed_timestamp_seconds{{{labels}}}") == pytest.approx(
+            time.time(), abs=30
+        )
+        assert value(text, f'embereye_canary_delay_seconds_count{{kind="{kind}"}}') != 0
+        assert value(text, "embereye_hub_evidence_received_total") == 0
+        assert value(text, 'embereye_hub_zones{state="alarm"}') == 0
+    await until(lambda: heartbeat(hub_process) is None, "a shard that ended is not asked any more")
+
+
+class StuckShard(SensorShard):
+    """What is read from devices is never analysed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batcher._process = lambda batch: None  # type: ignore[method-assign]
+
+
+async def test_a_shard_whose_analysis_is_stuck_is_overdue(hub_process: HubProcess, tmp_path: Path) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    async with shard_process(StuckShard(), hub_process, tmp_path, sensors(within_ns=SECOND)):
+        await until(lambda: (beat := heartbeat(hub_process)) and beat["overdue"], "overdue")
+        beat = heartbeat(hub_process)
+        assert beat is not None
+        assert beat["alarmed"] is None
+        assert value(str(hub_process.get("/metrics")), "embereye_canary_overdue{") == 1
+
+
+# What the hub makes of what it is told, on clocks of the test's own
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.wall, self.steady = 1_700_000_000 * SECOND, 5 * SECOND
+
+    def pass_time(self, nanoseconds: int) -> None:
+        self.wall += nanoseconds
+        self.steady += nanoseconds
+
+
+def told(clock: Clock, process: str = "p", *, fleet: str = FLEET, final: bool = False) -> Coverage:
+    plan = CanaryPlan(process=process, interval_ns=PLAN.interval_ns, within_ns=PLAN.within_ns)
+    return Coverage(fleet=fleet, shard=SHARD, time_ns=clock.wall, canary=plan, final=final)
+
+
+def fire(clock: Clock, name: str = "1", *, process: str = "p", level: Level = Level.ALARM) -> EvidenceItem:
+    mark = CanaryFire(shard=SHARD, process=process, lit_ns=clock.wall, within_ns=PLAN.within_ns)
+    return EvidenceItem(
+        id=f"{PREFIX}{name}-{level}", episode=PREFIX, fleet=FLEET, device=f"{PREFIX}{name}", zone="_canary",
+        kind=Kind.SMOKE.wire, sense=Sense.SENSOR.wire, level=level.wire, score=1, since_ns=clock.wall,
+        until_ns=clock.wall, canary=mark,
+    )  # fmt: skip
+
+
+class Book:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.canaries = Canaries(clock=lambda: self.clock.wall, steady=lambda: self.clock.steady)
+        self.transaction = Transaction()
+
+    def draft(self) -> Draft:
+        return Draft(set(), self.clock.wall, self.transaction)
+
+    def take(self, item: EvidenceItem, *, after_ns: int = 0) -> None:
+        """Have `item` durable so long after it was lit."""
+        self.clock.pass_time(after_ns)
+        self.canaries.step(item, self.draft())
+        self.canaries.durable(item)
+
+    @property
+    def overdue(self) -> bool:
+        (beat,) = self.canaries.heartbeats()
+        return beat.overdue
+
+
+def test_a_shard_is_overdue_once_an_interval_and_its_bound_have_passed() -> None:
+    book = Book()
+    book.canaries.expect(told(book.clock))
+    assert not book.overdue
+    for _ in range(7):
+        book.clock.pass_time(10 * SECOND)
+        book.canaries.expect(told(book.clock))
+    assert not book.overdue
+    book.clock.pass_time(1)
+    assert book.overdue
+    book.take(fire(book.clock), after_ns=50 * MILLISECOND)
+    assert not book.overdue
+    (beat,) = book.canaries.heartbeats()
+    assert beat.latest is not None
+    assert beat.latest.delay_ns == 50 * MILLISECOND
+
+
+def test_a_canary_that_is_alarmed_late_does_not_count() -> None:
+    book = Book()
+    book.canaries.expect(told(book.clock))
+    book.take(fire(book.clock), after_ns=PLAN.within_ns + 1)
+    (beat,) = book.canaries.heartbeats()
+    assert beat.latest is None
+    assert book.canaries.late == 1
+
+
+def test_a_first_sign_is_no_alarm_yet() -> None:
+    book = Book()
+    book.canaries.expect(told(book.clock))
+    book.take(fire(book.clock, level=Level.PRE_ALARM))
+    assert book.canaries.heartbeats()[0].latest is None
+    assert not book.transaction
+    book.take(fire(book.clock))
+    assert book.canaries.heartbeats()[0].latest is not None
+
+
+def test_what_is_not_durable_does_not_count() -> None:
+    book = Book()
+    book.canaries.expect(told(book.clock))
+    book.canaries.step(fire(book.clock), book.draft())
+    assert book.canaries.heartbeats()[0].latest is None
+
+
+def test_of_two_processes_with_one_name_neither_answers_for_the_other() -> None:
+    book = Book()
+    book.canaries.expect(told(book.clock, "old"))
+    book.canaries.expect(told(book.clock, "new"))
+    for number in range(8):
+        book.clock.pass_time(10 * SECOND)
+        book.canaries.expect(told(book.clock, "old"))
+        book.canaries.expect(told(book.clock, "new"))
+        book.take(fire(book.clock, str(number), process="new"))
+    assert book.overdue
+    book.canaries.expect(told(book.clock, "old", final=True))
+    assert not book.overdue
+
+
+def test_a_process_that_was_killed_is_not_asked_once_another_has_its_place() -> None:
+    book = Book()
+    book.canaries.expect(told(book.clock, "killed"))
+    book.clock.pass_time(REPLACED_NS + 1)
+    book.canaries.expect(told(book.clock, "successor"))
+    book.clock.pass_time(50 * SECOND)
+    book.canaries.expect(told(book.clock, "successor"))
+    assert not book.overdue
+
+
+def test_a_shard_that_is_gone_for_long_is_not_asked_any_more() -> None:
+    book = Book()
+    book.canaries.expect(told(book.clock))
+    book.clock.pass_time(2 * MINUTE)
+    assert book.overdue
+    book.clock.pass_time(GONE_NS)
+    assert book.canaries.heartbeats() == []
+
+
+def test_a_fleet_that_is_forgotten_has_no_canaries() -> None:
+    book = Book()
+    book.canaries.expect(told(book.clock))
+    book.canaries.tidy(book.draft(), [FLEET])
+    assert book.canaries.heartbeats() == []
+
+
+def test_a_canary_of_nobody_is_taken_and_changes_nothing() -> None:
+    book = Book()
+    book.take(fire(book.clock, process="stranger"))
+    assert book.canaries.heartbeats() == []
+    assert not book.transaction
+
+
+async def test_a_mark_does_not_hide_a_device(tmp_path: Path) -> None:
+    threads = StoreThreads(tmp_path)
+    hub = Hub(threads, retention_ns=SECOND * 3600)
+    await hub.open()
+    running = asyncio.ensure_future(hub.run())
+    durable: list[str] = []
+    item = fire(Clock())
+    item.id, item.device, item.zone, item.until_ns = "one", "s-01", "attic", time.time_ns()
+    hub.inbox.admit(item, durable.append)
+    await until(lambda: durable, "durable")
+    (zone,) = hub.zones.messages()
+    assert zone.name == "attic"
+    assert zone.alarm
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    await threads.close()
+
+
+def test_when_a_canary_was_alarmed_last_outlives_the_hub(tmp_path: Path) -> None:
+    store = Store(tmp_path / "hub.sqlite")
+    store.commit(Transaction(canaries={(FLEET, SHARD): (1, 2), (FLEET, "gone"): (3, 4)}))
+    store.commit(Transaction(canaries={(FLEET, SHARD): (5, 6), (FLEET, "gone"): None}))
+    assert store.load().canaries == [(FLEET, SHARD, 5, 6)]
+    store.close()

@@ -1,0 +1,169 @@
+"""An alarm's trace, from a device's bytes to the alarm told, at a collector that speaks OTLP over gRPC.
+
+The collector is `opentelemetry-proto`'s own service in this process: whatever receives OTLP receives these calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from harness.settings import sensor_settings
+
+from embereye.process.addresses import free_ports
+from embereye.process.tracing import ENDPOINT_VARIABLE, open_tracer
+from embereye.sensor.shard import SensorShard
+from embereye.shard.service import ShardOptions, ShardProcess
+from embereye.v1.shard_pb2 import Assignment
+from embereye.v1.shard_pb2_grpc import ShardStub
+from embereye.v1.types_pb2 import Device
+
+if TYPE_CHECKING:
+    from conftest import HubProcess  # type: ignore[attr-defined]
+
+
+class Collector:
+    """Spans by name, each with the service that sent it."""
+
+    def __init__(self) -> None:
+        from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as messages
+        from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as service
+
+        self.spans: list[tuple[str, Any]] = []
+        spans = self.spans
+
+        class Traces(service.TraceServiceServicer):
+            def Export(self, request: Any, context: object) -> Any:
+                for resource in request.resource_spans:
+                    told = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
+                    for scope in resource.scope_spans:
+                        spans.extend((told["service.name"], span) for span in scope.spans)
+                return messages.ExportTraceServiceResponse()
+
+        self.server = grpc.server(ThreadPoolExecutor(2))
+        service.add_TraceServiceServicer_to_server(Traces(), self.server)
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.server.start()
+
+
+async def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def running_shard(hub: HubProcess, folder: Path) -> AsyncIterator[int]:
+    grpc_port, tcp_port, metrics_port, control_port = free_ports(4)
+    options = ShardOptions(
+        "hall-0",
+        folder / "none",
+        hub.control,
+        folder / "data",
+        "127.0.0.1",
+        grpc_port,
+        tcp_port,
+        metrics_port,
+        0,
+        0,
+        control_port=control_port,
+    )
+    stop = asyncio.Event()
+    running = asyncio.ensure_future(ShardProcess(SensorShard(), options).run(stop))
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{control_port}") as link:
+        assignment = Assignment(
+            fleet="site/sensors/hall", shard="hall-0", epoch=1, devices=[Device(id="s-1", zone="hall")],
+            sensor=sensor_settings(),
+        )  # fmt: skip
+        await ShardStub(link).Assign(assignment, wait_for_ready=True, timeout=20)
+    try:
+        yield tcp_port
+    finally:
+        stop.set()
+        await running
+
+
+async def test_an_alarm_is_one_trace_from_a_devices_bytes_to_the_alarm_told(
+    hub_process: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = Collector()
+    monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{collector.port}")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # ms between two exports
+    hub_process.start()
+    await hub_process.ready()
+    async with running_shard(hub_process, tmp_path) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"#serialno:s-1!\r\n#Sensor:ADC1=0!\r\n")
+        await asyncio.sleep(0.2)
+        assert collector.spans == []  # what is quiet is not traced
+        for _ in range(30):
+            writer.write(b"#Sensor:ADC1=4095!\r\n")  # for 3 s: repeated reports of one level
+            await asyncio.sleep(0.1)
+        await until(lambda: len(collector.spans) >= 5, "five spans")
+        writer.close()
+    spans = {span.name: span for _, span in collector.spans}
+    assert len(collector.spans) == 5
+    assert len({span.trace_id for span in spans.values()}) == 1
+    chain = ["receive", "analyse", "report", "commit", "publish"]
+    assert spans["receive"].parent_span_id == b""
+    for parent, child in itertools.pairwise(chain):
+        assert spans[child].parent_span_id == spans[parent].span_id
+    services = {span.name: service for service, span in collector.spans}
+    assert [services[name] for name in chain] == ["embereye-shard"] * 3 + ["embereye-hub"] * 2
+    starts = [spans[name].start_time_unix_nano for name in chain]
+    assert starts == sorted(starts)
+    assert all(span.end_time_unix_nano >= span.start_time_unix_nano for span in spans.values())
+    assert spans["report"].end_time_unix_nano >= spans["publish"].end_time_unix_nano  # until it is acknowledged
+    told = {pair.key: pair.value.string_value for pair in spans["analyse"].attributes}
+    assert (told["embereye.device"], told["embereye.zone"], told["embereye.kind"]) == ("s-1", "hall", "smoke")
+    collector.server.stop(0)
+
+
+async def test_a_collector_that_is_away_delays_neither_alarms_nor_the_end(
+    hub_process: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as nobody:  # bound, but not listening
+        nobody.bind(("127.0.0.1", 0))
+        monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        hub_process.start()
+        await hub_process.ready()
+        async with running_shard(hub_process, tmp_path) as port:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"#serialno:s-1!\r\n#Sensor:ADC1=4095!\r\n")
+
+            def alarmed() -> bool:
+                zones: Any = hub_process.get("/v1/zones")
+                return any(zone.get("alarm") for zone in zones["zones"])
+
+            await until(alarmed, "an alarm")
+            writer.close()
+        assert hub_process.terminate() == 0
+
+
+def test_nothing_is_traced_or_imported_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENDPOINT_VARIABLE, raising=False)
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
+    for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert open_tracer("embereye-shard") is None
+    assert not [name for name in sys.modules if name.startswith("opentelemetry")]
+
+
+def test_an_extra_that_is_missing_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(ENDPOINT_VARIABLE, "http://127.0.0.1:4317")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    assert open_tracer("embereye-shard") is None
+    assert "install embereye[otel]" in caplog.text
