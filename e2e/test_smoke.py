@@ -14,7 +14,19 @@ from harness.cluster import Json, until
 from harness.devices import Film
 from harness.diary import Diary, percentile
 from harness.probers import EvidenceProber
-from harness.site import CAMERAS, FIRE_ZONES, INGEST, OUTSIDE, PUSHED, RELEASE, SENSORS, SITE, SYSTEM, Site
+from harness.site import (
+    ADMIN_SECRET,
+    CAMERAS,
+    FIRE_ZONES,
+    INGEST,
+    OUTSIDE,
+    PUSHED,
+    RELEASE,
+    SENSORS,
+    SITE,
+    SYSTEM,
+    Site,
+)
 from harness.witness import Witness
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -286,6 +298,7 @@ async def test_helm_uninstall_leaves_the_crds_and_the_history(site: Site) -> Non
             "<none>/CustomResourceDefinition/camerafleets.embereye.dev",
             "<none>/APIService/v1alpha1.embereye.dev",  # the API server's own, of the two above
             f"{SYSTEM}/PersistentVolumeClaim/{RELEASE}-hub",
+            f"{SYSTEM}/Secret/{ADMIN_SECRET}",  # the test's
         }
         for what, wanted in ((site.added, kept), (site.removed, set[str]())):
             await until(what, wanted.__eq__, f"only {sorted(wanted)} differ from before the installation", 40, 2.0)

@@ -91,7 +91,7 @@ class Identities:
     async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
         """Give each of `shards` a certificate that it can start with, and take away those of shards that are gone.
 
-        UnavailableError, RefusedError.
+        UnavailableError, RefusedError; ApiError where the server is overloaded or fails.
         """
         if self._authority is None:
             raise UnavailableError(f"shards cannot prove who they are: {self.trouble}")
@@ -213,6 +213,8 @@ class Identities:
             else:
                 stored = await self._create(key, body)
         except ApiError as error:
+            if error.response.status_code >= 429:
+                raise  # the server's own trouble: the pass fails, and waits as long as it is asked to
             if error.status.code == 404:
                 self._known.pop(key, None)  # somebody removed it: made at the next pass
             sentence = f"Secret {key[1]} with the certificate of {identity} cannot be written: {error.status.message}"
