@@ -163,6 +163,19 @@ HELLO = ShardHello(fleet=FLEET, shard=SHARD.name, epoch=3)
 
 async def report(link: grpc.aio.Channel, *bodies: ShardHello | Coverage | EvidenceItem, until: str = "") -> None:
     """Report all that, and wait until the hub has acknowledged `until`, or ended the stream."""
+    for _ in range(10):
+        try:
+            await _report(link, *bodies, until=until)
+        except grpc.aio.AioRpcError as error:
+            # What grpc.aio says of a write that meets the end of its call, whatever status that ended with.
+            if error.code() != grpc.StatusCode.INTERNAL:
+                raise
+        else:
+            return
+    raise AssertionError("every call ended while it was written to")
+
+
+async def _report(link: grpc.aio.Channel, *bodies: ShardHello | Coverage | EvidenceItem, until: str) -> None:
     call = EvidenceStub(link).Report(timeout=10)
     try:
         # A call that was refused meanwhile cannot be written to; why, whoever reads it is told.

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import math
 import re
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -37,6 +38,13 @@ import duckdb  # noqa: E402
 
 DOCS = Path(__file__).parents[3] / "docs" / "telemetry.md"
 REST = np.array([[283.0, math.nan, 2.0, 0.0]] * 6)
+
+
+@pytest.fixture(autouse=True)
+def _a_disk_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of whoever runs this may be nearly full."""
+    usage = type(shutil.disk_usage("/"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100 << 30, 50 << 30, 50 << 30))
 
 
 @contextlib.asynccontextmanager

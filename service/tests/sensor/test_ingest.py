@@ -118,7 +118,7 @@ async def test_a_new_owner_that_cannot_be_reached_holds_up_nobody_else_when_the_
     serving = [asyncio.create_task(taken._ingest.Stream(None, stream)) for stream in streams.values()]
     while not all(stream.heard for stream in streams.values()):
         await asyncio.sleep(0)
-    peers = [Peer(shard="gone", grpc="127.0.0.1:1")]
+    peers = [Peer(shard="gone", grpc="127.0.0.1:1", control="127.0.0.1:1")]
     taken.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=2, devices=devices, elsewhere={"a": "gone"}, peers=peers))
     draining = asyncio.create_task(taken._ingest.drain(60))
     async with asyncio.timeout(10):
@@ -139,7 +139,7 @@ async def test_a_new_owner_that_stays_unreachable_is_named_to_senders_all_the_sa
     serving = asyncio.create_task(taken._ingest.Stream(None, stream))
     while not stream.heard:
         await asyncio.sleep(0)
-    peers = [Peer(shard="gone", grpc="127.0.0.1:1")]
+    peers = [Peer(shard="gone", grpc="127.0.0.1:1", control="127.0.0.1:1")]
     taken.apply(
         Assignment(
             fleet="f",
