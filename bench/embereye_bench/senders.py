@@ -41,7 +41,7 @@ LATE = 1.0  # seconds behind which what was missed is not caught up with
 LOOK_SECONDS = 0.002  # between looks at whose turn it is, at least: waking up takes time from what is measured
 
 
-class Pace:
+class SendSchedule:
     """Which camera's turn it is: evenly spread, as cameras that know nothing of each other are."""
 
     def __init__(self, cameras: int, rate: float) -> None:
@@ -75,8 +75,8 @@ class Pace:
 class Numbers:
     """Answers every line on standard input with what was sent and what it cost."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, schedule: SendSchedule) -> None:
+        self.schedule = schedule
         self._sending = asyncio.Event()
         self.sent = 0
         self.unsent = 0  # frames that a camera could not get rid of
@@ -89,10 +89,10 @@ class Numbers:
         print(json.dumps(introduction), flush=True)
         while line := await reader.readline():
             if line == b"start\n":
-                self.pace.start()
+                self.schedule.start()
                 self._sending.set()
             elif line == b"stop\n":
-                self.pace.began = 0.0
+                self.schedule.began = 0.0
                 self._sending.clear()
             numbers = {"sent": self.sent, "unsent": self.unsent, "alarms": self.alarms,
                        "cpu": time.process_time()}  # fmt: skip
@@ -101,12 +101,12 @@ class Numbers:
     async def send(self, frame: Callable[[int, int], bool]) -> None:
         """Call `frame(camera, number)` for every frame that is due; it says whether the frame went out."""
         while await self._sending.wait():
-            for camera, number in self.pace.due():
+            for camera, number in self.schedule.due():
                 if frame(camera, number):
                     self.sent += 1
                 else:
                     self.unsent += 1
-            await asyncio.sleep(max(LOOK_SECONDS, self.pace.rest))
+            await asyncio.sleep(max(LOOK_SECONDS, self.schedule.rest))
 
 
 def image_field(frame: bytes) -> bytes:
@@ -256,7 +256,7 @@ class Hub(EvidenceServicer):
 
 async def _main(arguments: argparse.Namespace) -> None:
     films = load(arguments.films)
-    numbers = Numbers(Pace(arguments.cameras, arguments.rate))
+    numbers = Numbers(SendSchedule(arguments.cameras, arguments.rate))
     hub = grpc.aio.server()
     add_EvidenceServicer_to_server(Hub(numbers), hub)
     hub.add_insecure_port(arguments.hub)

@@ -297,7 +297,7 @@ class Controller:
 
     async def _work(self) -> None:
         while True:
-            key = await self._queue.take()
+            key = await self._queue.next_key()
             try:
                 if self._leads():
                     await self._pass(key)

@@ -40,7 +40,7 @@ class WorkQueue(Generic[K]):
             self._routine[key] = None
         self._wake.set()
 
-    async def take(self) -> K:
+    async def next_key(self) -> K:
         """Wait for a key that no worker has; call `done` with it afterwards, whatever happened."""
         while not (self._events or self._routine):
             self._wake.clear()

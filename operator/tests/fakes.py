@@ -46,7 +46,7 @@ class FakeShard:
     def why_dark(self, device: str) -> str:
         return self.dark.get(device, "never heard" if device in self.waiting else "")
 
-    def take(self, assignment: Assignment) -> AssignResponse:
+    def accept(self, assignment: Assignment) -> AssignResponse:
         if self.refuses:
             return AssignResponse(accepted=False, epoch=self.assignment.epoch, reason=self.refuses)
         if assignment.epoch < self.assignment.epoch:
@@ -160,7 +160,7 @@ class FakeRuntime:
         if known is None or not known.reachable:
             return None
         self.log.append(f"assign {shard}")
-        return known.take(assignment)
+        return known.accept(assignment)
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
         self.log.append(f"scale {shards}")

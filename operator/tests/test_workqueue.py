@@ -12,16 +12,16 @@ async def test_a_key_that_is_added_twice_is_taken_once() -> None:
     queue.add("a")
     queue.add("a")
     queue.add("b")
-    assert [await queue.take(), await queue.take()] == ["a", "b"]
+    assert [await queue.next_key(), await queue.next_key()] == ["a", "b"]
     assert len(queue) == 0
 
 
 async def test_a_key_that_is_worked_on_comes_again_only_after_it_is_done() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
-    assert await queue.take() == "a"
+    assert await queue.next_key() == "a"
     queue.add("a")
-    again = asyncio.ensure_future(queue.take())
+    again = asyncio.ensure_future(queue.next_key())
     await asyncio.sleep(0.01)
     assert not again.done()
     queue.done("a")
@@ -35,25 +35,25 @@ async def test_what_was_heard_of_comes_before_routine_looks_and_does_not_keep_th
     for key in ("a", "b", "c", "d", "e", "f"):
         queue.add(key)
     queue.add("b", routine=True)
-    assert [await queue.take() for _ in range(8)] == ["a", "b", "c", "d", "r0", "e", "f", "r1"]
+    assert [await queue.next_key() for _ in range(8)] == ["a", "b", "c", "d", "r0", "e", "f", "r1"]
     assert len(queue) == 0
 
 
 async def test_a_key_of_which_something_is_heard_while_it_is_worked_on_comes_first_again() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a", routine=True)
-    assert await queue.take() == "a"
+    assert await queue.next_key() == "a"
     queue.add("r", routine=True)
     queue.add("a", routine=True)
     queue.add("a")
     queue.add("a", routine=True)
     queue.done("a")
-    assert [await queue.take(), await queue.take()] == ["a", "r"]
+    assert [await queue.next_key(), await queue.next_key()] == ["a", "r"]
 
 
 async def test_a_waiting_worker_gets_the_next_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
-    waiting = [asyncio.ensure_future(queue.take()) for _ in range(2)]
+    waiting = [asyncio.ensure_future(queue.next_key()) for _ in range(2)]
     await asyncio.sleep(0)
     queue.add("a")
     queue.add("b")

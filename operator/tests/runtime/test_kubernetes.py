@@ -40,7 +40,7 @@ class ServedShard(ShardServicer):
         return self.shard.status()
 
     async def Assign(self, request: Assignment, context: object) -> AssignResponse:
-        return self.shard.take(request)
+        return self.shard.accept(request)
 
     async def Drain(self, request: object, context: object) -> Any:
         raise AssertionError("the operator drains by assignments")

@@ -17,7 +17,7 @@ from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.metrics import camera_metrics, frame_metrics, latency_metrics
 from embereye.camera.model.host import ModelHost
-from embereye.camera.pace import Pace
+from embereye.camera.rate_adapter import RateAdapter
 from embereye.camera.scheduling.admission import Admission, Demand
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.camera.sources.declared import SourceError
@@ -69,7 +69,7 @@ class CameraShard:
         self._dials = DialLimiter(DIALS)
         self._poller = SocketPoller()
         self._admission = Admission()
-        self._pace = Pace(self._pool)
+        self._rates = RateAdapter(self._pool)
         self._host = ModelHost()
         self._links = ShardLinks(
             submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host,
@@ -231,7 +231,7 @@ class CameraShard:
                 self._context.coverage_changed()
             self._covered = covered
             if ticks % ADAPT_TICKS == 0:
-                self._pace.adapt(self._cameras.values(), now)
+                self._rates.adapt(self._cameras.values(), now)
             if ticks % SAMPLE_TICKS == 0:
                 if self._clips:
                     self._clips.end_overdue(now)
@@ -296,7 +296,7 @@ class CameraShard:
         yield CounterMetricFamily(
             "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._pool.died
         )
-        load = self._pace.load
+        load = self._rates.load
         for name, text, value in (
             ("decoders", "Decoder processes.", self._pool.count),
             ("frames_waiting", "Frames that wait for a decoder.", self._pool.waiting),

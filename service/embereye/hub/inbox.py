@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from embereye.hub.canaries import Canaries
 from embereye.hub.committer import Committer, Draft
 from embereye.hub.coverage.book import CoverageBook, namespace_of
-from embereye.hub.store import Picture
+from embereye.hub.store import StoredPicture
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
 from embereye.units import MIB
@@ -109,7 +109,7 @@ class EvidenceInbox:
         if machine.alarm and item.episode:
             draft.transaction.episodes[machine.alarm, item.episode] = draft.now_ns
         if item.snapshot and machine.alarm and machine.told.get(key_of(item), 0) > announced:
-            picture = Picture(machine.alarm, item.device, item.kind, draft.now_ns, item.snapshot)
+            picture = StoredPicture(machine.alarm, item.device, item.kind, draft.now_ns, item.snapshot)
             draft.transaction.pictures.append(picture)
 
     def _zone_of(self, item: EvidenceItem) -> str:

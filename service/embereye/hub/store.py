@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS canaries (fleet TEXT NOT NULL, shard TEXT NOT NULL, a
 
 
 @dataclass(frozen=True)
-class Picture:
+class StoredPicture:
     """What a device saw when its sign joined an alarm."""
 
     alarm: str
@@ -75,7 +75,7 @@ class Transaction:
     events: list[AlarmEvent] = field(default_factory=list)  # ascending cursor
     rosters: dict[str, tuple[bool, FleetRoster] | None] = field(default_factory=dict)  # derived?, None: removed
     forgotten: dict[str, bool] = field(default_factory=dict)  # fleet → forgotten from now on, or no longer
-    pictures: list[Picture] = field(default_factory=list)
+    pictures: list[StoredPicture] = field(default_factory=list)
     ledgers: dict[LedgerKey, Part | None] = field(default_factory=dict)  # None: removed
     episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
     # fleet, shard: when its latest canary was an alarm, after how many nanoseconds; None: removed

@@ -35,7 +35,7 @@ class EventWriter:
         self._backoff = Backoff(floor=0.5, cap=30.0)
         self._failing = ""
 
-    def tell(self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
+    def note(self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         """Note that something happened to `fleet`."""
         subject = FleetReference(fleet.type, fleet.namespace, fleet.name, fleet.uid)
         self._correlator.record(subject, type_, reason, text[:MAX_MESSAGE], time.time_ns())

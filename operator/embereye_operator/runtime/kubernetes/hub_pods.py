@@ -33,7 +33,7 @@ class HubPods:
         self._nodes = nodes
         self._refused = ""
 
-    async def look(self, *, answers: bool) -> None:
+    async def diagnose(self, *, answers: bool) -> None:
         """Find out why the hub does not answer; delete a pod whose node was lost, for another one to be made."""
         if answers or self._service is None:
             self.trouble = ""

@@ -161,7 +161,7 @@ class Identities:
                 (folder / file).write_bytes(content)
             if self.credentials is None:
                 self.credentials = Credentials(folder)
-            self.credentials.look()
+            self.credentials.reload()
         name = f"{self._name}-hub-identity"
         key, hub = (self._namespace, name), Identity(Role.HUB, self._namespace, f"{self._name}-hub")
         if key not in self._known and (stored := await self._read(name)) is not None:

@@ -80,7 +80,7 @@ class Nodes:
         finally:
             await events.aclose()
 
-    async def look(self, silent: Collection[Shard]) -> set[FleetLabel]:
+    async def find_displaced(self, silent: Collection[Shard]) -> set[FleetLabel]:
         """Find displaced shards; returns the fleets of which others are than before. `silent` shards do not answer.
 
         A node under a silent shard is asked for its heartbeat: Kubernetes itself gives a node up much later.

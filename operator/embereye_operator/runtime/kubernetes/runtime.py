@@ -417,10 +417,10 @@ class KubernetesRuntime:
         self._fence()
         fleets = []
         if self.sees_nodes:
-            for namespace, label in await self.nodes.look(silent):
+            for namespace, label in await self.nodes.find_displaced(silent):
                 kind, _, name = label.partition(".")
                 fleets += [(type_.resource, namespace, name) for type_ in FLEET_TYPES.values() if type_.kind == kind]
-        await self._hub_pods.look(answers=self._is_identified() and await self._hub.answers())
+        await self._hub_pods.diagnose(answers=self._is_identified() and await self._hub.answers())
         return fleets
 
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
@@ -475,7 +475,7 @@ class KubernetesRuntime:
         """See Runtime."""
         with contextlib.suppress(NotLeadingError):
             self._fence([fleet_key(fleet)])
-            self._events.tell(fleet, type_, reason, message)
+            self._events.note(fleet, type_, reason, message)
 
     async def write_events(self) -> None:
         """Write what people are to be told, until cancelled."""

@@ -65,10 +65,10 @@ class Credentials:
         failing = ""
         while True:
             await aligned_sleep(period)
-            failing = self.look(failing)
+            failing = self.reload(failing)
 
-    def look(self, failing: str = "") -> str:
-        """Take what the files say now; returns why that cannot be, '' where it can."""
+    def reload(self, failing: str = "") -> str:
+        """Use what the files say now; returns why that cannot be, '' where it can."""
         try:
             if _read(self._folder) == (self.current.trusted, self.current.chain, self.current.key):
                 return ""

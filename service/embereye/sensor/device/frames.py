@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 STARTLING_COUNTS = 40
 
 
-class Picture(NamedTuple):
+class ThermalImage(NamedTuple):
     """The latest frame as people are shown it."""
 
     pixels: NDArray[np.float32]  # (24, 32) °C, NaN where nothing was measured; or (768,) raw counts
@@ -32,7 +32,7 @@ class FrameAnalysis:
         self.calibration: Calibration | None = None
         self.wants_calibration = False
         self.found: HeatAssessment | None = None  # in the latest frame
-        self.picture: Picture | None = None
+        self.picture: ThermalImage | None = None
         self._name = name  # of the device, for the log
         self._heat = HeatWatch(thresholds)
         self._spot = SpotWatch()
@@ -83,7 +83,7 @@ class FrameAnalysis:
         # Only the long form can be calibrated; the short one never carries what a calibration needs.
         self.wants_calibration = self.calibration is None and len(words) == 2 * FRAME_WORDS
         pixels = words_of(words)[:PIXELS]
-        self.picture = Picture(pixels.view(np.int16).astype(np.float32), relative=True)
+        self.picture = ThermalImage(pixels.view(np.int16).astype(np.float32), relative=True)
         return self._heat.observe_words(pixels, now_ns, self.replaced)
 
     def _analyse_celsius(
@@ -91,7 +91,7 @@ class FrameAnalysis:
     ) -> HeatAssessment:
         found = self._with_spot(self._heat.observe_extreme(celsius, extreme, now_ns), celsius, now_ns)
         if found.hottest is not None:
-            self.picture = Picture(celsius, relative=False)
+            self.picture = ThermalImage(celsius, relative=False)
         elif self.calibration is not None:
             why = doubt(self.calibration, words_of(words))
             found = found._replace(blind=why or found.blind)

@@ -7,7 +7,7 @@ import numpy as np
 from embereye.detect.sensing.mq135 import ppm, resistance_kohm
 from embereye.detect.sensing.thresholds import percent
 from embereye.levels import Kind
-from embereye.sensor.device.frames import Picture
+from embereye.sensor.device.frames import ThermalImage
 from embereye.sensor.device.levels import FLAME, GAS, SMOKE
 from embereye.sensor.device.sensor import FRAMES, SensorDevice
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
@@ -72,7 +72,7 @@ def _of_frames(device: SensorDevice) -> list[Measurement]:
     return found
 
 
-def _thermal(picture: Picture) -> ThermalPicture:
+def _thermal(picture: ThermalImage) -> ThermalPicture:
     """As it travels: °C, or counts above their median."""
     pixels = picture.pixels - np.median(picture.pixels) if picture.relative else picture.pixels
     return ThermalPicture(celsius=pixels.ravel().tolist(), relative=picture.relative)

@@ -1,4 +1,4 @@
-"""The pace of a shard's cameras: measures whether the pool keeps up, and gives each camera its rate."""
+"""The rates of a shard's cameras: measures whether the pool keeps up, and gives each camera its rate."""
 
 import math
 import time
@@ -22,7 +22,7 @@ class _Totals:
     superseded: int = 0  # frames
 
 
-class Pace:
+class RateAdapter:
     """Reads the pool and its cameras and adapts their rates; on the event loop."""
 
     def __init__(self, pool: DecoderPool) -> None:
