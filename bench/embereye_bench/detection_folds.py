@@ -29,7 +29,7 @@ SUGGESTED = FlameThresholds(weights=suggested_weights(), prior=SUGGESTED_PRIOR) 
 OFFSETS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # of the prior, in log odds: the points of the ROC
 HOPE = 4.0  # added to the prior so that every site is measured, however unlike a flame it is
 DRAWN_RATES, DRAWN_SECONDS = (15.0, 6.0), 12.0
-DRAWN_WORTH = 1.0  # of a clip of a real scene
+DRAWN_WORTH = 1.0  # of a drawn film without a network, in clips of a real scene; and of it with all networks together
 DAY = 86400.0
 
 Networks = Sequence[AppearanceNetwork | None]  # one for each fold that it was not trained on; None: there is none
@@ -113,6 +113,16 @@ def drawn() -> Iterator[Footage]:
                 yield Footage(clip, np.stack(pictures), np.array(seconds))
 
 
+def drawn_courses(networks: Networks, limits: FlameThresholds) -> list[Course]:
+    """What is measured of drawn scenes, with and without what the `networks` make of them: lamps look like fire too."""
+    eyes = [one for one in networks if one]
+    courses = []
+    for film in drawn():
+        courses.append(replace(measured(film, None, limits), worth=DRAWN_WORTH))
+        courses += [replace(measured(film, one, limits), worth=DRAWN_WORTH / len(eyes)) for one in eyes]
+    return courses
+
+
 def run_folds(
     clips: Sequence[LabelledClip], cache: Path, networks: Networks, limits: FlameThresholds, note: Callable[[str], None]
 ) -> tuple[dict[float, list[Outcome]], Fit]:
@@ -126,7 +136,7 @@ def run_folds(
         note(f"measuring {clip.name}")
         courses[clip.name] = measured(footage(clip, cache), networks[fold[clip.scene]], limits)
     note("measuring drawn scenes")
-    always = [replace(measured(film, None, limits), worth=DRAWN_WORTH) for film in drawn()]
+    always = drawn_courses(networks, limits)
     learnt = [clip for clip in clips if clip.label != "smoke"]  # smoke may hide a flame
     fits: dict[str, Fit] = {}
     for scene in sorted({clip.scene for clip in clips}):

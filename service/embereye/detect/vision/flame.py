@@ -41,6 +41,7 @@ from embereye.detect.vision.thresholds import FlameThresholds
 from embereye.units import SECOND, Box, PixelBox
 from embereye.v1.types_pb2 import Term
 
+LOOKS = ("appearance", "close_up")  # what the appearance network says
 TRAITS = ("travel", "rest", "unity", "repetition")  # what is measured anew at each judgement
 
 _SQUARE = np.ones((3, 3), np.uint8)
@@ -404,7 +405,7 @@ class FlameDetector:
         """For how long `site` has to be a flame."""
         limits = self.limits
         large = np.count_nonzero(site.mask) >= limits.large_share * mask_size(self._shape)
-        looks = sum(limits.weights[name].of(site.values[name]) for name in ("appearance", "close_up"))
+        looks = sum(limits.weights[name].of(site.values[name]) for name in LOOKS)
         clear = site.score >= limits.large_score and (large or looks >= limits.agreed_odds)
         return limits.alarm_large_ns if clear else limits.alarm_ns
 
@@ -453,7 +454,19 @@ class FlameDetector:
         traits = self._lately(memory.of(memory.traits, box), mask, latest)
         odds += sum(limits.weights[name].of(value) for name, value in traits.items())
         values.update(traits)
+        odds += self._bound_looks(values)
         return Site(box, mask, values, odds)
+
+    def _bound_looks(self, values: dict[str, float]) -> float:
+        """Lower what the network said of a site in `values` to what its movement bears out; the odds that costs."""
+        limits = self.limits
+        movement = sum(weight.of(values[name]) for name, weight in limits.movement.items())
+        most, lost = max(0.0, limits.looks_slope * (movement - limits.movement_least)), 0.0
+        for name in LOOKS:
+            weight, said = limits.weights[name], values[name]
+            values[name] = min(said, most)
+            lost += weight.of(values[name]) - weight.of(said)
+        return lost
 
     def _lately(
         self, traits: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], latest: list[float | None]

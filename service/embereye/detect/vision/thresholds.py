@@ -71,12 +71,17 @@ def suggested_weights() -> dict[str, Weight]:
     }
 
 
+def _movement() -> dict[str, Weight]:
+    suggested = suggested_weights()
+    return {name: suggested[name] for name in ("flicker", "travel", "unity", "repetition")}
+
+
 # By how much each of them counts: `embereye bench detection --folds` fits this table to labelled clips and prints it.
 FITTED: Mapping[str, float] = {
-    "flicker": 0.72, "core": 0.69, "contrast": 0.59, "colour": 0.85, "border": 1.00, "appearance": 1.22,
-    "close_up": 1.02, "area": 1.02, "travel": 0.87, "rest": 1.53, "unity": 1.00, "repetition": 1.25,
+    "flicker": 0.65, "core": 0.76, "contrast": 0.51, "colour": 0.95, "border": 1.01, "appearance": 1.02,
+    "close_up": 0.90, "area": 1.03, "travel": 0.85, "rest": 1.55, "unity": 0.84, "repetition": 1.18,
 }  # fmt: skip
-FITTED_PRIOR = -1.75
+FITTED_PRIOR = -1.92
 
 
 def _flame_weights() -> dict[str, Weight]:
@@ -128,6 +133,12 @@ class FlameThresholds:
     judge_memory_ns: int = 700_000_000
     weights: Mapping[str, Weight] = field(default_factory=_flame_weights)
     prior: float = FITTED_PRIOR  # log odds
+    # What the network may say for a site is bounded by how it moves: a lamp and a flame look alike, and lamps are what
+    # it errs in; they travel, or change everywhere at once. In log odds, as suggested: 1 to 3 of real flames, -3 to 0
+    # of drawn lamps, headlights and screens.
+    movement: Mapping[str, Weight] = field(default_factory=_movement)
+    movement_least: float = -0.5
+    looks_slope: float = 2.0  # log odds of the network that are borne out, per log odds of movement above that
     repeat_shortest_ns: int = 250_000_000
     repeat_longest_ns: int = 1_600_000_000
 
