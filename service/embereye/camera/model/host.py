@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from embereye.camera.model.threads import ModelThreads
-from embereye.detect.vision.model import Detection, ModelError, Network, Picture
+from embereye.detect.vision.model import Detection, ModelError, Network
+from embereye.detect.vision.pixels import Picture
 from embereye.process.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
@@ -107,7 +108,7 @@ class ModelHost:
         if not self._lock.acquire(timeout=BUSY_SECONDS):
             raise ModelError("another picture has held it up for too long")
         try:
-            return network.look(image)
+            return network.detect_objects(image)
         finally:
             self._lock.release()
 

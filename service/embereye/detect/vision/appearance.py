@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
+from embereye.detect.vision.pixels import Picture
 from embereye.units import SECOND, Box
-
-Picture = npt.NDArray[np.uint8]
 
 SIDE = 112  # pixels: whatever its shape, a picture is squeezed to a square of it
 # Between two looks: where nothing flickers, where something does, where it is suspected to be a flame.

@@ -8,11 +8,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from embereye.detect.vision.pixels import Picture
 from embereye.levels import Kind
 from embereye.units import Box
 from embereye.v1.shard_pb2 import Model
 
-Picture = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 WARM_UPS = 2  # runs on a grey picture: the first ones allocate and choose kernels
@@ -97,9 +97,9 @@ class Network:
             raise ModelError(f"{_runtime_name(settings)} cannot read it: {_short(error)}") from error
         grey = np.full((settings.height, settings.width, 3), GREY, np.uint8)
         for _ in range(WARM_UPS):
-            self.look(grey)
+            self.detect_objects(grey)
 
-    def look(self, picture: Picture) -> list[Detection]:
+    def detect_objects(self, picture: Picture) -> list[Detection]:
         """What the model sees in `picture` (BGR) of the kinds it is asked for, whatever the score.
 
         ModelError where it cannot be run or its output is not what is declared: then nothing is known.

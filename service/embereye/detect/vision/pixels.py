@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-Picture = npt.NDArray[np.uint8]
+Picture = npt.NDArray[np.uint8]  # height x width, with three channels (BGR) or one
 Window = tuple[slice, slice]  # rows and columns
 Plane = TypeVar("Plane", bound=npt.NDArray[Any])
 

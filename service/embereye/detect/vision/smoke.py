@@ -14,11 +14,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from embereye.detect.vision.pixels import Picture
 from embereye.detect.vision.thresholds import SmokeThresholds
 from embereye.units import SECOND, PixelBox
 from embereye.v1.types_pb2 import Term
 
-Picture = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 Blocks = npt.NDArray[np.float32]  # one value for each block of the picture
 

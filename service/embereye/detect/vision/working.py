@@ -1,10 +1,8 @@
 """The size at which pictures are looked at. This needs no more than OpenCV: processes that only decode use it too."""
 
 import cv2
-import numpy as np
-import numpy.typing as npt
 
-Picture = npt.NDArray[np.uint8]
+from embereye.detect.vision.pixels import Picture
 
 WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
 WORKING_SLACK = 0.8  # nearer than this to the working size, a picture is left as it is

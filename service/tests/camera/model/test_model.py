@@ -170,7 +170,7 @@ async def test_a_model_that_fails_on_a_picture_says_nothing_and_that_is_not_clea
     def fail(self, shown):
         raise ModelError("it ran out of memory")
 
-    monkeypatch.setattr(Network, "look", fail)
+    monkeypatch.setattr(Network, "detect_objects", fail)
     status = await player.show(60, lambda status: status.degraded)
     assert status.degraded == "detection.model: it ran out of memory"
     assert running.shard._cameras["c1"].analyser.model.watch.findings == ()
@@ -182,8 +182,8 @@ async def test_a_model_that_fails_on_a_picture_says_nothing_and_that_is_not_clea
 
 async def test_a_slow_model_is_named_with_its_time_and_holds_no_frame_up(running, tmp_path, monkeypatch):
     (tmp_path / "m.onnx").write_bytes(redness())
-    look = Network.look
-    monkeypatch.setattr(Network, "look", lambda self, shown: time.sleep(0.05) or look(self, shown))
+    detect = Network.detect_objects
+    monkeypatch.setattr(Network, "detect_objects", lambda self, shown: time.sleep(0.05) or detect(self, shown))
     running.shard.apply(with_model(1, tmp_path / "m.onnx", budget_ns=10 * MILLISECOND))
     player = Player(running.shard)
     status = await player.show(60, lambda status: status.degraded)
@@ -201,7 +201,7 @@ async def test_a_model_that_hangs_is_named_and_the_cameras_stay_covered(running,
     await player.show(60, lambda status: term(status, "model.run"))
     release = threading.Event()
     monkeypatch.setattr("embereye.camera.model.threads.HANG_SECONDS", 0.1)
-    monkeypatch.setattr(Network, "look", lambda self, shown: release.wait(20) and [])
+    monkeypatch.setattr(Network, "detect_objects", lambda self, shown: release.wait(20) and [])
     status = await player.show(60, lambda status: "has been going on" in status.degraded)
     assert status.covered
     release.set()

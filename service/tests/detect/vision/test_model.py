@@ -24,11 +24,11 @@ def seen(found: list[Detection]) -> list[Detection]:
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_yolov5_multiplies_its_objectness_in_and_yolov8_has_none(runtime: int) -> None:
     rows = [[32, 32, 16, 12, 0.9, 0.8, 0.1], [10, 20, 8, 8, 0.2, 0.9, 0.9]]
-    [flame] = seen(Network(constant([rows]), settings(V5, runtime)).look(PICTURE))
+    [flame] = seen(Network(constant([rows]), settings(V5, runtime)).detect_objects(PICTURE))
     assert (flame.kind, flame.score) == (FLAME, pytest.approx(0.72))
     assert flame.box == pytest.approx((24 / 64, 18 / 48, 16 / 64, 12 / 48))
     columns = np.array([[[*row[:4], *row[5:]] for row in rows]]).transpose(0, 2, 1)
-    found = seen(Network(constant(columns), settings(V8, runtime)).look(PICTURE))
+    found = seen(Network(constant(columns), settings(V8, runtime)).detect_objects(PICTURE))
     # The second box scores higher for flame and is smoke as well; the first is another flame.
     assert [(each.kind, round(each.score, 3)) for each in found] == [(FLAME, 0.9), (FLAME, 0.8), (SMOKE, 0.9)]
 
@@ -36,13 +36,13 @@ def test_yolov5_multiplies_its_objectness_in_and_yolov8_has_none(runtime: int) -
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_boxes_of_one_thing_are_one_and_boxes_side_by_side_are_two(runtime: int) -> None:
     rows = [[32, 32, 16, 16, 1, s, 0] for s in (0.7, 0.9, 0.8)] + [[50, 32, 16, 16, 1, 0.6, 0]]
-    found = seen(Network(constant([rows]), settings(V5, runtime)).look(PICTURE))
+    found = seen(Network(constant([rows]), settings(V5, runtime)).detect_objects(PICTURE))
     assert [round(each.score, 2) for each in found] == [0.9, 0.6]
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_nothing_seen_is_an_answer_with_the_best_score_there_was(runtime: int) -> None:
-    found = Network(constant([[[32, 32, 16, 16, 0.1, 0.5, 0.2]]]), settings(V5, runtime)).look(PICTURE)
+    found = Network(constant([[[32, 32, 16, 16, 0.1, 0.5, 0.2]]]), settings(V5, runtime)).detect_objects(PICTURE)
     assert seen(found) == []
     assert [round(each.score, 3) for each in found] == [0.05, 0.02]
     assert decode(np.zeros((1, 0, 7), np.float32), settings(V5), WHERE) == []
@@ -58,7 +58,7 @@ def test_pixels_are_scaled_and_normalised_per_channel_in_the_declared_order(
     declared = settings(CLASSES, runtime, classes=three, stretch=True, bgr=bgr, mean=mean, std=std)
     rgb = np.array([255, 102, 204])
     picture = np.full((30, 50, 3), rgb[::-1], np.uint8)
-    found = Network(means(), declared).look(picture)
+    found = Network(means(), declared).detect_objects(picture)
     wanted = [(rgb[channel] / 255 - mean[n]) / std[n] for n, channel in enumerate(order)]
     assert [each.score for each in found] == pytest.approx(wanted, abs=2e-3)
     assert found[0].box == (0, 0, 1, 1)
