@@ -73,29 +73,33 @@ class CodedFilms:
     cameras: Cameras
     _loops: dict[tuple[int, str], "asyncio.Future[list[CodedPicture]]"] = field(default_factory=dict)
 
-    async def _loop(self, frames: Sequence[bytes], encoding: str, rate: float) -> list[CodedPicture]:
+    def _loop(self, frames: Sequence[bytes], encoding: str, rate: float) -> "asyncio.Future[list[CodedPicture]]":
         key = id(frames), encoding
         if key not in self._loops:
             work = partial(encode_loop, frames, encoding, rate)
             self._loops[key] = asyncio.get_running_loop().run_in_executor(None, work)
-        return await asyncio.shield(self._loops[key])
+        return self._loops[key]
 
     async def pictures(self, camera: str, encoding: str, key_wanted: asyncio.Event) -> AsyncGenerator[CodedPicture]:
         """The pictures of `camera`, each when it is due, from a key frame on; another one where `key_wanted` is set.
 
-        Where its film jumps, the nearest key frame before that place is shown first.
+        Where its film jumps, the nearest key frame before that place is shown first; while that is still being coded,
+        the film stays where it is.
         """
         film = self.cameras.films[camera]
-        shown: tuple[int, int] | None = None  # the loop that is shown, and the number of its next picture
+        loop: list[CodedPicture] = []  # that is shown
+        following = 0  # the number of its next picture
         async for seconds in self.cameras.moments(camera):
             frames, index = film.place(seconds)
-            loop = await self._loop(frames, encoding, film.rate)
-            if shown is None or shown[0] != id(frames) or key_wanted.is_set():
+            coding = self._loop(frames, encoding, film.rate)
+            wanted = await asyncio.shield(coding) if coding.done() or not loop else loop
+            if wanted is not loop or key_wanted.is_set():
                 key_wanted.clear()
-                index = index if index < len(loop) else 0
-                while not loop[index].key:
+                index = index if coding.done() and index < len(wanted) else 0
+                while not wanted[index].key:
                     index -= 1
+                loop = wanted
             else:
-                index = shown[1]
-            shown = id(frames), (index + 1) % len(loop)
+                index = following
+            following = (index + 1) % len(loop)
             yield loop[index]

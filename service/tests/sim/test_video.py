@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import threading
 
 import pytest
 
@@ -105,6 +106,31 @@ async def test_where_a_film_jumps_or_somebody_asks_a_key_frame_comes():
     assert keys[0]
     assert keys[5]
     assert sum(keys) >= 3
+
+
+async def test_a_camera_goes_on_while_its_fire_is_being_coded(monkeypatch):
+    coded = threading.Event()
+    calls = []
+
+    def slowly(*what):
+        calls.append(what)
+        if len(calls) > 1:
+            coded.wait(30)
+        return encode_loop(*what)
+
+    monkeypatch.setattr("embereye.sim.video.encode_loop", slowly)
+    films = CodedFilms(await rooms("a", fires=[Fire(at=0.5, duration=60.0, device="a")]))
+    seen = []
+    async with contextlib.aclosing(films.pictures("a", "H264", asyncio.Event())) as pictures:
+        async with asyncio.timeout(30):
+            async for picture in pictures:
+                seen.append(picture)
+                if len(calls) == 2 and not coded.is_set() and len(seen) > 20:
+                    waiting = len(seen)
+                    coded.set()
+                if coded.is_set() and len(seen) > waiting + 1 and picture.key:
+                    break
+    assert seen[-1].key
 
 
 def test_requests_for_a_key_frame_are_found_in_compound_packets():
