@@ -102,8 +102,9 @@ class Site:
         with contextlib.suppress(CommandError):
             if RELEASE in (await cluster.helm("list", "--namespace", SYSTEM, "--short", "--all")).split():
                 await cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
-        gone = ("delete", "--ignore-not-found", "--timeout=90s")
-        await cluster.kubectl(*gone, "namespace", SYSTEM, SITE)
+        # A shard whose hub went first waits a minute for it, since its reports would go with it.
+        gone = ("delete", "--ignore-not-found", "--timeout=180s")
+        await cluster.kubectl(*gone, "namespace", SYSTEM, SITE, limit=200)
         await cluster.kubectl(*gone, "persistentvolume", VOLUME)
         crds = [f"{plural}.embereye.dev" for plural in ("sensorfleets", "camerafleets")]
         known = (await cluster.kubectl("get", "customresourcedefinitions", "--output", "name")).split()
