@@ -12,7 +12,7 @@ from harness.diary import Diary
 from harness.site import RELEASE, SENSORS, SITE, SYSTEM, TAINTS, Site
 from harness.witness import Witness
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)]
 
 DEVICES = {"n-1": "before", "n-2": "after"}  # device → zone
 DRAIN_SECONDS = 120

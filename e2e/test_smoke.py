@@ -29,7 +29,7 @@ from harness.site import (
 )
 from harness.witness import Witness
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)]
 
 COVERED_SECONDS = 90
 SENSOR_MS, CAMERA_MS = 250, 3000  # from the wire to the witness, at the 95th percentile
