@@ -23,7 +23,8 @@ from embereye_operator.errors import NotLeadingError, UnavailableError
 from embereye_operator.reconcile.reconcile import Outcome, reconcile
 from embereye_operator.runtime.kubernetes.cache import ObjectKey, Stored
 from embereye_operator.runtime.kubernetes.holds import Holds
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime, retry_after
+from embereye_operator.runtime.kubernetes.retry_after import retry_after
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 from embereye_operator.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)

@@ -206,7 +206,7 @@ async def test_load_counts_what_waits_and_how_long(running):
     for camera in shard._cameras.values():
         camera._submit = lambda _: None  # nobody has time for it
         push(shard, camera.device.id, noisy_jpeg())
-    await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
     load = shard.load()
     assert load.queue_depth == 2
     assert load.oldest_age_ns >= 1_000_000

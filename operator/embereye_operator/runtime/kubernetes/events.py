@@ -18,6 +18,7 @@ from embereye_operator.decide.event_correlator import Entry, EventCorrelator
 from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.status import timestamp
 from embereye_operator.runtime.kubernetes.resources import EVENTS
+from embereye_operator.runtime.kubernetes.retry_after import retry_after
 
 logger = logging.getLogger(__name__)
 POLL = 1.0  # seconds between looks at what has come to be due
@@ -48,7 +49,7 @@ class EventWriter:
                 await self._write_due()
             except (ApiError, httpx.HTTPError, OSError, TimeoutError) as error:
                 self._tell_once(str(error) or type(error).__name__)
-                await asyncio.sleep(self._backoff.next())
+                await asyncio.sleep(max(self._backoff.next(), retry_after(error)))
                 continue
             if lost := self._correlator.lost:
                 logger.warning("%d events are lost: more wait than are kept, or they were refused", lost)

@@ -552,13 +552,6 @@ class KubernetesRuntime:
             raise UnavailableError(f"the hub cannot be told the roster: {self.identities.trouble}")
 
 
-def retry_after(error: Exception) -> float:
-    """Seconds for which the API server that answered with `error` asks to be left alone; at most a minute."""
-    response = error.response if isinstance(error, httpx.HTTPStatusError) else None
-    asked = response.headers.get("Retry-After", "") if response is not None else ""
-    return min(float(asked), 60.0) if asked.isdecimal() else 0.0
-
-
 def fleet_key(fleet: Fleet | FleetReference) -> ObjectKey:
     """What the fleet itself is stored under."""
     return fleet.type.resource, fleet.namespace, fleet.name
