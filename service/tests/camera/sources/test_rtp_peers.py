@@ -195,7 +195,8 @@ async def test_over_a_lossy_reordering_network_every_pixel_not_told_lost_is_exac
         picture = decoded(data)
         assert any((picture == original)[kept].all() for original in originals)
         share.append(kept.mean())
-    assert form.interval == 0 or any(lost for _, lost in frames)
+    # What was lost shows: as a part of a frame, or as a frame that is not there.
+    assert form.interval == 0 or any(lost for _, lost in frames) or len(frames) < FRAMES
     assert np.mean(share) > least
 
 
