@@ -83,6 +83,7 @@ class _Stream:
         self.unknown: set[str] = set()  # devices that nobody declared
         self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
         self.drained = False
+        self.outdated = False  # admitted by rules of before: it ends
         self._context = context
         self._writing = asyncio.Lock()
         self._responses: deque[IngestResponse] = deque()
@@ -134,6 +135,7 @@ class Ingest:
         """End every stream: its sender dials again, and is asked anew whether it may speak."""
         for stream in self._streams:
             if stream.task is not None:
+                stream.outdated = True
                 stream.task.cancel()
 
     def _dial(self, peer: PeerAddress) -> grpc.aio.Channel:
@@ -173,6 +175,10 @@ class Ingest:
                     await stream.flush()
             self._analyse()
             await stream.flush()
+        except asyncio.CancelledError:
+            if not stream.outdated:
+                raise
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "who may speak here has changed: dial again")
         finally:
             self._streams.discard(stream)
             if not self._streams:
