@@ -101,8 +101,7 @@ class CameraShard:
         """Own exactly these cameras; only the sources of cameras that are new or changed are (re)started."""
         settings = assignment.camera
         self._host.configure(settings.model if settings.HasField("model") else None)
-        if self._access.configure(settings.access if settings.HasField("access") else None):
-            self._push.recheck()
+        self._access.configure(settings.access if settings.HasField("access") else None)
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
         self._assignment = assignment

@@ -135,7 +135,6 @@ class SensorShard:
         self._sessions.forget()
         if self.access.configure(assignment.sensor.access if assignment.sensor.HasField("access") else None):
             self._sessions.recheck()
-            self._ingest.recheck()
         self.commands = assignment.sensor.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)

@@ -5,12 +5,14 @@ speak for every device of the fleet, one in a line, and `devices` lines of a dev
 that one. Two lines for the same are how a token is rotated.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import ipaddress
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,7 @@ class DeviceAccess:
         self._rules = AccessRules(open=True)
         self._networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = ()
         self._grants: dict[bytes, Grant] = {}  # by digest
+        self._admitted: set[asyncio.Task[Any]] = set()  # that serve streams by the rules of now
         self._looked = -LOOK_SECONDS
         self._seen: object = None  # which version of the files was read
         self._failing = ""
@@ -67,6 +70,8 @@ class DeviceAccess:
         self._rules = wanted
         self._networks = tuple(_networks(wanted.networks))
         self._looked, self._seen, self._grants = -LOOK_SECONDS, None, {}
+        while self._admitted:
+            self._admitted.pop().cancel()
         return True
 
     def check_text(self, host: str) -> None:
@@ -79,8 +84,27 @@ class DeviceAccess:
             )
         self._check_network(host)
 
-    async def admit(self, context: Any) -> Grant:
-        """What the call of a servicer's `context` may speak for; where that is nothing the call is ended."""
+    @contextlib.asynccontextmanager
+    async def admitted(self, context: Any) -> AsyncIterator[Grant]:
+        """What the stream of a servicer's `context` may speak for; where that is nothing the stream is ended.
+
+        It is ended, too, once the rules change: its sender dials again, and is asked anew whether it may speak.
+        """
+        grant = await self._admit(context)
+        task = asyncio.current_task()
+        assert task is not None
+        self._admitted.add(task)
+        try:
+            yield grant
+        except asyncio.CancelledError:
+            if task in self._admitted:
+                raise
+            # A handler that is only cancelled leaves its caller without a status.
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "who may speak here has changed: dial again")
+        finally:
+            self._admitted.discard(task)
+
+    async def _admit(self, context: Any) -> Grant:
         if self._rules.open:
             return EVERYTHING
         try:

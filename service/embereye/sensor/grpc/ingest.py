@@ -78,12 +78,10 @@ class _Stream:
 
     def __init__(self, context: Any, grant: Grant = EVERYTHING) -> None:
         self.grant = grant
-        self.task = asyncio.current_task()
         self.devices: set[str] = set()
         self.unknown: set[str] = set()  # devices that nobody declared
         self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
         self.drained = False
-        self.outdated = False  # admitted by rules of before: it ends
         self._context = context
         self._writing = asyncio.Lock()
         self._responses: deque[IngestResponse] = deque()
@@ -131,13 +129,6 @@ class Ingest:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def recheck(self) -> None:
-        """End every stream: its sender dials again, and is asked anew whether it may speak."""
-        for stream in self._streams:
-            if stream.task is not None:
-                stream.outdated = True
-                stream.task.cancel()
-
     def _dial(self, peer: PeerAddress) -> grpc.aio.Channel:
         return self._owner.links.peer(peer)
 
@@ -147,9 +138,11 @@ class Ingest:
 
     async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
-        handoffs = self._handoffs
-        grant = await self._owner.access.admit(context)
-        stream = _Stream(context, grant)
+        async with self._owner.access.admitted(context) as grant:
+            await self._serve(_Stream(context, grant), context)
+
+    async def _serve(self, stream: _Stream, context: Any) -> None:
+        handoffs, grant = self._handoffs, stream.grant
         self._streams.add(stream)
         self._idle.clear()
         try:
@@ -175,10 +168,6 @@ class Ingest:
                     await stream.flush()
             self._analyse()
             await stream.flush()
-        except asyncio.CancelledError:
-            if not stream.outdated:
-                raise
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "who may speak here has changed: dial again")
         finally:
             self._streams.discard(stream)
             if not self._streams:

@@ -316,3 +316,22 @@ async def test_a_sender_shows_a_token_where_its_fleet_asks_for_one(running, tmp_
             one.call.cancel()
             await asyncio.gather(one.reader, return_exceptions=True)
     await server.stop(0)
+
+
+async def test_a_stream_that_was_open_is_told_when_access_changes(running):
+    wanted = assignment(1, device("c1", "push"))
+    running.shard.apply(wanted)
+    server = GrpcServer(running.shard.services())
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    async with channel(f"127.0.0.1:{port}") as link:
+        sender = Sender(link)
+        await sender.send("c1")
+        await eventually(lambda: sender.balanced("c1", 1))
+        wanted = assignment(2, device("c1", "push"))
+        wanted.camera.access.CopyFrom(AccessRules(tokens="cameras"))
+        running.shard.apply(wanted)
+        assert await asyncio.wait_for(sender.call.code(), 5) is grpc.StatusCode.UNAVAILABLE
+        assert await sender.call.details() == "who may speak here has changed: dial again"
+        await asyncio.gather(sender.reader, return_exceptions=True)
+    await server.stop(0)

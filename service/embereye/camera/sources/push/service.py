@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,6 @@ class _Stream:
     """One sender's stream: what it sent, and what is still to be sent back."""
 
     grant: Grant = EVERYTHING
-    task: "asyncio.Task[Any] | None" = None
     tallies: dict[str, Tally] = field(default_factory=dict)
     sequences: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)  # frames
@@ -113,12 +112,6 @@ class PushService(FramesServicer):
         """Open streams."""
         return len(self._streams)
 
-    def recheck(self) -> None:
-        """End every stream: its sender dials again, and is asked anew whether it may speak."""
-        for stream in self._streams:
-            if stream.task is not None:
-                stream.task.cancel()
-
     def send_drain(self, targets: dict[str, str] | None, reason: str) -> None:
         """Tell senders to go elsewhere: `targets` maps cameras to host:port; None: everything, anywhere."""
         for stream in self._streams:
@@ -145,8 +138,16 @@ class PushService(FramesServicer):
         context: "grpc.aio.ServicerContext[PushRequest, PushResponse]",
     ) -> AsyncIterator[PushResponse]:
         """Serve one sender."""
-        grant = await self._access.admit(context)
-        stream = _Stream(grant=grant, task=asyncio.current_task())
+        async with (
+            self._access.admitted(context) as grant,
+            contextlib.aclosing(self._serve(_Stream(grant=grant), context)) as responses,
+        ):
+            async for response in responses:
+                yield response
+
+    async def _serve(
+        self, stream: _Stream, context: "grpc.aio.ServicerContext[PushRequest, PushResponse]"
+    ) -> AsyncGenerator[PushResponse]:
         self._streams.add(stream)
         try:
             async with Tasks() as tasks:
