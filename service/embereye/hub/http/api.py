@@ -23,7 +23,7 @@ from embereye.hub.http.authenticate import PRINCIPAL, authenticate
 from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
 from embereye.hub.http.lists import Json, SharedList
-from embereye.hub.http.origin import AllowedHosts, check_origin, guard
+from embereye.hub.http.origin import AllowedHosts, check_origin, guard, is_own_name
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import replay
 from embereye.hub.hub import Hub
@@ -46,6 +46,7 @@ CONTENT_TYPES = {
     Clip.MEDIA_VIDEO: "video/mp4",
 }
 MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
+HSTS_SECONDS = 365 * 86_400  # that a browser calls a name by HTTPS alone, once the hub has answered so
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -88,6 +89,9 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
         response = web.json_response({"error": f"{error.status} {error.reason}: {request.path}"}, status=error.status)
     if not response.prepared:
         response.headers.update(SECURITY)
+        # Not for this machine itself: what else listens on it would have to speak TLS from then on.
+        if request.secure and not is_own_name(request.host):
+            response.headers["Strict-Transport-Security"] = f"max-age={HSTS_SECONDS}"
         response.headers.setdefault("Cache-Control", "no-store")
     return response
 
