@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from importlib import resources
 
 from aiohttp import WSCloseCode, WSMsgType, web
 from google.protobuf import json_format
@@ -19,10 +18,12 @@ from embereye.hub.coverage.book import Watched
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
 from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes, read_json
-from embereye.hub.http.authenticate import PRINCIPAL, authenticate
+from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
+from embereye.hub.http.files import STATIC, file_response
 from embereye.hub.http.lists import Json, SharedList
+from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.origin import AllowedHosts, check_origin, guard
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import replay
@@ -52,12 +53,6 @@ SECURITY = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-STATIC = {
-    "login.js": "text/javascript",
-    "console.js": "text/javascript",
-    "console.css": "text/css",
-    "icon.svg": "image/svg+xml",
-}
 
 
 def _fields(message: Message) -> Json:
@@ -85,7 +80,9 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
     except web.HTTPRedirection as redirection:
         response = web.Response(status=redirection.status, headers={"Location": redirection.headers["Location"]})
     except web.HTTPException as error:
-        response = web.json_response({"error": f"{error.status} {error.reason}: {request.path}"}, status=error.status)
+        sentence = f"{error.status} {error.reason}: {request.path}"
+        allowed = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        response = web.json_response({"error": sentence}, status=error.status, headers=allowed)
     if not response.prepared:
         response.headers.update(SECURITY)
         response.headers.setdefault("Cache-Control", "no-store")
@@ -124,6 +121,7 @@ class Api:
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),
+                web.get("/v1/openapi.json", self._describe),
                 web.get("/v1/zones", self._zones),
                 web.post("/v1/zones/{namespace}/{zone}/{action:acknowledge|reset|test}", self._act),
                 web.get("/v1/devices", self._devices),
@@ -146,18 +144,26 @@ class Api:
 
     @staticmethod
     async def _page(_: web.Request) -> web.Response:
-        return _file("index.html", "text/html")
+        return file_response("index.html", "text/html")
 
     @staticmethod
     async def _login(_: web.Request) -> web.Response:
-        return _file("login.html", "text/html")
+        return file_response("login.html", "text/html")
 
     @staticmethod
     async def _static(request: web.Request) -> web.Response:
         name = request.match_info["name"]
         if name not in STATIC:
             raise web.HTTPNotFound
-        return _file(name, STATIC[name])
+        return file_response(name, STATIC[name])
+
+    @staticmethod
+    def description() -> Json:
+        """All routes as OpenAPI describes them."""
+        return describe(lambda method, path: needed_role(method, path, OPEN_PATHS, ROLES))
+
+    async def _describe(self, _: web.Request) -> web.Response:
+        return web.json_response(self.description())
 
     # What is
 
@@ -345,11 +351,6 @@ class Api:
     async def _close_sockets(self, _: web.Application) -> None:
         for socket in list(self._sockets):
             await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the hub stops")
-
-
-def _file(name: str, content_type: str) -> web.Response:
-    text = resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
-    return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache"})
 
 
 def _plain(name: str) -> str:
