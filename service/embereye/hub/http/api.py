@@ -17,7 +17,7 @@ from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.book import Watched
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
-from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes, read_json
+from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes
 from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
@@ -25,6 +25,7 @@ from embereye.hub.http.files import STATIC, file_response
 from embereye.hub.http.lists import Json, SharedList
 from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.origin import AllowedHosts, check_origin, guard
+from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import replay
 from embereye.hub.hub import Hub
@@ -39,7 +40,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 DEVICES_SECONDS = 0.5  # that a list of devices is shared between all who ask
 HEARTBEAT_SECONDS = 10.0
-MAX_DIGITS = 19  # of a number in an address
 MAX_CLIPS = 200  # in one list
 CONTENT_TYPES = {
     Clip.MEDIA_CLIP: "video/matroska",
@@ -57,16 +57,6 @@ SECURITY = {
 
 def _fields(message: Message) -> Json:
     return json_format.MessageToDict(message)
-
-
-def _number(request: web.Request, name: str, default: int, most: int = 2**63 - 1) -> int:
-    text = request.query.get(name, "")
-    if not text:
-        return default
-    # The length first: Python does not convert thousands of digits, and says so with another error.
-    if len(text) > MAX_DIGITS or not text.isascii() or not text.isdigit() or int(text) > most:
-        raise Refused(400, f'{name}: "{text[:50]}" is not a whole number from 0 to {most}')
-    return int(text)
 
 
 @web.middleware
@@ -171,7 +161,7 @@ class Api:
         return web.json_response(heartbeats(self._hub.canaries))
 
     async def _zones(self, request: web.Request) -> web.Response:
-        return await self._zone_list.answer(request, _number(request, "limit", 0), request.query.get("after", ""))
+        return await self._zone_list.answer(request, number_of(request, "limit", 0), request.query.get("after", ""))
 
     def _zone_entries(self) -> Iterator[tuple[str, Callable[[], Json]]]:
         self._zones_told = self._hub.zones.messages()
@@ -191,7 +181,7 @@ class Api:
         }
 
     async def _devices(self, request: web.Request) -> web.Response:
-        return await self._device_list.answer(request, _number(request, "limit", 0), request.query.get("after", ""))
+        return await self._device_list.answer(request, number_of(request, "limit", 0), request.query.get("after", ""))
 
     def _find(self, request: web.Request) -> Watched:
         names = request.match_info
@@ -276,11 +266,11 @@ class Api:
 
     async def _history(self, request: web.Request) -> web.Response:
         latest = self._hub.feed.latest
-        if newest := _number(request, "newest", 0):
+        newest, after, limit = (number_of(request, name, 0) for name in ("newest", "after", "limit"))
+        if newest:
             events = await self._hub.history.latest_events(min(newest, MAX_EVENTS))
         else:
-            limit = history_limit(_number(request, "limit", 0))
-            events = await self._hub.history.events(_number(request, "after", 0), limit, request.query.get("zone", ""))
+            events = await self._hub.history.events(after, history_limit(limit), request.query.get("zone", ""))
         page = _fields(HistoryResponse(events=events, latest=latest))
         return web.json_response({"events": [], "latest": "0", **page})
 
@@ -288,9 +278,7 @@ class Api:
 
     async def _act(self, request: web.Request) -> web.Response:
         body = await read_json(request)
-        who, note = body.get("who", ""), body.get("note", "")
-        if not isinstance(who, str) or not isinstance(note, str):
-            raise Refused(400, 'the body is not of the form {"who": "name", "note": "text"}')
+        who, note = text_of(body, "who"), text_of(body, "note")
         if problem := check_action(who, note):
             raise Refused(400, problem)
         names = request.match_info
@@ -312,8 +300,10 @@ class Api:
         check_origin(request)
         feed = self._hub.feed
         zones = [zone for zone in request.query.getall("zone", []) if zone]
-        after = _number(request, "cursor", feed.latest)
+        after = number_of(request, "cursor", feed.latest)
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, compress=False, max_msg_size=4096, timeout=0.5)
+        if not socket.can_prepare(request):
+            raise Refused(426, "this is a WebSocket: ask for the upgrade", {"Upgrade": "websocket"})
         try:
             with feed.subscribe(after, zones, request.remote or "") as subscription:
                 await socket.prepare(request)

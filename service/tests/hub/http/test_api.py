@@ -45,7 +45,7 @@ async def test_people_act_over_http(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "headers", "answer"),
     [
-        ("hall/acknowledge", {"who": 7}, {}, (400, "not of the form")),
+        ("hall/acknowledge", {"who": 7}, {}, (400, "who: 7 is not a string")),
         ("hall/acknowledge", ["Ada"], {}, (400, "not a JSON object")),
         ("hall/acknowledge", {"who": "x" * 201}, {}, (400, "at most 200")),
         ("hall/acknowledge", {"who": "Ada"}, {"Content-Type": "text/plain"}, (415, "application/json")),
@@ -106,7 +106,8 @@ async def test_history_is_paged_by_cursor(served: Served) -> None:
     assert [event["cursor"] for event in body["events"]] == ["4", "5"]
     _, body = await served.get("/v1/history?zone=attic")
     assert body["events"] == []
-    assert (await served.get("/v1/history?after=-1"))[0] == 400
+    for query in ("after=-1", "newest=1&after=-1", "newest=1&limit=x"):
+        assert (await served.get(f"/v1/history?{query}"))[0] == 400
 
 
 async def test_one_address_does_not_get_every_websocket(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,12 @@
 """What /v1/openapi.json says is what the hub does."""
 
+import asyncio
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from jsonschema import Draft202012Validator
 from prometheus_client import CollectorRegistry
@@ -85,3 +88,36 @@ async def test_an_answer_has_the_fields_that_are_described_and_no_others(
 async def test_a_method_that_a_path_does_not_have_is_refused_with_those_it_has(served: Served) -> None:
     async with served.session.delete(f"{served.base}/v1/zones") as response:
         assert (response.status, response.headers["Allow"]) == (405, "GET,HEAD")
+
+
+async def test_nobody_is_answered_by_any_path_that_is_not_open(served: Served) -> None:
+    _, document = await served.get(URL)
+    async with aiohttp.ClientSession() as stranger:
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                if not operation["security"]:
+                    continue
+                url = served.base + re.sub(r"\{\w+\}", "x", path)
+                async with stranger.request(method, url, allow_redirects=False) as response:
+                    assert (path, response.status) == (path, 303 if path == "/" else 401)
+
+
+async def test_a_plain_request_for_the_websocket_is_told_what_it_is(served: Served) -> None:
+    status, refusal = await served.get("/v1/alarms/ws")
+    assert (status, refusal["error"]) == (426, "this is a WebSocket: ask for the upgrade")
+
+
+@pytest.mark.parametrize("body", [{"name": None, "role": "viewer"}, {"name": "ada", "role": {}}, {"name": ["a"]}])
+async def test_what_is_no_text_does_not_become_a_name(served: Served, body: object) -> None:
+    for path in ("/v1/access/tokens", "/v1/access/links"):
+        status, refusal = await served.post(path, body)
+        assert (status, "is not a string" in str(refusal["error"])) == (400, True)
+    assert (await served.get("/v1/access/tokens"))[1] == {"tokens": []}
+
+
+async def test_what_is_no_http_fills_no_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(served.base.rpartition(":")[2]))
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: \x00\r\n\r\n")
+    assert b"400" in await reader.readline()
+    writer.close()
+    assert caplog.records == []

@@ -23,6 +23,7 @@ REASONS = {
     413: "The body is larger than 1 MB.",
     415: "The body is not application/json.",
     421: "The Host is not a name of this hub.",
+    426: "This is a WebSocket.",
     429: "Too many attempts from this address failed; Retry-After says how long to wait.",
     503: "Not now: nothing can be written, or too many ask at once.",
 }

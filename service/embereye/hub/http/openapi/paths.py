@@ -221,7 +221,7 @@ def _past() -> Paths:
             "get": operation(
                 "A WebSocket of AlarmEvents, one in each text message: what follows `cursor`, then live",
                 {101: answer("it is open")},
-                fails=(400, 409, 503),
+                fails=(400, 409, 426, 503),
                 takes=[
                     query("cursor", whole(), "go on behind it; not given: with what happens next"),
                     query("zone", list_of(WORD), "ZONE or NAMESPACE/ZONE; none: all"),
