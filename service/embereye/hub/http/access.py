@@ -1,5 +1,7 @@
 """The login page, sessions, tokens and the audit trail over HTTP."""
 
+from collections.abc import Awaitable, Callable
+
 from aiohttp import web
 
 from embereye.hub.access.keeper import NameTakenError
@@ -10,7 +12,9 @@ from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 
-OPEN_PATHS = frozenset({"/healthz", "/login", "/v1/session"})
+SignOutThere = Callable[[web.Request], Awaitable[str]]
+
+OPEN_PATHS = frozenset({"/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/v1/session"})
 ROLES = {
     "/v1/access/me": Role.VIEWER,
     "/v1/access/logout": Role.VIEWER,
@@ -23,8 +27,10 @@ ROLES = {
 class AccessRoutes:
     """Routes of people's access: `routes()`."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, sign_out_there: SignOutThere) -> None:
+        """`sign_out_there` says where somebody signs out of the identity provider as well; '': nowhere."""
         self._hub = hub
+        self._sign_out_there = sign_out_there
 
     def routes(self) -> list[web.RouteDef]:
         """All of them but the login page's files."""
@@ -54,8 +60,10 @@ class AccessRoutes:
         return response
 
     async def _sign_out(self, request: web.Request) -> web.Response:
-        self._hub.access.sign_out(request[PRINCIPAL])
-        response = web.json_response({})
+        principal = request[PRINCIPAL]
+        self._hub.access.sign_out(principal)
+        there = await self._sign_out_there(request) if principal.session and not principal.token else ""
+        response = web.json_response({"next": there or "/login"})
         response.del_cookie(cookie_name(request), path="/", secure=is_secure(request), httponly=True, samesite="Strict")
         return response
 

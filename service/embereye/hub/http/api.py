@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from aiohttp import WSCloseCode, WSMsgType, web
 from google.protobuf import json_format
@@ -23,6 +24,7 @@ from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
 from embereye.hub.http.files import STATIC, file_response
 from embereye.hub.http.lists import Json, SharedList
+from embereye.hub.http.oidc import OidcRoutes
 from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.origin import AllowedHosts, check_origin, guard
 from embereye.hub.http.parameters import number_of, read_json, text_of
@@ -35,6 +37,9 @@ from embereye.process.tasks import beside
 from embereye.v1.alarms_pb2 import HistoryResponse, Zone
 from embereye.v1.clips_pb2 import Clip
 from embereye.zone.state import NotAllowedError
+
+if TYPE_CHECKING:
+    from embereye.hub.oidc.provider import Provider
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -83,8 +88,14 @@ class Api:
     """All routes: `Api(hub, outputs, clips).app(registry)`; without `clips` none are served."""
 
     def __init__(
-        self, hub: Hub, outputs: Outputs, clips: ClipStore | None = None, hosts: AllowedHosts | None = None
+        self,
+        hub: Hub,
+        outputs: Outputs,
+        clips: ClipStore | None = None,
+        hosts: AllowedHosts | None = None,
+        provider: "Provider | None" = None,
     ) -> None:
+        self._oidc = OidcRoutes(hub, provider)
         self._hosts = hosts or AllowedHosts()
         self._hub = hub
         self._clips = clips
@@ -107,7 +118,8 @@ class Api:
         device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
         app.add_routes(
             [
-                *AccessRoutes(self._hub).routes(),
+                *AccessRoutes(self._hub, self._oidc.sign_out_url).routes(),
+                *self._oidc.routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),

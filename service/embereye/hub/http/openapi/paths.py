@@ -59,6 +59,7 @@ def _access() -> Paths:
             {"required": [name], "properties": {name: {"type": "string", "minLength": 1}}} for name in ("token", "code")
         ],
     }
+    page = file_of("a page that says what came of it", "text/html")
     wanted = record({"name": {"type": "string", "pattern": f"^{TOKEN_NAME}$"}, "role": ROLE})
     someone = record(
         {},
@@ -67,15 +68,37 @@ def _access() -> Paths:
     )
     return {
         "/v1/session": {
+            "get": operation(
+                "How people may sign in, besides with a token",
+                {200: answer("the identity provider's host; empty: there is none", record({"provider": WORD}))},
+            ),
             "post": operation(
                 "Sign a browser in, with a token or the code of a link; the answer sets its cookie",
                 {200: answer("who that is", reference("Identity"))},
                 fails=(*CHANGES, 401, 403, 429),
                 body=proof,
+            ),
+        },
+        "/login/oidc": {
+            "get": operation(
+                "Sign in with the identity provider",
+                {303: answer("its page"), 502: page},
+                fails=[404],
+                takes=[query("next", WORD, "path of the page to go on with")],
+            )
+        },
+        "/login/oidc/callback": {
+            "get": operation(
+                "Where the identity provider sends browsers back to",
+                {200: page, 403: page, 429: page, 502: page},
+                fails=[404],
+                takes=[query(name, WORD, "as in OpenID Connect") for name in ("code", "state", "iss", "error")],
             )
         },
         "/v1/access/me": {"get": operation("Who asks", {200: answer("name and role", reference("Identity"))})},
-        "/v1/access/logout": {"post": operation("Sign out", {200: answer("signed out", {"type": "object"})})},
+        "/v1/access/logout": {
+            "post": operation("Sign out", {200: answer("signed out; where to go now", record({"next": WORD}))})
+        },
         "/v1/access/tokens": {
             "get": operation(
                 "All tokens",
