@@ -63,6 +63,8 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
     if isinstance(device, Camera) and isinstance(fleet.spec, CameraFleetSpec):
         rate, own = fleet.spec.fps, device.fps
         out.source = device.source
+        if device.streams:
+            out.detect_stream, out.record_stream = device.streams.detect, device.streams.record
         out.fps_target = (own and own.target) or max(rate.target, (own and own.min) or 0)
         out.fps_min = (own and own.min) or min(rate.min, out.fps_target)
         out.detectors.extend(device.detectors)

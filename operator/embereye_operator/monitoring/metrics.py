@@ -430,6 +430,14 @@ METRICS = (
         (CAMERA,),
     ),
     Metric(
+        "embereye_camera_record_failing",
+        "gauge",
+        "",
+        (),
+        "Cameras whose stream to record does not come: their clips are of the stream that is looked at.",
+        (CAMERA,),
+    ),
+    Metric(
         "embereye_camera_refused", "gauge", "", (), "Cameras that are not looked at for want of decoding.", (CAMERA,)
     ),
     Metric(
