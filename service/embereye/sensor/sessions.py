@@ -6,12 +6,13 @@ the tick; what crosses a threshold makes the tick come at once.
 
 import asyncio
 import logging
+import math
 import resource
 import socket
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, cast
 
@@ -58,7 +59,7 @@ SUPERSEDED = "a newer connection speaks for it"
 PINNED = "another address speaks for it"
 NOT_ITS_CERTIFICATE = "certificate of another device"
 MAX_DENIED = 1_000  # addresses that are remembered
-NAN = float("nan")
+NAN = math.nan
 
 Measured = SensorReading | Rows | FrameWords | Eeprom
 
@@ -145,7 +146,7 @@ class Sessions:
         To be called now and then.
         """
         now = time.time()
-        for session in [session for session in self._open if session.expires < now]:
+        for session in [session for session in self._open if session.tls and session.tls.expires < now]:
             session.close()
         due = time.monotonic() - SPEAK_SECONDS
         self._drop_silent(sum(since < due for since in self._unspoken.values()))
@@ -164,7 +165,7 @@ class Sessions:
         if session.is_passed_on or self._owner.is_own(session.peername):
             return True
         try:
-            session.grant = self._owner.access.check_text(session.address, session.names)
+            session.grant = self._owner.access.check_text(session.address, session.tls.names if session.tls else None)
         except NotAdmittedError as error:
             self.deny(session.address, str(error))
             return False
@@ -180,12 +181,12 @@ class Sessions:
 
     def recheck(self) -> None:
         """Close the connections of devices that are not admitted any more."""
-        for session in [session for session in self._open if session.handshake is None and not self.admits(session)]:
+        for session in [session for session in self._open if not session.shakes_hands and not self.admits(session)]:
             session.close()
 
     def recheck_certified(self) -> None:
         """Close the connections of devices that showed a certificate: another authority is asked for now."""
-        for session in [session for session in self._open if session.names is not None]:
+        for session in [session for session in self._open if session.tls and not session.shakes_hands]:
             session.close()
 
     def closed(self, session: "TextSession") -> None:
@@ -213,6 +214,15 @@ class Sessions:
         await self.tasks.stop()
 
 
+@dataclass(slots=True)
+class TlsState:
+    """What a connection that speaks TLS has beside the others."""
+
+    handshake: asyncio.Task[None]
+    names: Names | None = None  # of the certificate that was shown
+    expires: float = math.inf  # until when that holds, seconds since the Unix epoch
+
+
 class TextSession(asyncio.Protocol):
     """One device's connection. Garbage is counted and skipped; only the device itself can end its session."""
 
@@ -231,13 +241,11 @@ class TextSession(asyncio.Protocol):
         "_spoken_for",
         "_transport",
         "address",
-        "expires",
         "grant",
-        "handshake",
-        "names",
         "number",
         "queued",
         "reader",
+        "tls",
     )  # fmt: skip
 
     def __init__(self, owner: Owner, sessions: Sessions, number: int) -> None:
@@ -245,9 +253,7 @@ class TextSession(asyncio.Protocol):
         self.queued = False
         self.address = ""  # that the connection comes from
         self.grant: Grant = EVERYTHING  # what it may speak for
-        self.names: Names | None = None  # of the certificate that was shown; None: nothing could be
-        self.expires = float("inf")  # until when that holds, seconds since the Unix epoch
-        self.handshake: asyncio.Task[None] | None = None  # of TLS, while it lasts
+        self.tls: TlsState | None = None  # None: it speaks no TLS
         self.reader = LineReader()
         self._owner = owner
         self._sessions = sessions
@@ -277,6 +283,11 @@ class TextSession(asyncio.Protocol):
         self.grant = Grant(passed.device)
 
     @property
+    def shakes_hands(self) -> bool:
+        """Whether the handshake of TLS still lasts."""
+        return self.tls is not None and self._transport is None
+
+    @property
     def is_passed_on(self) -> bool:
         """Whether another shard has admitted its device."""
         return self._passed is not None
@@ -284,17 +295,16 @@ class TextSession(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the device with the command that makes it stream, where it may speak."""
         self._transport = cast("asyncio.Transport", transport)
-        if self.handshake is None and not self._sessions.opened(self):
+        if self.tls is None and not self._sessions.opened(self):
             self._transport.abort()
             return
         peer = transport.get_extra_info("peername")
         self._identity = self.address = str(peer[0]).removeprefix("::ffff:") if peer else "unknown"
-        if self.handshake is not None:
+        if self.tls is not None:
             certificate = transport.get_extra_info("peercert") or {}
-            self.names = names_of(certificate)
+            self.tls.names = names_of(certificate)
             if certificate:
-                self.expires = expiry(certificate)
-            self.handshake = None
+                self.tls.expires = expiry(certificate)
         if not self._sessions.admits(self):
             self._transport.abort()
             return
@@ -401,15 +411,15 @@ class TextSession(asyncio.Protocol):
         """Close the connection."""
         if self._transport is not None:
             self._transport.close()
-        elif self.handshake is not None:
-            self.handshake.cancel()
+        elif self.tls is not None:
+            self.tls.handshake.cancel()
 
     def abort(self) -> None:
         """End the connection at once, whatever waits to be sent."""
         if self._transport is not None:
             self._transport.abort()
-        elif self.handshake is not None:
-            self.handshake.cancel()
+        elif self.tls is not None:
+            self.tls.handshake.cancel()
 
     def _handle(self, item: Message | Rows, now_ns: int) -> None:
         match item:

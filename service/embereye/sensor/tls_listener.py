@@ -6,7 +6,7 @@ import socket
 
 from embereye.process.pages import all_interfaces
 from embereye.process.tls import HANDSHAKE_SECONDS, ServerTls
-from embereye.sensor.sessions import Sessions, TextSession
+from embereye.sensor.sessions import Sessions, TextSession, TlsState
 
 logger = logging.getLogger(__name__)
 BACKLOG = 4096
@@ -41,7 +41,7 @@ class TlsListener:
                 connection.close()
                 continue
             shaking = self._shake_hands(session, connection)
-            session.handshake = self._sessions.tasks.start(shaking, name="tls-handshake")
+            session.tls = TlsState(self._sessions.tasks.start(shaking, name="tls-handshake"))
 
     async def _shake_hands(self, session: TextSession, connection: socket.socket) -> None:
         """Hand the connection over to its session; whoever cannot speak TLS, or takes too long, is gone."""
