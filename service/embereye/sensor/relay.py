@@ -76,10 +76,13 @@ class Relays:
         self._tasks = tasks
         self._links: dict[PeerAddress, _Link] = {}
 
+    def __len__(self) -> int:
+        return len(self._links)
+
     def open(self, peer: PeerAddress, passed: Passed, pass_back: Callable[[str], None]) -> Relay:
         """Pass the lines of one more connection on to `peer`."""
         link = self._links.get(peer)
-        if link is None:
+        if link is None or link.over:
             link = self._links[peer] = _Link()
             self._tasks.start(self._run(peer, link), name=f"relay-{peer.shard}")
         relay = Relay(link, passed, pass_back)
@@ -99,7 +102,8 @@ class Relays:
             reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error) or "timed out"
             logger.warning("relay to %s at %s: %s", peer.shard, peer.control, reason)
         finally:
-            del self._links[peer]
+            if self._links.get(peer) is link:
+                del self._links[peer]
             self._dropped(link.lose())
 
 
@@ -108,6 +112,7 @@ class _Link:
 
     def __init__(self) -> None:
         self.size = 0  # bytes that wait
+        self.over = False  # whether it takes no more
         self.relays: dict[int, Relay] = {}  # by since_ns, the latest one
         self._changed: dict[Relay, None] = {}  # of which something is to be sent, in order
         self._wake = asyncio.Event()
@@ -119,8 +124,8 @@ class _Link:
         self._wake.set()
 
     async def write(self, call: "grpc.aio.StreamStreamCall[RelayRequest, RelayResponse]") -> None:
-        """Send what there is, until there is nobody left to send for."""
-        while True:
+        """Send what there is, until there has been nobody to send for in a while."""
+        while not self.over:
             while self._changed:
                 await call.write(self._request())
             self._wake.clear()
@@ -128,8 +133,8 @@ class _Link:
                 async with asyncio.timeout(None if self.relays else IDLE_SECONDS):
                     await self._wake.wait()
             except TimeoutError:
-                call.cancel()
-                return
+                self.over = not self._changed
+        await call.done_writing()
 
     def _request(self) -> RelayRequest:
         request, size = RelayRequest(), 0

@@ -83,7 +83,7 @@ class SensorShard:
         self.relays = Relays(self._dial_peer, self._sessions.drop_relayed, self._sessions.tasks)
         self._ingest = Ingest(self)
         self._servers: list[asyncio.Server] = []
-        self._tls_listeners: list[TlsListener] = []
+        self._accepting: list[asyncio.Task[None]] = []  # of connections that speak TLS
         self._context: ShardContext | None = None
         self._covered: dict[str, bool] = {}
         self._pictured = 0  # the device whose thermal picture is told next
@@ -136,8 +136,7 @@ class SensorShard:
                     raise UserError(
                         f"cannot listen for devices on {options.host}:{port}: {error.strerror or error}"
                     ) from error
-                self._tls_listeners.append(listener)
-                context.tasks.start(listener.run(), name=f"tls-listener-{port}")
+                self._accepting.append(context.tasks.start(listener.run(), name=f"tls-listener-{port}"))
         context.tasks.start(self._tick(), name="sensor-tick")
         if self._telemetry is not None:
             self._keep(self._telemetry, context)
@@ -320,8 +319,8 @@ class SensorShard:
     def _stop_listening(self) -> None:
         for server in self._servers:
             server.close()
-        for listener in self._tls_listeners:
-            listener.close()
+        for task in self._accepting:
+            task.cancel()
 
     async def drain(self) -> None:
         """Accept no new device, send gRPC senders elsewhere, and give them a moment to go."""

@@ -16,7 +16,7 @@ PAUSE_SECONDS = 0.1  # after a connection that could not be accepted: the system
 class TlsListener:
     """Accepts connections on `host:port` for `sessions`, which have to shake hands with `tls`; OSError at once.
 
-    Each handshake shows, and asks for, what is current. `run` has to run for as long as it listens.
+    Each handshake shows, and asks for, what is current. It listens for as long as `run` runs.
     """
 
     def __init__(self, host: str, port: int, sessions: Sessions, tls: ServerTls, *, shared: bool) -> None:
@@ -25,23 +25,23 @@ class TlsListener:
         self._listening = _listen(host, port, shared=shared)
 
     async def run(self) -> None:
-        """Accept until cancelled, or closed."""
+        """Accept until cancelled; what is connected stays so."""
         loop = asyncio.get_running_loop()
-        while self._listening.fileno() >= 0:
-            try:
-                connection, peer = await loop.sock_accept(self._listening)
-            except OSError as error:
-                if self._listening.fileno() >= 0:
+        with self._listening:
+            while True:
+                try:
+                    connection, peer = await loop.sock_accept(self._listening)
+                except OSError as error:
                     logger.warning("a connection cannot be accepted: %s", error)
                     await asyncio.sleep(PAUSE_SECONDS)
-                continue
-            session = self._sessions.protocol()
-            session.address = str(peer[0]).removeprefix("::ffff:")
-            if not self._sessions.opened(session):
-                connection.close()
-                continue
-            shaking = self._shake_hands(session, connection)
-            session.tls = TlsState(self._sessions.tasks.start(shaking, name="tls-handshake"))
+                    continue
+                session = self._sessions.protocol()
+                session.address = str(peer[0]).removeprefix("::ffff:")
+                if not self._sessions.opened(session):
+                    connection.close()
+                    continue
+                shaking = self._shake_hands(session, connection)
+                session.tls = TlsState(self._sessions.tasks.start(shaking, name="tls-handshake"))
 
     async def _shake_hands(self, session: TextSession, connection: socket.socket) -> None:
         """Hand the connection over to its session; whoever cannot speak TLS, or takes too long, is gone."""
@@ -59,10 +59,6 @@ class TlsListener:
             if not handed_over:
                 self._sessions.closed(session)
                 connection.close()
-
-    def close(self) -> None:
-        """Accept nothing more; what is connected stays so."""
-        self._listening.close()
 
 
 def _listen(host: str, port: int, *, shared: bool) -> socket.socket:

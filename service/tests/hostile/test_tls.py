@@ -2,22 +2,28 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf import json_format
 from harness.certificates import Pair, SiteAuthority
+from harness.settings import camera_settings
 
 from embereye.client.client import Client
-from embereye.process.addresses import free_port
+from embereye.process.addresses import free_port, free_ports
 from embereye.process.client_tls import ClientTls, dial
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
-from embereye.v1.shard_pb2 import AccessRules, ClientCertificates
+from embereye.v1.shard_pb2 import AccessRules, Assignment, ClientCertificates
+from embereye.v1.types_pb2 import Device
 
 from .site import ALARM_SECONDS, CALM, HOST, SMOKE, Site, Speaker, until
 
@@ -263,6 +269,40 @@ async def test_an_expired_certificate_ends_the_connection_that_it_opened(devices
         assert await asyncio.wait_for(reader.read(), 20) == b""
 
 
+async def test_a_camera_pushes_over_tls_where_its_certificate_is_its_own(site: Site, tmp_path: Path) -> None:
+    site.start("hub")
+    servers, devices = SiteAuthority(tmp_path / "s", "servers"), SiteAuthority(tmp_path / "d", "devices")
+    shown, own = servers.issue("yard", alternatives=["127.0.0.1"]), devices.issue("camera-1")
+    settings = camera_settings()
+    settings.access.CopyFrom(AccessRules(certificates=BY_NAME))
+    cameras = [
+        Device(id=f"camera-{number}", zone="yard", source="push://", fps_target=5, fps_min=1) for number in (1, 2)
+    ]
+    assignment = Assignment(
+        fleet="default/cameras/yard", shard="yard-cameras-0", epoch=1, devices=cameras, camera=settings
+    )
+    (tmp_path / "yard.json").write_text(json_format.MessageToJson(assignment))
+    port, control, metrics = map(str, free_ports(3))
+
+    def start(*arguments: str) -> None:
+        name = arguments[0]
+        with (tmp_path / f"{name}.log").open("ab") as log:
+            command = [sys.executable, "-m", "embereye_cli", *arguments]
+            site.processes[name] = subprocess.Popen(command, stderr=log, env={**os.environ, "GRPC_VERBOSITY": "NONE"})
+
+    start(
+        "shard", "camera", "--shard", "yard-cameras-0", "--assignment", str(tmp_path / "yard.json"), "--host", HOST,
+        "--hub", site.control, "--grpc-port", port, "--control-port", control, "--metrics-port", metrics,
+        "--tls", str(shown.folder), "--client-ca", str(own.folder),
+    )  # fmt: skip
+    start(
+        "simulate", "cameras", "--push", f"{HOST}:{port}", "--count", "2", "--fps", "5", "--tls", "--ca", str(shown.ca),
+        "--cert", str(own.folder / "tls.crt"), "--key", str(own.folder / "tls.key"),
+    )  # fmt: skip
+    await site.covered(["camera-1"], 60)
+    assert 'what was shown speaks for "camera-1" alone' in site.log("simulate")
+
+
 async def test_a_shard_whose_certificate_cannot_be_read_says_which(devices: Devices) -> None:
     devices.start()
     await devices.up()
@@ -270,7 +310,7 @@ async def test_a_shard_whose_certificate_cannot_be_read_says_which(devices: Devi
     await asyncio.sleep(6)
     assert f"{devices.shown.folder}: tls.crt and tls.key do not belong together" in devices.site.log("shard-0")
     await devices.up()  # the one before is shown
-    devices.site.end("shard-0")
+    assert devices.site.end("shard-0") == 0
     devices.site.start("shard-0", "--tls", str(devices.shown.folder))
     assert devices.site.processes["shard-0"].wait(20) == 2
     assert f"TLS cannot be served: {devices.shown.folder}" in devices.site.log("shard-0")

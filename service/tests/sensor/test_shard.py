@@ -17,6 +17,7 @@ from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks
+from embereye.sensor import relay
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
@@ -249,6 +250,25 @@ async def test_a_device_that_is_passed_on_stays_with_its_own_address_not_with_th
     assert "127.0.0.7 claims to be it, too" in owner.status("s-01").state
     assert owner.status("s-01").ledger.takeovers == 0
     device.close()
+
+
+async def test_a_stream_between_shards_ends_once_nobody_needs_it_and_another_begins(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "IDLE_SECONDS", 0.1)
+    owner, stranger = await start(), await start()
+    owner.own("s-01")
+    peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
+    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
+    for count in (1, 2, 3):
+        _, writer = await connect(stranger)
+        writer.write(b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
+        await until(lambda: owner.status("s-01").ledger.analysed == count)  # noqa: B023
+        assert len(stranger.shard.relays) == 1
+        writer.close()
+        await until(lambda: len(owner.shard._sessions) == 0)
+        await until(lambda: len(stranger.shard.relays) == 0)
+    assert stranger.shard.relay_dropped == 0
 
 
 async def test_lines_that_cannot_be_passed_on_are_counted_and_go_on_once_the_owner_is_back(start: Start) -> None:
