@@ -12,7 +12,7 @@ from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 
 MAX_DIGITS = 19
-OPEN_PATHS = frozenset({"/healthz", "/login", "/v1/session"})
+OPEN_PATHS = frozenset({"/healthz", "/login", "/runbooks", "/v1/session"})
 ROLES = {
     "/v1/access/me": Role.VIEWER,
     "/v1/access/logout": Role.VIEWER,

@@ -18,6 +18,7 @@ from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.book import Watched
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
+from embereye.hub.http import runbooks
 from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes, read_json
 from embereye.hub.http.authenticate import PRINCIPAL, authenticate
 from embereye.hub.http.canaries import heartbeats
@@ -121,6 +122,7 @@ class Api:
         app.add_routes(
             [
                 *AccessRoutes(self._hub).routes(),
+                *runbooks.routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),

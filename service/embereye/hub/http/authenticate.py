@@ -13,6 +13,7 @@ from embereye.hub.http.refused import Refused
 
 PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)
 COOKIE = "embereye"
+OPEN_FOLDERS = ("/static/", "/runbooks/")  # the same for everybody
 REMEDY = "sign in at /login, or send the header Authorization: Bearer TOKEN"
 
 
@@ -26,7 +27,7 @@ def authenticate(access: Access, open_paths: frozenset[str], roles: Mapping[str,
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         path = request.path
-        if path in open_paths or path.startswith("/static/"):
+        if path in open_paths or path.startswith(OPEN_FOLDERS):
             return await handler(request)
         try:
             request[PRINCIPAL] = principal = _identify(access, request)
