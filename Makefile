@@ -45,7 +45,7 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject
 	@touch $@
 
 peers: ## Install FFmpeg, GStreamer, Prometheus, camera servers and an identity provider, which tests talk to where they are (root, Debian)
-	@dpkg -s $(PEERS) >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEERS) >/dev/null; }
+	@dpkg -s $(PEERS) >/dev/null 2>&1 || DEBIAN_FRONTEND=noninteractive e2e/cluster/packages --without-services $(PEERS) >/dev/null
 	@e2e/cluster/binaries --optional $(CAMERA_PEERS) >/dev/null
 	@if command -v npm >/dev/null && [ ! -x .cache/grafana/node_modules/.bin/tsc ]; then \
 	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/grafana $(GRAFANA_TYPES); fi
@@ -122,7 +122,7 @@ golden: install programs ## Write what the chart makes of its main values anew, 
 	$(BIN)/python charts/tests/golden.py
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
-	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra otel --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra otel --extra parquet --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --all-build-deps --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
 
 clean: ## Remove what was built here (.cache stays)

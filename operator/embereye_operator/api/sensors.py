@@ -197,7 +197,7 @@ class DeviceCommands(Resource):
 class Telemetry(Resource):
     """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
 
-    archive: bool = described("Keep them; the image needs the extra embereye[parquet].", default=False)
+    archive: bool = described("Keep them as Parquet files.", default=False)
     size: Quantity = described("Of the files of one shard; the oldest go beyond it.", default=Quantity("10Gi"))
     claim: str = described(
         "Name of a PersistentVolumeClaim, ReadWriteMany, that they are kept in; empty: gone with the shard's pod.",

@@ -18,6 +18,7 @@ from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.book import Watched
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
+from embereye.hub.http import runbooks
 from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes
 from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
@@ -120,6 +121,7 @@ class Api:
             [
                 *AccessRoutes(self._hub, self._oidc.sign_out_url).routes(),
                 *self._oidc.routes(),
+                *runbooks.routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),
