@@ -17,6 +17,7 @@ from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp
 from embereye.sim.rtsp import serve_rtsp
 from embereye.wire.onvif.media import Profile
 from embereye_cli.hub_token import add_device_token_option, device_token
+from embereye_cli.simulate.tls_options import add_tls_options, tls_options
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--push", default="", metavar="HOST:PORT", help="push frames over gRPC instead of serving them")
     add_device_token_option(parser, "--push")
+    add_tls_options(parser)
     how.add_argument("--rtp", default="", metavar="HOST:PORT",
                      help="send RTP/JPEG instead: the first camera to PORT, the next one to PORT+2, …")  # fmt: skip
     how.add_argument("--rtsp", default="", metavar="HOST:PORT", help="serve rtsp://HOST:PORT/ID instead")
@@ -110,10 +112,11 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     options = {"fps": arguments.fps, "size": (int(width), int(height)), "seed": arguments.seed, "fires": fires}
     if arguments.push:
         address_option("--push", arguments.push, any_port=True)
+    tls = tls_options(arguments, usable=bool(arguments.push), needed="--push")
     cameras = await prepare(specs, **options)
     if arguments.push:
         logger.info("pushing %d cameras to %s", len(specs), arguments.push)
-        await push_cameras(cameras, arguments.push, stop, device_token(arguments.token))
+        await push_cameras(cameras, arguments.push, stop, device_token(arguments.token), tls)
         return 0
 
     if not 0 <= arguments.loss < 100:

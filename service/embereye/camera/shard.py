@@ -90,6 +90,8 @@ class CameraShard:
         freeze_heap()
         cv2.setNumThreads(1)  # the decoder processes are the parallelism: OpenCV's own threads would compete with them
         self._context = context
+        if context.tls:
+            context.tls.subscribe(self._access.judge_anew)
         await self._pool.start()
         if context.options.data:
             self._clips = await ClipPipeline.start(context)

@@ -142,7 +142,7 @@ TARGETS = {
         _lines,
         (
             b"#serialno:s-01!\r\n#Sensor:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n#Sensors-02:ADC1=3e9,ADC3:=-1!",
-            b"#frame:" + b"FFB8" * 768 + b"!#EEPROM1:" + b"0123" * 832 + b"!#passedon:also:123!#locid:hall!",
+            b"#frame:" + b"FFB8" * 768 + b"!#EEPROM1:" + b"0123" * 832 + b"!#locid:hall!",
         ),
     ),
     "gRPC batches": Target(
