@@ -52,6 +52,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--admin-token-file", type=Path, default=env("ADMIN_TOKEN_FILE") or None, metavar="FILE",
                         help="file with a token that may do everything, made where there is none and read again when "
                         "it changes; default: admin-token in the data folder [EMBEREYE_ADMIN_TOKEN_FILE]")  # fmt: skip
+    parser.add_argument("--tls", type=Path, default=Path(env("TLS")) if env("TLS") else None, metavar="DIR",
+                        help="folder with tls.crt and tls.key that people and programs are shown: the gRPC port and "
+                        "that of the console then serve TLS alone [EMBEREYE_TLS]")  # fmt: skip
     add_identity(parser, 50053)
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of the database; required [EMBEREYE_DATA]")  # fmt: skip
@@ -135,6 +138,7 @@ def run(arguments: Namespace) -> int:
         clips_bytes=arguments.clips,
         control_port=arguments.control_port,
         identity=arguments.identity,
+        tls=arguments.tls,
         hosts=hosts,
         oidc=_provider(arguments),
     )

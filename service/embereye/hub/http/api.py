@@ -27,7 +27,7 @@ from embereye.hub.http.files import STATIC, file_response
 from embereye.hub.http.lists import Json, SharedList
 from embereye.hub.http.oidc import OidcRoutes
 from embereye.hub.http.openapi.describe import describe
-from embereye.hub.http.origin import AllowedHosts, check_origin, guard
+from embereye.hub.http.origin import AllowedHosts, check_origin, guard, is_own_name
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import replay
@@ -53,6 +53,7 @@ CONTENT_TYPES = {
     Clip.MEDIA_VIDEO: "video/mp4",
 }
 MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
+HSTS_SECONDS = 365 * 86_400  # that a browser calls a name by HTTPS alone, once the hub has answered so
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -81,6 +82,9 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
         response = web.json_response({"error": sentence}, status=error.status, headers=allowed)
     if not response.prepared:
         response.headers.update(SECURITY)
+        # Not for this machine itself: what else listens on it would have to speak TLS from then on.
+        if request.secure and not is_own_name(request.host):
+            response.headers["Strict-Transport-Security"] = f"max-age={HSTS_SECONDS}"
         response.headers.setdefault("Cache-Control", "no-store")
     return response
 
