@@ -14,6 +14,9 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
   gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager
 
+# The same, built from Go modules into .cache where Go is: an ONVIF camera, and a server of RTSP.
+CAMERA_PEERS := go2rtc mediamtx
+
 # What `make model` learns from, and where it works; a run that was interrupted goes on where it was.
 DATA := ../shared/data
 TRAINING := .cache/training
@@ -41,8 +44,9 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench
 	@touch $@
 
-peers: ## Install FFmpeg, GStreamer, Prometheus and an identity provider, which tests talk to where they are present (root, Debian)
+peers: ## Install FFmpeg, GStreamer, Prometheus, camera servers and an identity provider, which tests talk to where they are (root, Debian)
 	@dpkg -s $(PEERS) >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEERS) >/dev/null; }
+	@e2e/cluster/binaries --optional $(CAMERA_PEERS) >/dev/null
 	@if command -v npm >/dev/null && [ ! -x .cache/grafana/node_modules/.bin/tsc ]; then \
 	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/grafana $(GRAFANA_TYPES); fi
 	@if command -v npm >/dev/null && [ ! -d .cache/oidc/node_modules/oidc-provider ]; then \

@@ -112,6 +112,9 @@ FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
 GSTREAMER = Need("GStreamer", _install, _commands("gst-launch-1.0"), "make peers")
 RTSP_SERVER = Need("gst-rtsp-server", _install, _has_rtsp_server, "make peers")
 PROMETHEUS = Need("Prometheus and promtool", _install, _commands("prometheus", "promtool"), "make peers")
+_peers = "`make peers` builds it, with Go 1.21 or later"
+GO2RTC = Need("go2rtc", _peers, _programs("go2rtc"), "make peers")
+MEDIAMTX = Need("mediamtx", _peers, _programs("mediamtx"), "make peers")
 GRAFANA_TYPES = Need(
     "Grafana's types", "`make peers` fetches them where npm is installed", _has_grafana_types, "make peers"
 )
