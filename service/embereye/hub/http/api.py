@@ -30,7 +30,7 @@ from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.origin import AllowedHosts, check_origin, guard, is_own_name
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.replay import replay
+from embereye.hub.http.replay import Replays, replay
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
 from embereye.process.http_server import metrics_app
@@ -52,7 +52,6 @@ CONTENT_TYPES = {
     Clip.MEDIA_STILL: "image/jpeg",
     Clip.MEDIA_VIDEO: "video/mp4",
 }
-MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
 HSTS_SECONDS = 365 * 86_400  # that a browser calls a name by HTTPS alone, once the hub has answered so
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -104,7 +103,7 @@ class Api:
         self._hosts = hosts or AllowedHosts()
         self._hub = hub
         self._clips = clips
-        self._replays = 0
+        self._replays = Replays()
         self._outputs = outputs
         self._sockets: set[web.WebSocketResponse] = set()
         self._entries = DeviceEntries(hub)
@@ -269,13 +268,8 @@ class Api:
         clip = self._known_clip(request)
         if clip.media != Clip.MEDIA_CLIP:
             raise Refused(404, "it is no Motion JPEG: show it as it is")
-        if self._replays >= MAX_REPLAYS:
-            raise Refused(503, f"{MAX_REPLAYS} clips are being shown already: try again later, or download it")
-        self._replays += 1
-        try:
+        with self._replays.enter(request.remote or "", clip.bytes):
             return await replay(request, self._clips.path(clip), SECURITY)
-        finally:
-            self._replays -= 1
 
     async def _driven(self, _: web.Request) -> web.Response:
         return web.json_response({"controllers": self._outputs.in_force()})

@@ -24,7 +24,7 @@ Paths = dict[str, dict[str, Json]]
 JPEG = "image/jpeg"
 CLIPS = ("video/matroska", JPEG, "video/mp4")
 TOKEN_NAME = "[A-Za-z0-9][A-Za-z0-9._@ -]{0,62}"
-CHANGES = (400, 413, 415)  # what a body may be refused with
+CHANGES = (400, 408, 413, 415)  # what a body may be refused with
 PAGE = [
     query("limit", whole(), "how many entries at most; 0: all"),
     query("after", WORD, "the key that the page before ended with, its `next`"),
@@ -218,7 +218,7 @@ def _pictures() -> Paths:
             "get": operation(
                 "The frames of a Matroska clip at their own pace, over and over",
                 {200: file_of("JPEG after JPEG", "multipart/x-mixed-replace")},
-                fails=(404, 503),
+                fails=(404, 413, 503),
             )
         },
     }
