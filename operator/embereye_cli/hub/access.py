@@ -17,7 +17,7 @@ from embereye.process.grpc_server import channel
 from embereye.process.lifecycle import UserError
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
-from embereye_cli.hub_token import REMEDY, add_token_option, token_for
+from embereye_cli.hub.token import REMEDY, add_token_option, token_for
 
 SECONDS = 5.0  # for an answer
 ROLES = {"viewer": messages.ROLE_VIEWER, "operator": messages.ROLE_OPERATOR, "admin": messages.ROLE_ADMIN}

@@ -14,7 +14,7 @@ from embereye.sim.mjpeg import serve_mjpeg
 from embereye.sim.push import push_cameras
 from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp
 from embereye.sim.rtsp import serve_rtsp
-from embereye_cli.hub_token import add_device_token_option, device_token
+from embereye_cli.hub.token import add_device_token_option, device_token
 
 logger = logging.getLogger(__name__)
 
