@@ -35,13 +35,13 @@ help: ## Show this list
 
 install: $(VENV)/.installed ## Install into .venv (done by the others when needed)
 
-$(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject.toml $(PROTOS)
+$(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject.toml e2e/pyproject.toml $(PROTOS)
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or later is needed: install python3 and python3-venv" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $(PYTHON) is older: make PYTHON=python3.11 …" >&2; exit 2; }
 	@echo "installing into $(VENV) (about a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench
+	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench --editable e2e
 	@touch $@
 
 peers: ## Install FFmpeg, GStreamer, Prometheus, camera servers and an identity provider, which tests talk to where they are (root, Debian)

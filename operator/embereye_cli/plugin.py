@@ -11,10 +11,10 @@ from lightkube import AsyncClient
 from lightkube.types import PatchType
 
 from embereye.process.lifecycle import UserError
-from embereye_cli import report
+from embereye_cli.cluster import report
+from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.explain import fleet as explain
 from embereye_cli.explain.fleet import add_fleet_arguments, select
-from embereye_cli.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus

@@ -1,6 +1,5 @@
 """An HTTP server for what people look at: the hub's console."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
