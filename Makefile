@@ -12,7 +12,7 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 
 # Programs of other makers that tests send from and compare with; without them those tests are skipped.
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
-  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager
+  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql
 
 # What `make model` learns from, and where it works; a run that was interrupted goes on where it was.
 DATA := ../shared/data
@@ -40,7 +40,7 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench
 	@touch $@
 
-peers: ## Install FFmpeg, GStreamer and Prometheus, which tests talk to where they are present (root, Debian)
+peers: ## Install FFmpeg, GStreamer, Prometheus and PostgreSQL, which tests talk to where they are present (root, Debian)
 	@dpkg -s $(PEERS) >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEERS) >/dev/null; }
 	@if command -v npm >/dev/null && [ ! -x .cache/grafana/node_modules/.bin/tsc ]; then \
 	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/grafana $(GRAFANA_TYPES); fi
@@ -115,7 +115,7 @@ golden: install programs ## Write what the chart makes of its main values anew, 
 	$(BIN)/python charts/tests/golden.py
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
-	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra otel --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra otel --extra postgres --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --all-build-deps --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
 
 clean: ## Remove what was built here (.cache stays)

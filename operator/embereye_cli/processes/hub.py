@@ -1,4 +1,4 @@
-"""`embereye hub`: run the hub."""
+"""Run the hub. `embereye hub backup`, `restore` and `migrate` copy what it has stored."""
 
 import os
 import re
@@ -51,7 +51,9 @@ def add_arguments(parser: ArgumentParser) -> None:
                         "it changes; default: admin-token in the data folder [EMBEREYE_ADMIN_TOKEN_FILE]")  # fmt: skip
     add_identity(parser, 50053)
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
-                        help="folder of the database; required [EMBEREYE_DATA]")  # fmt: skip
+                        help="folder of clips and, without --database, of all else; required "
+                        "[EMBEREYE_DATA]")  # fmt: skip
+    add_database(parser)
     parser.add_argument("--retention", type=seconds, default=env("RETENTION", "30d"),
                         help="how long history is kept, for example 12h or 30d [EMBEREYE_RETENTION]")  # fmt: skip
     parser.add_argument("--clips", type=size, default=env("CLIPS", "5G"),
@@ -59,6 +61,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--allowed-host", action="append", default=env("ALLOWED_HOSTS").split(), metavar="NAME",
                         help="a name that browsers may call the hub by, or *.DOMAIN; may be given again; addresses and "
                         "localhost always may [EMBEREYE_ALLOWED_HOSTS, separated by spaces]")  # fmt: skip
+
+
+def add_database(parser: ArgumentParser) -> None:
+    """Declare where the hub's rows are kept."""
+    parser.add_argument("--database", default=os.environ.get("EMBEREYE_DATABASE", ""), metavar="ADDRESS",
+                        help="a PostgreSQL for the history and state, as postgresql://USER:PASSWORD@HOST/NAME or "
+                        "@FILE, which is read again for each connection; default: SQLite in the data folder "
+                        "[EMBEREYE_DATABASE]")  # fmt: skip
 
 
 def run(arguments: Namespace) -> int:
@@ -82,5 +92,6 @@ def run(arguments: Namespace) -> int:
         control_port=arguments.control_port,
         identity=arguments.identity,
         hosts=hosts,
+        database=arguments.database,
     )
     return lifecycle.run(lambda stop: serve(options, stop))

@@ -13,16 +13,35 @@ from pathlib import Path
 
 import grpc
 import pytest
+from harness.postgres import Postgres
+from harness.stored import Stored
 
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
+    """Each of the databases that a hub can have, empty."""
+    return (
+        Stored(tmp_path)
+        if request.param == "sqlite"
+        else Stored.in_postgres(tmp_path, request.getfixturevalue("postgres"))
+    )
+
+
+@pytest.fixture
+def stored_in_postgres(tmp_path: Path, postgres: Postgres) -> Stored:
+    """A database in PostgreSQL, empty."""
+    return Stored.in_postgres(tmp_path, postgres)
+
+
 class HubProcess:
     """`embereye hub` on loopback; may be killed and started again on the same ports and data."""
 
-    def __init__(self, data: Path) -> None:
-        self.data = data
+    def __init__(self, stored: Stored) -> None:
+        self.stored = stored
+        self.data = stored.folder
         grpc, control, self.http_port = free_ports(3)
         self.control = f"127.0.0.1:{control}"
         self.grpc = f"127.0.0.1:{grpc}"
@@ -34,7 +53,7 @@ class HubProcess:
              "--grpc-port", self.grpc.rpartition(":")[2], "--control-port", self.control.rpartition(":")[2],
              "--http-port", str(self.http_port), "--data", str(self.data)],
             stderr=(self.data / "log").open("ab"),
-            env={**os.environ, "GRPC_VERBOSITY": "NONE"},
+            env={**os.environ, "GRPC_VERBOSITY": "NONE", "EMBEREYE_DATABASE": self.stored.address},
         )  # fmt: skip
 
     async def ready(self) -> None:
@@ -87,7 +106,7 @@ class HubProcess:
 
 
 @pytest.fixture
-def hub_process(tmp_path: Path) -> Iterator[HubProcess]:
-    hub = HubProcess(tmp_path)
+def hub_process(stored: Stored) -> Iterator[HubProcess]:
+    hub = HubProcess(stored)
     yield hub
     hub.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -114,8 +113,7 @@ async def test_a_reporter_loses_nothing_and_a_fire_stays_one_alarm_while_the_hub
         await until(lambda: not len(shard.spool), "everything spooled is acknowledged")
         await until(lambda: shard.reporter.connected, "the shard knows that it is connected")
     assert shard.spool.dropped == 0
-    with contextlib.closing(sqlite3.connect(hub_process.data / "hub.sqlite")) as database:
-        assert database.execute("SELECT COUNT(*) FROM evidence WHERE id = ?", (last,)).fetchone() == (1,)
+    assert hub_process.stored.query(f"SELECT COUNT(*) FROM evidence WHERE id = '{last}'") == [(1,)]
     async with hub_process.channel() as link:
         history = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=10)
     raised = [event for event in history.events if event.state == ZoneState.ALARM]
@@ -161,10 +159,10 @@ async def test_what_was_acknowledged_survives_a_kill_at_any_time(hub_process: Hu
         hub_process.kill()
         with contextlib.suppress(grpc.aio.AioRpcError):
             await asyncio.wait_for(reporting, 10)
-        with contextlib.closing(sqlite3.connect(hub_process.data / "hub.sqlite")) as database:
-            stored = {row[0] for row in database.execute("SELECT id FROM evidence")}
-            cursors = [row[0] for row in database.execute("SELECT cursor FROM events ORDER BY cursor")]
-            events = [AlarmEvent.FromString(row[0]) for row in database.execute("SELECT event FROM events")]
+        query = hub_process.stored.query
+        stored = {row[0] for row in query("SELECT id FROM evidence")}
+        cursors = [row[0] for row in query("SELECT cursor FROM events ORDER BY cursor")]
+        events = [AlarmEvent.FromString(row[0]) for row in query("SELECT event FROM events")]
         assert acknowledged <= stored
         assert cursors == list(range(1, len(cursors) + 1))
         assert len(cursors) >= latest
@@ -194,7 +192,7 @@ async def test_a_hub_that_is_told_to_stop_has_stored_what_it_took_and_stops_at_o
 async def test_two_hubs_do_not_share_a_folder(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
-    second = type(hub_process)(hub_process.data)
+    second = type(hub_process)(hub_process.stored)
     second.start()
     assert second.process is not None
     assert await asyncio.to_thread(second.process.wait, 20) == 2
