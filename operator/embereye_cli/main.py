@@ -15,6 +15,9 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("up",): ("embereye_cli.processes.up", "run fleets on this machine: operator, hub and shards as local processes"),
     ("operator",): ("embereye_cli.processes.operator", "run the Kubernetes operator"),
     ("hub",): ("embereye_cli.processes.hub", "run the hub: evidence in, alarms and the console out"),
+    ("hub", "backup"): ("embereye_cli.hub_history.backup", "write what a hub has stored into a file, while it runs"),
+    ("hub", "restore"): ("embereye_cli.hub_history.restore", "fill a hub's database from such a file"),
+    ("hub", "migrate"): ("embereye_cli.hub_history.migrate", "move what a hub has stored into another database"),
     ("shard", "sensor"): ("embereye_cli.processes.shard_sensor", "run one sensor shard"),
     ("shard", "camera"): ("embereye_cli.processes.shard_camera", "run one camera shard"),
     ("simulate", "sensors"): ("embereye_cli.simulate.sensors", "simulate thermal/gas sensors over the real protocol"),
@@ -61,10 +64,8 @@ def _describe(name: str) -> str:
 
 
 def _command_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
-    for words in COMMANDS:
-        if tuple(arguments[: len(words)]) == words:
-            return words
-    return None
+    found = [words for words in COMMANDS if tuple(arguments[: len(words)]) == words]
+    return max(found, key=len, default=None)
 
 
 def _overview() -> argparse.ArgumentParser:
