@@ -14,6 +14,7 @@ MONITORING = ("--set", "monitoring.enabled=true", "--set", "monitoring.labels.re
 VALUES = {
     "defaults": (),
     "namespaced": ("--set", "operator.namespaced=true"),
+    "postgres": ("--set", "hub.database.dsnSecret.name=hub-database", "--set", "hub.persistence.existingClaim=history"),
     "monitoring": MONITORING,
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations"),
 }
