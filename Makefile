@@ -71,9 +71,10 @@ lint: install ## Check style, types and layers
 	$(BIN)/lint-imports
 	$$(e2e/cluster/binaries helm)/helm lint --strict charts/embereye
 
-bench: install ## Measure sensors, cameras and operator against baselines, and detection on clips where they are
+bench: install ## Measure sensors, cameras, hub and operator against baselines, and detection on clips where they are
 	$(BIN)/embereye bench sensors --quick
 	$(BIN)/embereye bench cameras --quick
+	$(BIN)/embereye bench hub --quick
 	$(BIN)/embereye bench operator --quick
 	$(BIN)/embereye bench heat --quick
 	$(BIN)/embereye bench detection --quick || true
