@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -13,6 +14,7 @@ from embereye.hub.http.api import Api
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
+from embereye.hub.oidc.options import ProviderOptions
 from embereye.hub.outputs import Outputs
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService, RosterService
@@ -35,6 +37,9 @@ from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
 from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2_grpc import add_RosterServicer_to_server
 
+if TYPE_CHECKING:
+    from embereye.hub.oidc.provider import Provider
+
 logger = logging.getLogger(__name__)
 STOP_SECONDS = 0.2  # for calls that do not end by themselves
 
@@ -55,6 +60,7 @@ class HubOptions:
     identity: Path | None = None  # folder of its certificate; None: control is served on loopback alone
     database: str = ""  # address of a PostgreSQL, as in `open_database`; '': SQLite in `data`
     hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
+    oidc: ProviderOptions | None = None  # the identity provider that people may sign in with
 
 
 async def serve(options: HubOptions, stop: asyncio.Event) -> int:
@@ -77,6 +83,15 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
             tracer.close()
 
 
+def _provider(options: HubOptions) -> "Provider | None":
+    if options.oidc is None:
+        return None
+    # It loads cryptography, 12 MB, which a hub without a provider has no use for.
+    from embereye.hub.oidc.provider import Provider
+
+    return Provider(options.oidc)
+
+
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     outputs, evidence = Outputs(), EvidenceService(hub)
     credentials = Credentials(options.identity) if options.identity else None
@@ -95,7 +110,8 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     runtime = RuntimeMetrics(registry, lambda: credentials)
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
     control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
-    web = await serve_http(Api(hub, outputs, clips, options.hosts).app(registry), options.host, options.http_port)
+    api = Api(hub, outputs, clips, options.hosts, _provider(options))
+    web = await serve_http(api.app(registry), options.host, options.http_port)
     pages = metrics_pages(registry)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
     async with Tasks() as tasks:

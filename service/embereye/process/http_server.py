@@ -1,8 +1,11 @@
 """An HTTP server for what people look at: the hub's console."""
 
+import logging
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.log import server_logger
 from prometheus_client import CollectorRegistry
 
 from embereye.process.pages import Page, all_interfaces, cannot_listen, metrics_pages
@@ -24,8 +27,14 @@ def _handler(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
     return answer
 
 
+def is_our_fault(record: logging.LogRecord) -> bool:
+    """Whether a record of the server is news: that somebody sends what is no HTTP, any number of times, is not."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
 async def serve_http(app: web.Application, host: str, port: int) -> web.AppRunner:
     """Serve `app` on `host:port`; stop it with `await runner.cleanup()`; the port is `bound_port(runner)`."""
+    server_logger.addFilter(is_our_fault)  # a filter that is there already is not added again
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:

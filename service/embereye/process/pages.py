@@ -22,14 +22,19 @@ Answer = tuple[int, str, bytes]  # status, content type, body
 Page = Callable[[], Answer]
 
 
-def metrics_pages(registry: CollectorRegistry, unhealthy: Callable[[], str] = str) -> dict[str, Page]:
-    """`registry` at /metrics, and /healthz: 503 while `unhealthy()` says why."""
+def metrics_pages(
+    registry: CollectorRegistry, unhealthy: Callable[[], str] = str, not_ready: Callable[[], str] = str
+) -> dict[str, Page]:
+    """`registry` at /metrics, /healthz and /readyz: 503 while `unhealthy()`, or `not_ready()`, says why."""
 
-    def healthz() -> Answer:
-        why = unhealthy()
+    def told(why: str) -> Answer:
         return 503 if why else 200, "text/plain; charset=utf-8", f"{why or 'ok'}\n".encode()
 
-    return {"/metrics": lambda: (200, CONTENT_TYPE_LATEST, exposition(registry)), "/healthz": healthz}
+    return {
+        "/metrics": lambda: (200, CONTENT_TYPE_LATEST, exposition(registry)),
+        "/healthz": lambda: told(unhealthy()),
+        "/readyz": lambda: told(not_ready()),
+    }
 
 
 def all_interfaces(host: str) -> str | None:

@@ -31,6 +31,16 @@ def shard_capacity(fleet: Fleet) -> float:
     return min(cores, CAPACITY) if isinstance(fleet.spec, SensorFleetSpec) else cores
 
 
+def _tls_environment(fleet: Fleet) -> dict[str, str]:
+    """Where the certificate is that devices are shown, and the authorities of theirs; empty: they speak no TLS."""
+    tls = fleet.spec.access and fleet.spec.access.tls
+    if not tls:
+        return {}
+    shown = f"{CREDENTIALS_FOLDER}/{tls.secret_ref.name}" if tls.secret_ref else IDENTITY_FOLDER
+    clients = {"EMBEREYE_CLIENT_CA": f"{CREDENTIALS_FOLDER}/{tls.clients.ca_ref.name}"} if tls.clients else {}
+    return {"EMBEREYE_TLS": shown, **clients}
+
+
 def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:
     """The container of `shard`: its environment, ports, probes and mounts."""
     environment = {
@@ -57,12 +67,22 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
     if isinstance(fleet.spec, SensorFleetSpec):
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
         ports.insert(1, ("tcp", fleet.spec.listen.tcp))
+        if fleet.spec.listen.tls:
+            environment["EMBEREYE_TLS_PORT"] = str(fleet.spec.listen.tls)
+            ports.insert(2, ("tls", fleet.spec.listen.tls))
         if not secrets:
             del environment["EMBEREYE_CREDENTIALS"]
         if fleet.spec.telemetry.archive:
             environment["EMBEREYE_TELEMETRY"] = TELEMETRY_FOLDER
             environment["EMBEREYE_TELEMETRY_BYTES"] = str(int(quantity(fleet.spec.telemetry.size) or 0))
-    probe = {"grpc": {"port": GRPC_PORT, "service": ""}, "timeoutSeconds": 2}
+    ready: Manifest = {"grpc": {"port": GRPC_PORT, "service": ""}, "timeoutSeconds": 2}
+    alive = ready
+    if tls := _tls_environment(fleet):
+        environment |= tls
+        # The kubelet speaks no TLS to a gRPC port.
+        ready, alive = (
+            {"httpGet": {"path": path, "port": "metrics"}, "timeoutSeconds": 2} for path in ("/readyz", "/healthz")
+        )
     mounts: list[Manifest] = [
         {"name": "placement", "mountPath": PLACEMENT_FOLDER, "readOnly": True},
         {"name": "identity", "mountPath": IDENTITY_FOLDER, "readOnly": True},
@@ -83,9 +103,9 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
         "args": ["shard", fleet.type.component],
         "env": [{"name": name, "value": value} for name, value in environment.items()],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
-        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": 60},
-        "readinessProbe": {**probe, "periodSeconds": 2, "failureThreshold": 2},
-        "livenessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 3},
+        "startupProbe": {**ready, "periodSeconds": 1, "failureThreshold": 60},
+        "readinessProbe": {**ready, "periodSeconds": 2, "failureThreshold": 2},
+        "livenessProbe": {**alive, "periodSeconds": 10, "failureThreshold": 3},
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "securityContext": {
             "privileged": False,

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from embereye.process.files import write_whole
-from embereye.process.identity.authority import LIFE, Authority, Issued, due, utc_now
+from embereye.process.identity.authority import LIFE, Authority, Issued, due, served_names, utc_now
 from embereye.process.identity.names import Identity
 from embereye.process.lifecycle import UserError
 
@@ -21,11 +22,18 @@ class LocalIdentities:
     def __init__(self, folder: Path) -> None:
         """UserError where the folder cannot be written."""
         self._folder = folder.resolve()
+        self._names: dict[Identity, tuple[str, ...]] = {}
         self._known: dict[Identity, float] = {}  # when it was issued here, monotonic seconds; 0: not by this process
         try:
             self._authority = self._load()
         except OSError as error:
             raise UserError(f"{folder} cannot be written: {error.strerror or error}") from error
+
+    def add_names(self, identity: Identity, names: Sequence[str]) -> None:
+        """Issue it with `names`, of hosts or addresses, by which others than our own processes dial it."""
+        if self._names.get(identity, ()) != tuple(names):
+            self._names[identity] = tuple(names)
+            self.folder(identity)
 
     def folder(self, identity: Identity) -> Path:
         """What `--identity` names for this process; it is renewed as long as this object is."""
@@ -33,6 +41,11 @@ class LocalIdentities:
         self._known.setdefault(identity, 0.0)
         self._renew(identity, folder)
         return folder
+
+    @property
+    def authority(self) -> Path:
+        """The file with the certificates of the authority; PEM."""
+        return self._folder / AUTHORITY / "ca.crt"
 
     def forget(self, identity: Identity) -> None:
         """Renew it no more."""
@@ -58,16 +71,22 @@ class LocalIdentities:
     def _renew(self, identity: Identity, folder: Path) -> None:
         now, issued_at = time.monotonic(), self._known[identity]
         aged = bool(issued_at) and now - issued_at > LIFE.total_seconds() * 2 / 3
-        if not aged and self._stands(folder):
+        names = self._names.get(identity, ())
+        if not aged and self._stands(folder, {*names, identity.server_name}):
             return
-        self._write(folder, self._authority.issue(identity, utc_now()).files)
+        self._write(folder, self._authority.issue(identity, utc_now(), names=names).files)
         self._known[identity] = now
 
-    def _stands(self, folder: Path) -> bool:
+    def _stands(self, folder: Path, names: Set[str]) -> bool:
         """Whether what is in the folder need not be renewed yet."""
         try:
             found = Issued(*((folder / name).read_bytes() for name in ("tls.crt", "tls.key", "ca.crt")))
         except OSError:
+            return False
+        try:
+            if served_names(found.certificate) != names:
+                return False
+        except ValueError:
             return False
         return not due(found.certificate, found.trusted, utc_now(), wanted=self._authority.trusted)
 

@@ -11,7 +11,7 @@ import pytest
 
 from embereye.shard.assignment import load
 from embereye.units import SECOND
-from embereye.v1.shard_pb2 import Peer
+from embereye.v1.shard_pb2 import ClientCertificates, Peer
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import Manifest
@@ -305,3 +305,37 @@ def test_raw_readings_are_kept_where_the_fleet_asks_for_it() -> None:
     assert {"name": "telemetry", "mountPath": "/var/lib/embereye/telemetry"} in mounts
     assert {"name": "telemetry", "persistentVolumeClaim": {"claimName": "readings"}} in volumes
     assert "telemetry" not in {mount["name"] for mount in pod(claim="readings")[1]}
+
+
+TLS = {"tls": {"clients": {"caRef": {"name": "device-ca"}, "field": "dns", "match": "*.devices.example.org"}}}
+
+
+def test_a_fleet_that_speaks_tls_is_probed_without_and_finds_its_certificates() -> None:
+    for access, shown in (
+        (TLS, "/etc/embereye/identity"),
+        ({"tls": {**TLS["tls"], "secretRef": {"name": "hall-tls"}}}, "/etc/embereye/credentials/hall-tls"),
+    ):
+        owner = fleet(access=access, listen={"tls": 9002})
+        children = built(owner)
+        pod = next(child for child in children if child["kind"] == "Deployment")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        environment = {one["name"]: one["value"] for one in container["env"]}
+        assert environment["EMBEREYE_TLS"] == shown
+        assert environment["EMBEREYE_CLIENT_CA"] == "/etc/embereye/credentials/device-ca"
+        assert environment["EMBEREYE_TLS_PORT"] == "9002"
+        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
+        assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+        mounted = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+        assert mounted >= {"device-ca"}
+        service = next(child for child in children if child["kind"] == "Service")
+        ports = {port["name"]: port for port in service["spec"]["ports"]}
+        assert (ports["tls"]["port"], ports["grpc"]["appProtocol"]) == (9002, "https")
+    rules = assigned(fleet(access=TLS, listen={"tls": 9002}))[0]["hall-sensors-0"].sensor.access.certificates
+    assert (rules.match, rules.field) == ("*.devices.example.org", ClientCertificates.FIELD_DNS)
+
+
+def test_a_fleet_without_tls_has_the_pod_it_had() -> None:
+    deployment = next(child for child in built(fleet()) if child["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "TLS" not in str(container)
+    assert "grpc" in container["readinessProbe"]
