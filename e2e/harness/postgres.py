@@ -25,15 +25,15 @@ class Postgres:
         self.folder = folder
         self.port = free_port()
         self._programs = postgres_programs()
-        # PostgreSQL refuses to be root's.
-        self._user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if not os.geteuid() else {}
+        # PostgreSQL refuses to be root's. (Popen's own `user` forks, which a process that gRPC runs in must not.)
+        self._as = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if not os.geteuid() else []
         self._server: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
         """Make the cluster's files."""
         secret = self.folder / "password"
         secret.write_text(PASSWORD)
-        if self._user:
+        if self._as:
             shutil.chown(self.folder, "nobody", "nogroup")
             shutil.chown(secret, "nobody", "nogroup")
         self._run("initdb", "--pgdata", self._data, "--username", USER, "--pwfile", str(secret),
@@ -44,19 +44,17 @@ class Postgres:
         return str(self.folder / "data")
 
     def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [str(self._programs / program), *arguments], capture_output=True, text=True, timeout=60, check=False,
-            cwd=self.folder, **self._user,
-        )  # type: ignore[call-overload] # fmt: skip
+        command = [*self._as, str(self._programs / program), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=self.folder)
         assert not done.returncode, done.stdout + done.stderr
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        command = [str(self._programs / "postgres"), "-D", self._data, "-p", str(self.port),
+        command = [*self._as, str(self._programs / "postgres"), "-D", self._data, "-p", str(self.port),
                    "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self.folder}",
                    "-c", "shared_buffers=16MB", "-c", "max_connections=40"]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
-            self._server = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **self._user)  # type: ignore[call-overload]
+            self._server = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
         deadline = time.monotonic() + 30
         while not self._answers():
             assert time.monotonic() < deadline, (self.folder / "log").read_text()
@@ -74,6 +72,14 @@ class Postgres:
         """Send the server a signal; SIGQUIT ends it at once, as a crash does, and everybody's connections with it."""
         assert self._server is not None
         self._server.send_signal(number)
+
+    def freeze(self, *, frozen: bool = True) -> None:
+        """Stop or continue all its processes; connections stay, and nobody answers on them."""
+        assert self._server is not None
+        pid = self._server.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for each in (pid, *map(int, children)):
+            os.kill(each, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
         """End the server."""

@@ -28,6 +28,8 @@ R = TypeVar("R")
 
 PRUNE_ROWS = 5_000  # at once, so that pruning never delays an alarm
 RECENT = 20_000  # ids of reports that the hub knows without asking; what is sent again is sent soon
+PATIENCE_SECONDS = 4.0  # with a database that does not answer, before fires are shown without it
+MOST_PATIENCE_SECONDS = 60.0
 KEPT_PICTURES = 2_000  # of past alarms; about 100 MB
 
 
@@ -321,6 +323,10 @@ class Store:
         """As `records.audit`."""
         return records.audit(self._db, before, limit)
 
+    def interrupt(self) -> None:
+        """As `Database.interrupt`."""
+        self._db.interrupt()
+
     def close(self) -> None:
         """Let go of the database."""
         self._db.close()
@@ -328,6 +334,16 @@ class Store:
 
 def _event(row: tuple[bytes]) -> AlarmEvent:
     return AlarmEvent.FromString(row[0])
+
+
+async def _await_patiently(running: "asyncio.Future[R]", store: Store, seconds: float) -> bool:
+    """Wait until `running`, which uses `store`, is done, and interrupt it after `seconds`; whether these sufficed."""
+    done, _ = await asyncio.wait({running}, timeout=seconds)
+    patient = bool(done)
+    while not done:
+        store.interrupt()
+        done, _ = await asyncio.wait({running}, timeout=PATIENCE_SECONDS)
+    return patient
 
 
 def open_database(folder: Path, address: str = "", *, writer: bool = True) -> Database:
@@ -366,6 +382,7 @@ class StoreThreads:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="hub-store")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="hub-history")
         self._lock: int | None = None
+        self._patience = PATIENCE_SECONDS
 
     def _open(self, *, writer: bool = True) -> Store:
         return Store(open_database(self._folder, self._address, writer=writer))
@@ -382,7 +399,7 @@ class StoreThreads:
         if self._address and self._store.failing:
             return StoredState()
         try:
-            return await self.write(Store.load)
+            return await asyncio.get_running_loop().run_in_executor(self._writer, self._store.load)
         except StoreError as error:
             raise UserError(f"what the hub stored cannot be read: {error}") from error
 
@@ -397,8 +414,15 @@ class StoreThreads:
         return self._store.unreadable + (self._history.unreadable if hasattr(self, "_history") else 0)
 
     async def write(self, method: "Callable[[Store], R]") -> R:
-        """Run `method(store)` in the writing thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, lambda: method(self._store))
+        """Run `method(store)` in the writing thread.
+
+        What takes longer than the present patience fails; the next one is given twice as much, as there may just be
+        much to write.
+        """
+        running = asyncio.get_running_loop().run_in_executor(self._writer, lambda: method(self._store))
+        patient = await _await_patiently(running, self._store, self._patience)
+        self._patience = PATIENCE_SECONDS if patient else min(2 * self._patience, MOST_PATIENCE_SECONDS)
+        return await running
 
     async def read(self, method: "Callable[[Store], R]") -> R:
         """Run `method(store)` in the reading thread; in the writing one where there was no room for two."""
@@ -412,7 +436,9 @@ class StoreThreads:
                 # A connection that broke while nobody read is noticed only now, and may well be had again.
                 return method(self._history)
 
-        return await asyncio.get_running_loop().run_in_executor(self._reader, attempt)
+        running = asyncio.get_running_loop().run_in_executor(self._reader, attempt)
+        await _await_patiently(running, self._history, MOST_PATIENCE_SECONDS)
+        return await running
 
     async def close(self) -> None:
         """Finish what is under way and let go of the folder."""

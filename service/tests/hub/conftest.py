@@ -1,6 +1,7 @@
 """A hub as a real process, and words to talk to it with."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -106,7 +107,18 @@ class HubProcess:
 
 
 @pytest.fixture
-def hub_process(stored: Stored) -> Iterator[HubProcess]:
-    hub = HubProcess(stored)
-    yield hub
-    hub.close()
+def make_hub() -> Iterator[Callable[[Stored], HubProcess]]:
+    """Makes hubs, and ends them."""
+    with contextlib.ExitStack() as stack:
+
+        def make(stored: Stored) -> HubProcess:
+            hub = HubProcess(stored)
+            stack.callback(hub.close)
+            return hub
+
+        yield make
+
+
+@pytest.fixture
+def hub_process(stored: Stored, make_hub: Callable[[Stored], HubProcess]) -> HubProcess:
+    return make_hub(stored)

@@ -258,6 +258,30 @@ async def test_a_hub_whose_database_is_away_shows_the_fire_and_stores_it_once_it
     await threads.close()
 
 
+async def test_a_database_that_no_longer_answers_does_not_keep_a_fire_from_being_seen(
+    stored_in_postgres: Stored, postgres: Postgres
+) -> None:
+    threads, durable = stored_in_postgres.threads(), list[str]()
+    hub = Hub(threads, retention_ns=3600 * SECOND)
+    await hub.open()
+    running = asyncio.ensure_future(hub.run())
+    hub.inbox.admit(report("before"), durable.append)
+    await until(lambda: durable == ["before"])
+    await asyncio.to_thread(postgres.freeze)
+    try:
+        hub.inbox.admit(report("during", "attic"), durable.append)
+        await until(lambda: len(hub.zones.messages()) == 2, 10)
+        assert durable == ["before"]
+        await until(lambda: hub.committer.failing)
+    finally:
+        await asyncio.to_thread(postgres.freeze, frozen=False)
+    await until(lambda: durable == ["before", "during"])
+    assert [event.zone for event in await hub.history.events(0, 9)] == ["hall", "attic"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await threads.close()
+
+
 async def test_a_hub_that_starts_without_its_database_begins_anew_once_it_turns_out_to_hold_something(
     stored_in_postgres: Stored, postgres: Postgres
 ) -> None:

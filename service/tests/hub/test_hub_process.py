@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from harness.postgres import Postgres
+from harness.stored import Stored
 
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.tasks import Tasks
@@ -170,6 +172,56 @@ async def test_what_was_acknowledged_survives_a_kill_at_any_time(hub_process: Hu
         assert len({event.alarm for event in events}) <= 1
         # Each report joined the alarm with exactly one event: evidence and its events are one transaction.
         assert len(events) == len(stored)
+
+
+@pytest.fixture
+def hub_on_postgres(stored_in_postgres: Stored, make_hub: Callable[[Stored], HubProcess]) -> HubProcess:
+    return make_hub(stored_in_postgres)
+
+
+@pytest.mark.parametrize("fault", ["connections ended", "server crashed", "hub killed"])
+async def test_nothing_acknowledged_is_lost_or_doubled_and_alarms_go_on_whatever_of_a_hub_on_postgres_dies(
+    hub_on_postgres: HubProcess, postgres: Postgres, fault: str
+) -> None:
+    hub, randomly = hub_on_postgres, random.Random(5)
+    hub.start()
+    await hub.ready()
+
+    async def strike() -> None:
+        if fault == "connections ended":
+            await asyncio.to_thread(postgres.break_connections, hub.stored.database)
+        elif fault == "server crashed":
+            await asyncio.to_thread(postgres.stop)
+            await asyncio.to_thread(postgres.start)
+        else:
+            hub.kill()
+            hub.start()
+
+    acknowledged: set[str] = set()
+    items = [evidence(f"r-{n}", device=f"s-{n:04}") for n in range(1_000)]
+    for item in items:
+        item.zone = item.device
+
+    async def report() -> None:
+        while len(acknowledged) < len(items):  # as a shard does: dial again, and send what was not acknowledged
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+                owed = [item for item in items if item.id not in acknowledged][:50]
+                await asyncio.wait_for(_report(hub, owed, acknowledged), 10)
+
+    reporting = asyncio.ensure_future(report())
+    for _ in range(4):
+        await asyncio.sleep(0.1 + randomly.random() * 0.4)
+        before = len(acknowledged)
+        await strike()
+        struck = time.monotonic()
+        while len(acknowledged) == before and not reporting.done():
+            assert time.monotonic() < struck + 10, "alarms go on within ten seconds"
+            await asyncio.sleep(0.02)
+    await asyncio.wait_for(reporting, 60)
+    query = hub.stored.query
+    assert {row[0] for row in query("SELECT id FROM evidence")} == acknowledged == {item.id for item in items}
+    assert [row[0] for row in query("SELECT cursor FROM events ORDER BY cursor")] == list(range(1, len(items) + 1))
+    assert query("SELECT COUNT(DISTINCT zone) FROM events") == [(len(items),)], "one alarm each"
 
 
 async def test_a_hub_that_is_told_to_stop_has_stored_what_it_took_and_stops_at_once(hub_process: HubProcess) -> None:

@@ -69,6 +69,10 @@ class Database(Protocol):
         """Find out whether it can still be reached."""
         ...
 
+    def interrupt(self) -> None:
+        """Have what is under way in its thread fail soon; to be called from another thread."""
+        ...
+
     def recover(self) -> None:
         """End `failing`. RuntimeError where it holds more than could be read before: the hub has to begin anew."""
         ...

@@ -3,7 +3,9 @@
 import contextlib
 import functools
 import logging
+import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -197,6 +199,13 @@ class PostgresDatabase:
     def check(self) -> None:
         """As `Database.check`."""
         self.execute("SELECT 1")
+
+    def interrupt(self) -> None:
+        """As `Database.interrupt`. A server that is frozen keeps its connections, and a client would wait for ever."""
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
+                ours.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End the session, and with it the ownership."""

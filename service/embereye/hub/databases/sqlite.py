@@ -176,6 +176,9 @@ class SqliteDatabase:
     def check(self) -> None:
         """As `Database.check`: a file is where it is."""
 
+    def interrupt(self) -> None:
+        """As `Database.interrupt`: a disk that does not answer is waited for, there is no other."""
+
     def close(self) -> None:
         """Close the file."""
         self._db.close()
