@@ -104,6 +104,17 @@ capabilities:
 {{- end }}
 {{- end }}
 
+{{/* Where the runbooks are, without the slash in front of an alert's name. */}}
+{{- define "embereye.runbooks" -}}
+{{- $named := list }}
+{{- range $host := .Values.hub.allowedHosts }}
+{{- if not (contains "*" $host) }}
+{{- $named = append $named (printf "https://%s/runbooks" $host) }}
+{{- end }}
+{{- end }}
+{{- coalesce .Values.monitoring.rules.runbookUrl (first $named) "http://127.0.0.1:8080/runbooks" | trimSuffix "/" }}
+{{- end }}
+
 {{/* The rules of this release. Their texts are templates of Prometheus', so that they must not be executed here. */}}
 {{- define "embereye.rules" -}}
 {{- $rules := .Values.monitoring.rules }}
@@ -118,7 +129,7 @@ capabilities:
 {{- end }}
 {{- if $rule.alert }}
 {{- $_ := set $rule "labels" (merge $rule.labels $rules.labels) }}
-{{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (trimSuffix "/" $rules.runbookUrl) $rule.alert) }}
+{{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (include "embereye.runbooks" $) $rule.alert) }}
 {{- end }}
 {{- $kept = append $kept $rule }}
 {{- end }}
