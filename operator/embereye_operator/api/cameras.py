@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-from embereye_operator.api.exposure import Expose, exposure
+from embereye_operator.api.exposure import NO_TLS_BEHIND_GATEWAY, Expose, exposure
 from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Resource, Rule, described
 from embereye_operator.api.shared import (
@@ -332,6 +332,7 @@ class Evidence(Resource):
 class CameraFleetSpec(Resource):
     """Cameras that are watched together."""
 
+    RULES = (NO_TLS_BEHIND_GATEWAY,)
     cameras: tuple[Camera, ...] = device_list("cameras")
     cameras_from: tuple[DevicesFrom, ...] = more_devices("cameras")
     deadline: Duration = deadline(2)

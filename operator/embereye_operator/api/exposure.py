@@ -25,6 +25,9 @@ class ExposedPorts(Resource):
         maximum=65535,
     )
     tcp: int | None = described("Of the fleet, for text lines: likewise.", default=None, minimum=1, maximum=65535)
+    tls: int | None = described(
+        "Of the fleet, for text lines over TLS: its node port.", default=None, minimum=1, maximum=65535
+    )
     shards: int | None = described(
         "Node port for gRPC of the first shard; the next one has the next, and so on.",
         default=None,
@@ -68,6 +71,20 @@ class GatewayReference(Resource):
 
 def _host_holds_name(value: Any) -> bool:
     return NAME in value.get("advertisedHost", "")
+
+
+def _tls_behind_gateway(value: Any) -> bool:
+    exposed = (value.get("expose") or {}).get("type")
+    return exposed == "Gateway" and bool((value.get("access") or {}).get("tls"))
+
+
+# A GRPCRoute ends the devices' TLS at the gateway: their certificates would prove nothing to a shard.
+NO_TLS_BEHIND_GATEWAY = Rule(
+    "!(has(self.access) && has(self.access.tls) && has(self.expose) && self.expose.type == 'Gateway')",
+    "does not go with access.tls: a gateway ends TLS itself; choose NodePort or LoadBalancer",
+    lambda value, _: not _tls_behind_gateway(value),
+    ".expose.type",
+)
 
 
 @dataclass(frozen=True, slots=True)

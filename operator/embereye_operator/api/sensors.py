@@ -6,7 +6,7 @@ from typing import Literal
 
 from embereye.units import MILLISECOND, SECOND
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
-from embereye_operator.api.exposure import Expose, exposure
+from embereye_operator.api.exposure import NO_TLS_BEHIND_GATEWAY, Expose, exposure
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 from embereye_operator.api.shared import (
     CONTROL_PORT,
@@ -220,6 +220,7 @@ class SensorFleetSpec(Resource):
             lambda value, _: not value["listen"].get("tls") or bool((value.get("access") or {}).get("tls")),
             ".listen.tls",
         ),
+        NO_TLS_BEHIND_GATEWAY,
     )
     sensors: tuple[Sensor, ...] = device_list("sensors")
     sensors_from: tuple[DevicesFrom, ...] = more_devices("sensors")

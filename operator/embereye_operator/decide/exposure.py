@@ -14,7 +14,7 @@ from embereye_operator.decide.manifests.routes import advertised_host, route_nam
 from embereye_operator.decide.manifests.services import ANNOTATION_DEVICE, devices_name, is_exposed_by_services
 from embereye_operator.decide.snapshot import Identity
 
-Protocol = Literal["grpc", "tcp", "rtp"]
+Protocol = Literal["grpc", "tcp", "tls", "rtp"]
 Children = Mapping[Identity, Manifest]
 
 

@@ -13,9 +13,10 @@ from embereye.shard.assignment import load
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import ClientCertificates, Peer
 from embereye.v1.types_pb2 import Device
-from embereye_operator.api.fleets import Fleet, parse_fleet
+from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.assignments import build_assignments, build_device, decode, encode, located, next_epoch
+from embereye_operator.decide.exposure import read_exposure
 from embereye_operator.decide.manifests import config_map
 from embereye_operator.decide.manifests.children import build_children
 from embereye_operator.decide.manifests.config_map import PLAIN_PLACEMENT, build_placement, placement_size
@@ -356,3 +357,22 @@ def test_a_fleet_without_tls_has_the_pod_it_had() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "TLS" not in str(container)
     assert "grpc" in container["readinessProbe"]
+
+
+def test_the_text_port_with_tls_is_reached_from_outside_as_the_others_are() -> None:
+    expose = {"type": "NodePort", "advertisedHost": "10.0.0.5", "ports": {"tls": 30902}}
+    owner = fleet(access=TLS, listen={"tls": 9002}, expose=expose)
+    service = next(
+        one for one in built(owner) if one["metadata"]["name"] == "hall-sensors" and one["kind"] == "Service"
+    )
+    children = {("Service", "hall-sensors"): service}
+    exposure = read_exposure(owner, children, [], [])
+    assert exposure is not None
+    assert ("tls", "10.0.0.5:30902") in {(one.protocol, one.address) for one in exposure.addresses}
+
+
+def test_tls_that_a_gateway_would_end_is_refused() -> None:
+    gateway = {"type": "Gateway", "advertisedHost": "{name}.example.org", "gateway": {"name": "g"}}
+    with pytest.raises(FleetError, match="a gateway ends TLS itself"):
+        fleet(access=TLS, expose=gateway)
+    assert fleet(access={"open": True}, expose=gateway)
