@@ -30,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="port of /metrics about the fleets (default: a free one, which --json tells)")  # fmt: skip
     parser.add_argument("--certificate-life", type=duration, default=LIFE.total_seconds(), metavar="DURATION",
                         help="of the certificates by which its processes know each other; renewed after two thirds "
-                        "of it, at least 20s (default: 7d)")  # fmt: skip
+                        "of it, at least 30s (default: 7d)")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C, SIGTERM or the end of --for."""
     lifecycle.configure_logging("WARNING")
-    if not 20 <= arguments.certificate_life <= LIFE.total_seconds() * 50:
-        raise UserError("--certificate-life is not between 20s and a year: processes need some seconds to read them")
+    if not 30 <= arguments.certificate_life <= LIFE.total_seconds() * 50:
+        raise UserError("--certificate-life is not between 30s and a year: processes need some seconds to read them")
     fleets = load_fleets(arguments.manifests)
     options = UpOptions(
         manifests=arguments.manifests,

@@ -88,10 +88,11 @@ async def test_renewals_and_another_authority_pass_under_open_streams_with_nothi
         watch = Watch(running)
         address = running.endpoints["fleets"]["default/sensors/hall"]["service"]["grpc"]
         async with Client(address, tls=ClientTls(watch.authority / "ca.crt")) as client, talking(running, "s-02"):
-            feed = asyncio.ensure_future(watch.follow())
             covered = lambda: all(one["covered"] for one in running.devices().values())  # noqa: E731
             async with sending(watch, client):
                 await running.until(covered)
+                await asyncio.sleep(2)  # what was told of devices that were not heard yet is over
+                feed = asyncio.ensure_future(watch.follow())
                 await _live_through_changes(watch)
                 assert covered()
             assert await client.flush(20)
