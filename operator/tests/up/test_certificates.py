@@ -111,7 +111,7 @@ async def test_renewals_and_another_authority_pass_under_open_streams_with_nothi
             async with sending(watch, client):
                 await running.until(covered, 60)
             client.send("s-01", smoke_adc=3900, flame_adc=1300, gas_adc=2)
-            await running.until(lambda: running.zones()["hall"]["state"] == "alarm", 20)
+            await running.until(lambda: running.zones()["hall"]["state"] == "ZONE_STATE_ALARM", 20)
 
 
 async def _live_through_changes(watch: Watch) -> None:

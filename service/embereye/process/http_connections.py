@@ -6,18 +6,19 @@ everything else in the process lives on.
 
 import asyncio
 import resource
-import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from aiohttp import web
 
 from embereye.process.addresses import place_of
+from embereye.process.pages import all_interfaces
 from embereye.process.tasks import Tasks
-from embereye.process.tls import HANDSHAKE_SECONDS
+from embereye.process.tls import ServerTls
+from embereye.process.tls_listener import TlsListener
 
 MAX_CONNECTIONS = 4_000
 KEPT_BACK = 512  # descriptors for gRPC, files and everything else
@@ -34,7 +35,7 @@ def room() -> int:
 
 @dataclass(eq=False)
 class _Connection:
-    transport: asyncio.Transport
+    abort: Callable[[], None]
     place: str  # of its address
     since: float  # monotonic seconds that it is idle since
     busy: int = 0  # requests that are being answered
@@ -54,7 +55,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def protocol(self, handler: asyncio.Protocol) -> asyncio.Protocol:
+    def protocol(self, handler: asyncio.Protocol) -> "_Gate":
         """What stands between a transport and aiohttp's `handler` of it."""
         return _Gate(self, handler)
 
@@ -71,15 +72,19 @@ class Connections:
             connection.busy -= 1
             connection.since = self._steady()
 
-    def admit(self, handler: asyncio.Protocol, transport: asyncio.Transport) -> bool:
-        """Count a connection in; False where there is no room for it. One that is idle makes room."""
-        place = place_of((transport.get_extra_info("peername") or ("",))[0])
+    def admit(self, handler: asyncio.Protocol, address: str, abort: Callable[[], None]) -> bool:
+        """Count a connection in, which `abort` ends; False where there is no room. One that is idle makes room."""
+        place = place_of(address)
         if self._places[place] * 2 >= self._most or (len(self._open) >= self._most and not self._end_idlest()):
             self.refused += 1
             return False
-        self._open[handler] = _Connection(transport, place, self._steady())
+        self._open[handler] = _Connection(abort, place, self._steady())
         self._places[place] += 1
         return True
+
+    def made(self, handler: asyncio.Protocol, abort: Callable[[], None]) -> None:
+        """The connection has shaken hands: another `abort` ends it now."""
+        self._open[handler].abort = abort
 
     def forget(self, handler: asyncio.Protocol) -> None:
         """The connection has ended."""
@@ -94,7 +99,7 @@ class Connections:
         found = min(idle, key=lambda one: one[0], default=None)
         if found is None:
             return False
-        self._open[found[1]].transport.abort()
+        self._open[found[1]].abort()
         self.forget(found[1])
         return True
 
@@ -110,7 +115,7 @@ class Connections:
             before = self._steady() - IDLE_SECONDS
             for connection in list(self._open.values()):
                 if not connection.busy and connection.since < before:
-                    connection.transport.abort()
+                    connection.abort()
 
 
 class _Gate(asyncio.Protocol):
@@ -121,12 +126,26 @@ class _Gate(asyncio.Protocol):
         self._handler = handler
         self._inside = False
 
+    def begin(self, address: str, abort: Callable[[], None]) -> bool:
+        """Begin with a handshake of TLS. See `TlsListener`."""
+        self._inside = self._connections.admit(self._handler, address, abort)
+        return self._inside
+
+    def abandon(self, why: str) -> None:
+        """The handshake has failed, which is the stranger's affair."""
+        self._connections.forget(self._handler)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._inside = self._connections.admit(self._handler, cast("asyncio.Transport", transport))
+        abort = cast("asyncio.Transport", transport).abort
+        if self._inside:
+            self._connections.made(self._handler, abort)
+        else:
+            address = (transport.get_extra_info("peername") or ("",))[0]
+            self._inside = self._connections.admit(self._handler, address, abort)
         if self._inside:
             self._handler.connection_made(transport)
         else:
-            cast("asyncio.Transport", transport).abort()
+            abort()
 
     def data_received(self, data: bytes) -> None:
         if self._inside:
@@ -148,21 +167,29 @@ class _Gate(asyncio.Protocol):
 
 
 class LimitedSite(web.TCPSite):
-    """A site of `runner` whose connections are counted by `connections`; a stranger's handshake has to end soon."""
+    """A site of `runner` whose connections are counted by `connections`, with `tls` from before their handshake on."""
 
     def __init__(
-        self, runner: web.AppRunner, connections: Connections, host: Any, port: int, *,
-        ssl_context: ssl.SSLContext | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(runner, host, port, ssl_context=ssl_context)
+        self, runner: web.AppRunner, connections: Connections, host: str, port: int, tls: ServerTls | None = None
+    ) -> None:
+        super().__init__(runner, all_interfaces(host), port)
+        self._tls_host = host
         self._connections = connections
+        self._tls = tls
+        self._tasks = Tasks()
 
     async def start(self) -> None:
         """Listen. OSError where that is not possible."""
         make = self._runner.server
         assert make is not None
         await web.BaseSite.start(self)
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: self._connections.protocol(make()), self._host, self._port, backlog=self._backlog,
-            ssl=self._ssl_context, ssl_handshake_timeout=HANDSHAKE_SECONDS if self._ssl_context else None,
-        )  # fmt: skip
+        if self._tls is None:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: self._connections.protocol(make()), self._host, self._port, backlog=self._backlog
+            )
+            return
+        listener = TlsListener(
+            self._tls_host, self._port, self._tls, lambda: self._connections.protocol(make()), shared=False
+        )
+        listener.start(self._tasks)
+        self._server = cast("asyncio.Server", listener)  # of which aiohttp uses `close` and `sockets`

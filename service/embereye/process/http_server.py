@@ -9,7 +9,7 @@ from aiohttp.log import server_logger
 from prometheus_client import CollectorRegistry
 
 from embereye.process.http_connections import Connections, LimitedSite
-from embereye.process.pages import Page, all_interfaces, cannot_listen, metrics_pages
+from embereye.process.pages import Page, cannot_listen, metrics_pages
 from embereye.process.tls import ServerTls
 
 
@@ -46,8 +46,7 @@ async def serve_http(app: web.Application, host: str, port: int, tls: ServerTls 
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        context = tls.standing_context() if tls else None
-        await LimitedSite(runner, connections, all_interfaces(host), port, ssl_context=context).start()
+        await LimitedSite(runner, connections, host, port, tls).start()
     except OSError as error:
         await runner.cleanup()
         raise cannot_listen(host, port, error) from error

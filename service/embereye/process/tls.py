@@ -82,16 +82,6 @@ class ServerTls:
         """For the next connection."""
         return self._context
 
-    def standing_context(self) -> ssl.SSLContext:
-        """For a server that takes one for all its time: each handshake goes on with the one that is current."""
-
-        def choose(connection: ssl.SSLObject, *_: object) -> None:
-            connection.context = self._context
-
-        context = self.current.context()
-        context.sni_callback = choose
-        return context
-
     def for_grpc(self) -> grpc.ServerCredentials:
         """For a gRPC server; it shows whichever certificate is current."""
         shown = self.current

@@ -11,7 +11,7 @@ import resource
 import socket
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, cast
@@ -218,7 +218,7 @@ class Sessions:
 class TlsState:
     """What a connection that speaks TLS has beside the others."""
 
-    handshake: asyncio.Task[None]
+    abort: Callable[[], None]  # ends the handshake
     names: Names | None = None  # of the certificate that was shown
     expires: float = math.inf  # until when that holds, seconds since the Unix epoch
 
@@ -274,6 +274,19 @@ class TextSession(asyncio.Protocol):
         """Host and port that the connection comes from."""
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
         return (str(peer[0]), int(peer[1])) if peer else ("", 0)
+
+    def begin(self, address: str, abort: Callable[[], None]) -> bool:
+        """Begin with a handshake of TLS; False where there is no room. See `TlsListener`."""
+        self.address = address
+        self.tls = TlsState(abort)
+        return self._sessions.opened(self)
+
+    def abandon(self, why: str) -> None:
+        """The handshake has failed; `why` is empty where it was ended from here."""
+        self._sessions.closed(self)
+        if why:
+            self._sessions.handshakes_failed += 1
+            self._sessions.deny(self.address, f"TLS: {why}")
 
     def pass_on(self, passed: Passed) -> None:
         """Be the session of a connection to another shard, which has admitted its device."""
@@ -412,14 +425,14 @@ class TextSession(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
         elif self.tls is not None:
-            self.tls.handshake.cancel()
+            self.tls.abort()
 
     def abort(self) -> None:
         """End the connection at once, whatever waits to be sent."""
         if self._transport is not None:
             self._transport.abort()
         elif self.tls is not None:
-            self.tls.handshake.cancel()
+            self.tls.abort()
 
     def _handle(self, item: Message | Rows, now_ns: int) -> None:
         match item:

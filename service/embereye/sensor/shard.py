@@ -17,6 +17,7 @@ from embereye.process.grpc_server import Service
 from embereye.process.heap import freeze_heap
 from embereye.process.lifecycle import UserError
 from embereye.process.pages import all_interfaces
+from embereye.process.tls_listener import TlsListener
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.canary import SensorCanary
 from embereye.sensor.device.sensor import SensorDevice
@@ -29,7 +30,6 @@ from embereye.sensor.relay import Relays
 from embereye.sensor.relay_service import RelayService
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.tick import TickBatcher
-from embereye.sensor.tls_listener import TlsListener
 from embereye.shard.access import DeviceAccess
 from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes, Sign
@@ -83,7 +83,7 @@ class SensorShard:
         self.relays = Relays(self._dial_peer, self._sessions.drop_relayed, self._sessions.tasks)
         self._ingest = Ingest(self)
         self._servers: list[asyncio.Server] = []
-        self._accepting: list[asyncio.Task[None]] = []  # of connections that speak TLS
+        self._tls_listeners: list[TlsListener] = []
         self._context: ShardContext | None = None
         self._covered: dict[str, bool] = {}
         self._pictured = 0  # the device whose thermal picture is told next
@@ -131,12 +131,13 @@ class SensorShard:
         for port, shared in ((options.tls_port, False), (options.shared_tls_port, True)):
             if port and context.tls:
                 try:
-                    listener = TlsListener(options.host, port, self._sessions, context.tls, shared=shared)
+                    listener = TlsListener(options.host, port, context.tls, self._sessions.protocol, shared=shared)
                 except OSError as error:
                     raise UserError(
                         f"cannot listen for devices on {options.host}:{port}: {error.strerror or error}"
                     ) from error
-                self._accepting.append(context.tasks.start(listener.run(), name=f"tls-listener-{port}"))
+                listener.start(context.tasks)
+                self._tls_listeners.append(listener)
         context.tasks.start(self._tick(), name="sensor-tick")
         if self._telemetry is not None:
             self._keep(self._telemetry, context)
@@ -319,8 +320,8 @@ class SensorShard:
     def _stop_listening(self) -> None:
         for server in self._servers:
             server.close()
-        for task in self._accepting:
-            task.cancel()
+        for listener in self._tls_listeners:
+            listener.close()
 
     async def drain(self) -> None:
         """Accept no new device, send gRPC senders elsewhere, and give them a moment to go."""

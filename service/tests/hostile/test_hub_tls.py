@@ -24,7 +24,7 @@ from embereye.process.grpc_server import channel
 from embereye.v1.alarms_pb2 import ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 
-from .site import HOST, TOKEN, Site, until
+from .site import ALARM_SECONDS, HOST, SMOKE, TOKEN, Site, until
 
 
 @dataclass
@@ -41,9 +41,11 @@ class Secured:
         async with dial(self.site.hub, tls, token=TOKEN) if tls else channel(self.site.hub, token=TOKEN) as link:
             await AlarmsStub(link).Zones(ZonesRequest(), timeout=5)
 
-    def ask(self, path: str, host: str = HOST, **headers: str) -> http.client.HTTPResponse:
+    def ask(self, path: str, host: str = HOST, source: str = HOST, **headers: str) -> http.client.HTTPResponse:
         context = ssl.create_default_context(cafile=str(self.shown.ca))
-        connection = http.client.HTTPSConnection(HOST, self.port, context=context, timeout=10)
+        connection = http.client.HTTPSConnection(
+            HOST, self.port, context=context, timeout=10, source_address=(source, 0)
+        )
         shown = {"Authorization": f"Bearer {TOKEN}", "Host": f"{host}:{self.port}", **headers}
         connection.request("GET", path, headers=shown)
         return connection.getresponse()
@@ -167,3 +169,35 @@ async def test_handshakes_that_never_end_and_garbage_keep_nobody_out(hub: Secure
             one.settimeout(5)
             with contextlib.suppress(ConnectionError):
                 assert one.recv(100) == b"", "a handshake that takes for ever is given up"
+
+
+async def test_handshakes_that_nobody_ends_leave_the_hub_its_descriptors(hub: Secured) -> None:
+    hub.site.end("hub")
+    hub.site.prefix = ["prlimit", "--nofile=1024:1024"]
+    hub.site.start("hub", "--tls", str(hub.shown.folder))
+    hub.site.assign("shard-0", "one")
+    hub.site.start("shard-0")
+    with contextlib.ExitStack() as stack:
+        for number in range(1100):
+            if number % 100 == 0:
+                await asyncio.sleep(0.02)
+            for _ in range(100):  # the hub may not listen yet
+                try:
+                    one = stack.enter_context(socket.create_connection((HOST, hub.port)))
+                    break
+                except ConnectionRefusedError:
+                    await asyncio.sleep(0.1)
+            if number % 2:
+                with contextlib.suppress(OSError):
+                    one.sendall(b"\x16\x03\x01")
+        honest = hub.site.speaker("shard-0", "one")
+        answer = await asyncio.to_thread(hub.ask, "/v1/devices", source="127.0.0.2")
+        assert answer.status == 200
+        await asyncio.sleep(2)
+        honest.line = SMOKE
+
+        async def alarmed() -> bool:
+            listed = json.load(await asyncio.to_thread(hub.ask, "/v1/zones", source="127.0.0.2"))["zones"]
+            return any(zone["name"] == "one" and zone["state"] == "ZONE_STATE_ALARM" for zone in listed)
+
+        await until(alarmed, "an honest device's alarm is told", ALARM_SECONDS)
