@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent / "golden"
 MONITORING = ("--set", "monitoring.enabled=true", "--set", "monitoring.labels.release=kube-prometheus-stack")
 VALUES = {
     "defaults": (),
-    "namespaced": ("--set", "operator.namespaced=true"),
+    "cluster-wide": ("--set", "operator.clusterWide=true"),
     "monitoring": MONITORING,
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations"),
 }

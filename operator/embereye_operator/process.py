@@ -36,6 +36,8 @@ class OperatorOptions:
     image: str  # of the shards
     hub: str  # host:port, as shards reach it
     namespaces: tuple[str, ...] = ()  # that are watched; none: all
+    authority_secret: str = ""  # with the authority that somebody else makes; empty: the operator does
+    watch_nodes: bool = False  # where some namespaces are; with all of them nodes always are
     fleet_selector: str = ""  # labels of the fleets that it looks after; empty: all
     take_over_after: float = TAKE_OVER  # seconds that another operator's Lease must not have changed
     image_pull_policy: str = ""  # empty: Kubernetes' default
@@ -81,6 +83,8 @@ async def serve(
             client,
             hub=options.hub,
             namespace=scope.namespaces or ALL_NAMESPACES,
+            watches_nodes=options.watch_nodes,
+            authority_secret=options.authority_secret,
             selects=scope.selects,
             operator=settings.operator,
             leads=leads,
