@@ -25,7 +25,7 @@ from embereye.process.tasks import Tasks
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, HistoryRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye.v1.shard_pb2 import AccessRules, Assignment, SensorSettings
+from embereye.v1.shard_pb2 import AccessRules, Assignment, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
 
 FLEET = "default/sensors/hall"
@@ -116,7 +116,14 @@ class Site:
         with (self.folder / f"{name}.step").open("r+b") as file:
             file.write(int(seconds * SECOND).to_bytes(8, sys.byteorder, signed=True))
 
-    def assign(self, shard: str, *devices: str, epoch: int = 1, access: AccessRules | None = None) -> None:
+    def assign(
+        self,
+        shard: str,
+        *devices: str,
+        epoch: int = 1,
+        access: AccessRules | None = None,
+        peers: Sequence[str] = (),
+    ) -> None:
         self.devices[shard] = list(devices)
         settings = SensorSettings()
         settings.CopyFrom(sensor_settings(deadline="2s"))
@@ -128,6 +135,7 @@ class Site:
             epoch=epoch,
             devices=[Device(id=name, zone=name) for name in devices],
             sensor=settings,
+            peers=[Peer(shard=peer, control=f"{HOST}:{self.ports[peer][3]}") for peer in peers],
         )
         partial = self.folder / f"{shard}.partial"
         partial.write_text(json_format.MessageToJson(assignment))
