@@ -84,6 +84,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "operator makes one itself [EMBEREYE_AUTHORITY_SECRET]",
     )
     parser.add_argument(
+        "--hub-names",
+        default=env("HUB_NAMES"),
+        metavar="NAME,…",
+        help="names and addresses that people dial the hub by, for its certificate [EMBEREYE_HUB_NAMES]",
+    )
+    parser.add_argument(
         "--role",
         default=env("ROLE"),
         help="the operator's own ClusterRole, with --namespace its Role: disruption budgets go with it, and half an "
@@ -128,6 +134,7 @@ def run(arguments: Namespace) -> int:
         shard_host=arguments.shard_host,
         lease=arguments.lease,
         release=arguments.release,
+        hub_names=split_names([arguments.hub_names]),
         role=arguments.role,
         prometheus=arguments.prometheus,
         scrape_annotations=arguments.scrape_annotations,

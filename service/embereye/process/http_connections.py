@@ -6,6 +6,7 @@ everything else in the process lives on.
 
 import asyncio
 import resource
+import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,6 +17,7 @@ from aiohttp import web
 
 from embereye.process.addresses import place_of
 from embereye.process.tasks import Tasks
+from embereye.process.tls import HANDSHAKE_SECONDS
 
 MAX_CONNECTIONS = 4_000
 KEPT_BACK = 512  # descriptors for gRPC, files and everything else
@@ -146,10 +148,13 @@ class _Gate(asyncio.Protocol):
 
 
 class LimitedSite(web.TCPSite):
-    """A site of `runner` whose connections are counted by `connections`."""
+    """A site of `runner` whose connections are counted by `connections`; a stranger's handshake has to end soon."""
 
-    def __init__(self, runner: web.AppRunner, connections: Connections, host: Any, port: int) -> None:
-        super().__init__(runner, host, port)
+    def __init__(
+        self, runner: web.AppRunner, connections: Connections, host: Any, port: int, *,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(runner, host, port, ssl_context=ssl_context)
         self._connections = connections
 
     async def start(self) -> None:
@@ -158,5 +163,6 @@ class LimitedSite(web.TCPSite):
         assert make is not None
         await web.BaseSite.start(self)
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: self._connections.protocol(make()), self._host, self._port, backlog=self._backlog
-        )
+            lambda: self._connections.protocol(make()), self._host, self._port, backlog=self._backlog,
+            ssl=self._ssl_context, ssl_handshake_timeout=HANDSHAKE_SECONDS if self._ssl_context else None,
+        )  # fmt: skip

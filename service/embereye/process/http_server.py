@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from embereye.process.http_connections import Connections, LimitedSite
 from embereye.process.pages import Page, all_interfaces, cannot_listen, metrics_pages
+from embereye.process.tls import ServerTls
 
 
 def metrics_app(registry: CollectorRegistry, unhealthy: Callable[[], str] = str) -> web.Application:
@@ -33,8 +34,11 @@ def is_our_fault(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
-async def serve_http(app: web.Application, host: str, port: int) -> web.AppRunner:
-    """Serve `app` on `host:port`; stop it with `await runner.cleanup()`; the port is `bound_port(runner)`."""
+async def serve_http(app: web.Application, host: str, port: int, tls: ServerTls | None = None) -> web.AppRunner:
+    """Serve `app` on `host:port`, over `tls` alone where it is given.
+
+    Stop it with `await runner.cleanup()`; the port is `bound_port(runner)`.
+    """
     server_logger.addFilter(is_our_fault)  # a filter that is there already is not added again
     connections = Connections()
     app.middlewares.insert(0, connections.middleware)
@@ -42,7 +46,8 @@ async def serve_http(app: web.Application, host: str, port: int) -> web.AppRunne
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        await LimitedSite(runner, connections, all_interfaces(host), port).start()
+        context = tls.standing_context() if tls else None
+        await LimitedSite(runner, connections, all_interfaces(host), port, ssl_context=context).start()
     except OSError as error:
         await runner.cleanup()
         raise cannot_listen(host, port, error) from error

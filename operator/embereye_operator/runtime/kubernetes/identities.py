@@ -66,12 +66,14 @@ class Identities:
         fence: Callable[[], None],
         life: timedelta = LIFE,
         issued: str = "",
+        hub_names: tuple[str, ...] = (),
     ) -> None:
         """`name` is the release's, `namespace` where it is; `fence` raises where this operator may not write.
 
         `issued` is a Secret, of the type kubernetes.io/tls, with an authority that somebody else makes and renews, as
-        cert-manager does; "": we do.
+        cert-manager does; "": we do. `hub_names` are those by which people dial the hub.
         """
+        self._hub_names = hub_names
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -204,9 +206,9 @@ class Identities:
         if key not in self._known and (stored := await self._read(name)) is not None:
             self._note(stored, hub)
         kept = self._known.get(key)
-        if kept is None or kept.identity != hub or self._due(kept, now):
+        if kept is None or (kept.identity, kept.names) != (hub, self._hub_names) or self._due(kept, now):
             metadata = self._body(self._namespace, name, {})["metadata"] | {"ownerReferences": [self._owner]}
-            await self._write(key, hub, "", metadata)
+            await self._write(key, hub, "", metadata, self._hub_names)
 
     def _own(self, operator: Identity) -> Kept:
         assert self.credentials

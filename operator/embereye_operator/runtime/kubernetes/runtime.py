@@ -60,6 +60,7 @@ class KubernetesRuntime:
         release: tuple[str, str] | None = None,
         watches_nodes: bool = False,
         authority_secret: str = "",
+        hub_names: tuple[str, ...] = (),
     ) -> None:
         """`namespace` is the one that is watched, or several; `selects` is given a fleet's labels.
 
@@ -98,9 +99,13 @@ class KubernetesRuntime:
         self._allowed: dict[str, tuple[frozenset[str], float]] = {}  # by namespace, until a time in monotonic seconds
         self.identities: Identities | None = None
         if release:
-            namespace_of_release, name = release
             self.identities = Identities(
-                client, namespace=namespace_of_release, name=name, fence=self._fence, issued=authority_secret
+                client,
+                namespace=release[0],
+                name=release[1],
+                fence=self._fence,
+                issued=authority_secret,
+                hub_names=hub_names,
             )
         self._filled = False  # whether everything was listed once
 

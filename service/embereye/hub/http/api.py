@@ -16,8 +16,10 @@ from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.clip_store import SUFFIXES, ClipStore
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.book import Watched
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
+from embereye.hub.http import runbooks
 from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes
 from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
@@ -26,7 +28,7 @@ from embereye.hub.http.files import STATIC, file_response
 from embereye.hub.http.lists import Json, SharedList
 from embereye.hub.http.oidc import OidcRoutes
 from embereye.hub.http.openapi.describe import describe
-from embereye.hub.http.origin import AllowedHosts, check_origin, guard
+from embereye.hub.http.origin import AllowedHosts, check_origin, guard, is_own_name
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import Replays, replay
@@ -51,6 +53,7 @@ CONTENT_TYPES = {
     Clip.MEDIA_STILL: "image/jpeg",
     Clip.MEDIA_VIDEO: "video/mp4",
 }
+HSTS_SECONDS = 365 * 86_400  # that a browser calls a name by HTTPS alone, once the hub has answered so
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -71,6 +74,8 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
         response = await handler(request)
     except Refused as refused:
         response = web.json_response({"error": str(refused)}, status=refused.status, headers=refused.headers)
+    except StoreError as error:
+        response = web.json_response({"error": str(error)}, status=503)
     except web.HTTPRedirection as redirection:
         response = web.Response(status=redirection.status, headers={"Location": redirection.headers["Location"]})
     except web.HTTPException as error:
@@ -79,6 +84,9 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
         response = web.json_response({"error": sentence}, status=error.status, headers=allowed)
     if not response.prepared:
         response.headers.update(SECURITY)
+        # Not for this machine itself: what else listens on it would have to speak TLS from then on.
+        if request.secure and not is_own_name(request.host):
+            response.headers["Strict-Transport-Security"] = f"max-age={HSTS_SECONDS}"
         response.headers.setdefault("Cache-Control", "no-store")
     return response
 
@@ -119,6 +127,7 @@ class Api:
             [
                 *AccessRoutes(self._hub, self._oidc.sign_out_url).routes(),
                 *self._oidc.routes(),
+                *runbooks.routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),
@@ -339,7 +348,7 @@ class Api:
             while True:
                 for entry in await subscription.next():
                     await subscription.hand_over(entry, socket.send_frame(entry.json, WSMsgType.TEXT))
-        except TooSlowError as error:
+        except (TooSlowError, StoreError) as error:
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=str(error).encode()[:120])
         except ConnectionError:
             await socket.close()
