@@ -111,6 +111,11 @@ class Site:
                 env={**os.environ, "GRPC_VERBOSITY": "NONE"},
             )
 
+    def launch(self, name: str, *arguments: str) -> None:
+        """Start another process of Python's."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen([sys.executable, *arguments], stderr=log)
+
     def set_clock(self, name: str, seconds: float) -> None:
         """Put a process's wall clock `seconds` ahead of the real one, at once."""
         with (self.folder / f"{name}.step").open("r+b") as file:
@@ -209,9 +214,9 @@ class Site:
 
     async def alarmed(self, zone: str, times: int = 1) -> None:
         """Wait until `zone` has gone into alarm so many times."""
-        await until(lambda: self._has_alarmed(zone, times), f"alarm {times} of {zone}", ALARM_SECONDS)
+        await until(lambda: self.has_alarmed(zone, times), f"alarm {times} of {zone}", ALARM_SECONDS)
 
-    async def _has_alarmed(self, zone: str, times: int) -> bool:
+    async def has_alarmed(self, zone: str, times: int) -> bool:
         with contextlib.suppress(OSError):
             return len(await self.alarms(zone)) >= times
         return False
