@@ -11,6 +11,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
 
 from embereye.process import logs
+from embereye.process.http_connections import Connections
 from embereye.process.http_server import serve_http
 from embereye.process.lifecycle import UserError
 from embereye.process.tracing import ENDPOINT_VARIABLE
@@ -98,7 +99,9 @@ async def serve(
         controller = Controller(runtime, settings, leads, holds)
         # One port for both pages, which answer from the first moment: kopf's own endpoint has one page, and only after
         # its startup, which waits for CustomResourceDefinitions.
-        runner = await serve_http(health_app(controller, election), "[::]", options.health_port)
+        runner = await serve_http(
+            health_app(controller, election), "[::]", options.health_port, connections=Connections()
+        )
         closing.push_async_callback(runner.cleanup)
         manager = Manager(controller, election, stop, closing)
         logger.info("operator of %s, image %s", ", ".join(scope.namespaces) or "all namespaces", options.image)
