@@ -18,6 +18,7 @@ from harness.site import (
     ADMIN_SECRET,
     CAMERAS,
     FIRE_ZONES,
+    IMAGE,
     INGEST,
     OUTSIDE,
     PUSHED,
@@ -27,6 +28,7 @@ from harness.site import (
     SYSTEM,
     Site,
 )
+from harness.stranger import LISTEN, LISTENER, build_pod, build_shut_door, knock
 from harness.witness import Witness
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)]
@@ -59,6 +61,45 @@ async def test_both_fleets_are_covered_soon_after_helm_install(site: Site) -> No
         seconds = (time.time_ns() - site.installed_ns) / 1e9
         step.say(measured(site.diary, "helm install → both fleets Covered", seconds, "s", COVERED_SECONDS))
         await until(site.witness.connected, bool, "the witness is connected", 20)
+
+
+async def test_a_strangers_pod_gets_to_the_ports_for_everybody_and_to_no_control_port(site: Site) -> None:
+    with site.diary.step("a stranger knocks") as step:
+        listener = build_pod(LISTENER, SITE, IMAGE, LISTEN)
+        await site.cluster.apply(build_shut_door(SITE), listener)
+
+        async def address(kind: str, namespace: str, *selector: str) -> str:
+            found = await site.cluster.items("pods", "--namespace", namespace, "--selector", ",".join(selector))
+            running = [pod["status"]["podIP"] for pod in found if pod["status"].get("phase") == "Running"]
+            assert running, f"no pod of {kind} runs"
+            return str(running[0])
+
+        async def listening() -> bool:
+            pod = await site.cluster.existing("pod", LISTENER, SITE, 30)
+            return pod["status"].get("phase") == "Running"
+
+        await until(listening, bool, "the shut door is there", 60)
+        await asyncio.sleep(5)  # for the network to learn of the policy
+        ours = "app.kubernetes.io/part-of=embereye"
+        hub = await address("the hub", SYSTEM, ours, "app.kubernetes.io/component=hub")
+        operator = await address("the operator", SYSTEM, ours, "app.kubernetes.io/component=operator")
+        shard = await address("the fleet", SITE, "app.kubernetes.io/managed-by=embereye-operator", "embereye.dev/shard")
+        targets = {
+            "shut": f"{await address('the shut door', SITE, f'stranger={LISTENER}')}:8000",
+            "hub-http": f"{hub}:8080", "hub-control": f"{hub}:50053", "operator-http": f"{operator}:8081",
+            "shard-grpc": f"{shard}:50051", "shard-control": f"{shard}:50055",
+        }  # fmt: skip
+        reached = await knock(site.cluster, SITE, IMAGE, targets)
+        await site.cluster.kubectl("delete", "pod,networkpolicy", LISTENER, "--namespace", SITE)
+        assert reached["hub-http"]
+        assert reached["operator-http"]
+        assert reached["shard-grpc"]
+        enforced = not reached["shut"]
+        assert not (enforced and reached["hub-control"])
+        assert not (enforced and reached["shard-control"])
+        step.say("only the ports of devices and people let it in" if enforced else "the network enforces no policy")
+    if not enforced:
+        pytest.skip("the pod network of this cluster enforces no NetworkPolicy: that of kindest/node does")
 
 
 def render_film() -> Film:

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent / "golden"
 MONITORING = ("--set", "monitoring.enabled=true", "--set", "monitoring.labels.release=kube-prometheus-stack")
 VALUES = {
     "defaults": (),
-    "namespaced": ("--set", "operator.namespaced=true"),
+    "cluster-wide": ("--set", "operator.clusterWide=true"),
     "postgres": ("--set", "hub.database.dsnSecret.name=hub-database", "--set", "hub.persistence.existingClaim=history"),
     "monitoring": MONITORING,
     "tls": ("--set", "hub.tls.enabled=true", "--set", "hub.tls.names={fire.example.com,10.0.0.5}"),

@@ -23,7 +23,8 @@ TOLERATIONS = tuple(
 )  # fmt: skip
 VALUE_SETS = {
     "defaults": (),
-    "namespaced": ("--set", "operator.namespaced=true"),
+    "cluster-wide": ("--set", "operator.clusterWide=true"),
+    "without a right to see nodes": ("--set", "operator.nodes=false"),
     "two namespaces and a selector": (
         "--set", "operator.namespaces={north,south}", "--set-string", r"operator.fleetSelector=site=a\,stage!=test",
     ),
@@ -150,7 +151,8 @@ def pod_of(deployment: Any) -> Any:
         ("hub.oidc.roles.warden={a}", "hub.oidc.roles"),
         ("image.repository=", "image.repository"),
         ("image.pullPolicy=Sometimes", "image.pullPolicy"),
-        ("operator.namespaced=site", "operator.namespaced"),
+        ("operator.clusterWide=site", "operator.clusterWide"),
+        ("operator.namespaced=true", "operator"),
         ("operator.namespaces={North}", "operator.namespaces.0"),
         ("operator.namespaces=north", "operator.namespaces"),
         ("operator.resources.request.cpu=1", "request"),
@@ -201,15 +203,27 @@ def test_labels_of_the_users_are_on_every_object_and_pod() -> None:
             assert "team" not in manifest["spec"]["selector"]["matchLabels"]
 
 
-def test_a_namespaced_release_asks_for_no_right_outside_of_its_namespace() -> None:
-    manifests = operators_rights("--set", "operator.namespaced=true")
+def test_a_release_asks_for_rights_in_its_namespace_alone_and_to_see_nodes() -> None:
+    manifests = operators_rights("--set", "operator.nodes=false")
     assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
     assert {manifest["metadata"]["namespace"] for manifest in manifests} == {NAMESPACE}
+    added = {m["metadata"]["name"]: m for m in operators_rights() if m not in manifests and "Binding" not in m["kind"]}
+    assert added["embereye-operator-nodes"]["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
+    ]
+    assert added["embereye-operator-heartbeats"]["metadata"]["namespace"] == "kube-node-lease"
+    assert added.keys() == {"embereye-operator", "embereye-operator-nodes", "embereye-operator-heartbeats"}
+
+
+def test_all_namespaces_and_some_of_them_are_not_asked_for_at_once() -> None:
+    result = template("--set", "operator.clusterWide=true", "--set", "operator.namespaces={north}")
+    assert result.returncode != 0
+    assert "say one of them" in result.stderr
 
 
 def test_a_release_for_some_namespaces_has_a_role_in_each_and_no_right_outside_of_them() -> None:
     values = VALUE_SETS["two namespaces and a selector"]
-    manifests = operators_rights(*values)
+    manifests = operators_rights(*values, "--set", "operator.nodes=false")
     assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
     where = {manifest["metadata"]["namespace"] for manifest in manifests}
     assert where == {"north", "south", NAMESPACE}

@@ -75,9 +75,12 @@ def test_monitors_and_rules_carry_the_labels_that_prometheus_selects_by() -> Non
 
 
 def test_shards_are_looked_for_where_their_fleets_are() -> None:
-    assert of_kind("PodMonitor")["embereye-shards"]["spec"]["namespaceSelector"] == {"any": True}
-    alone = of_kind("PodMonitor", "--set", "operator.namespaced=true")["embereye-shards"]["spec"]
-    assert "namespaceSelector" not in alone
+    def selector(*values: str) -> Any:
+        return of_kind("PodMonitor", *values)["embereye-shards"]["spec"]["namespaceSelector"]
+
+    assert selector() == {"matchNames": [NAMESPACE]}
+    assert selector("--set", "operator.namespaces={north,south}") == {"matchNames": ["north", "south"]}
+    assert selector("--set", "operator.clusterWide=true") == {"any": True}
 
 
 def rules(*values: str) -> dict[str, Any]:

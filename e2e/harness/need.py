@@ -115,6 +115,7 @@ def _recordings(*names: str) -> Callable[[], bool]:
 
 GRAFANA_TYPES_FOLDER = ROOT / ".cache" / "grafana"
 OIDC_PROVIDER_FOLDER = ROOT / ".cache" / "oidc"
+CERTIFICATES = ROOT / ".cache" / "cert-manager" / "crd-certificates.yaml"  # a template of Helm's
 RECORDINGS = ROOT / ".." / "shared" / "data" / "device"  # not ours to distribute
 
 _build = "`make test` builds that first, with Go 1.21 or later; or name a folder that has it in KUBEBUILDER_ASSETS"
@@ -137,6 +138,9 @@ GRAFANA_TYPES = Need(
 )
 OIDC_PROVIDER = Need(
     "npm's oidc-provider", "`make peers` fetches it where npm is installed", _has_oidc_provider, "make peers"
+)
+CERT_MANAGER = Need(
+    "cert-manager's kinds", "`make peers` fetches them where go is installed", CERTIFICATES.exists, "make peers"
 )
 CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")

@@ -162,7 +162,13 @@ class Site:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
         await self.cluster.apply(namespace, {**secret, "data": {"token": token}})
         own = f"hub.adminToken.existingSecret={ADMIN_SECRET}"  # it stays the same where the hub has no volume
-        changed = ("hub.service.type=NodePort", own, *(values or (f"hub.persistence.storageClass={VOLUME}",)))
+        everywhere = "operator.clusterWide=true"  # fleets are in a namespace of their own
+        changed = (
+            "hub.service.type=NodePort",
+            own,
+            everywhere,
+            *(values or (f"hub.persistence.storageClass={VOLUME}",)),
+        )
         options = [argument for value in changed for argument in ("--set", value)]
         await self.cluster.helm("install", RELEASE, str(CHART), "--namespace", SYSTEM, *options)
 

@@ -96,7 +96,11 @@ def status_of(fleet: Fleet) -> Manifest:
 
     def condition(type_: str) -> tuple[str, str]:
         found = status.condition(type_)
-        return (found.status, found.message) if found else ("Unknown", "the operator has not said anything yet")
+        return (
+            (found.status, found.message)
+            if found
+            else ("Unknown", "no operator has said anything yet: does one watch this namespace?")
+        )
 
     questions = [("Covered", "True"), ("Ready", "True"), ("Degraded", "False")]
     questions += [("Exposed", "True")] if status.condition("Exposed") else []

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from embereye.process.backoff import Backoff
+from embereye.process.clock import now_ns, stepped_ns
 from embereye.process.identity.credentials import Credentials
 from embereye.process.tasks import Tasks, first_of
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetError, FleetReference, parse_fleet
@@ -251,7 +252,7 @@ class Controller:
 
     def _silent(self) -> set[tuple[str, str]]:
         """Namespace and name of the shards that have not answered for long enough to count."""
-        now = time.time_ns()
+        now = now_ns()
         return {
             (key[1], shard)
             for key, record in self.records.items()
@@ -329,7 +330,7 @@ class Controller:
                     await self._leave_alone(key, record, why)
                     return
                 record.left_alone = ""
-                outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, record.memory)
+                outcome = await reconcile(fleet, self._runtime, now_ns, self._settings, record.memory, stepped_ns)
         except NotLeadingError:
             return  # in the middle of it; whoever leads now goes on from there
         except Exception as error:

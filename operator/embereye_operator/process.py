@@ -11,6 +11,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
 
 from embereye.process import logs
+from embereye.process.http_connections import Connections
 from embereye.process.http_server import serve_http
 from embereye.process.lifecycle import UserError
 from embereye.process.tracing import ENDPOINT_VARIABLE
@@ -36,6 +37,8 @@ class OperatorOptions:
     image: str  # of the shards
     hub: str  # host:port, as shards reach it
     namespaces: tuple[str, ...] = ()  # that are watched; none: all
+    authority_secret: str = ""  # with the authority that somebody else makes; empty: the operator does
+    watch_nodes: bool = False  # where some namespaces are; with all of them nodes always are
     fleet_selector: str = ""  # labels of the fleets that it looks after; empty: all
     take_over_after: float = TAKE_OVER  # seconds that another operator's Lease must not have changed
     image_pull_policy: str = ""  # empty: Kubernetes' default
@@ -82,6 +85,8 @@ async def serve(
             client,
             hub=options.hub,
             namespace=scope.namespaces or ALL_NAMESPACES,
+            watches_nodes=options.watch_nodes,
+            authority_secret=options.authority_secret,
             selects=scope.selects,
             operator=settings.operator,
             leads=leads,
@@ -94,7 +99,9 @@ async def serve(
         controller = Controller(runtime, settings, leads, holds)
         # One port for both pages, which answer from the first moment: kopf's own endpoint has one page, and only after
         # its startup, which waits for CustomResourceDefinitions.
-        runner = await serve_http(health_app(controller, election), "[::]", options.health_port)
+        runner = await serve_http(
+            health_app(controller, election), "[::]", options.health_port, connections=Connections()
+        )
         closing.push_async_callback(runner.cleanup)
         manager = Manager(controller, election, stop, closing)
         logger.info("operator of %s, image %s", ", ".join(scope.namespaces) or "all namespaces", options.image)

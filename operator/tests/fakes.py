@@ -36,6 +36,7 @@ class FakeShard:
     refuses: str = ""  # why it takes no assignment
     reachable: bool = True
     load: Load = field(default_factory=Load)
+    spooled: int = 0  # reports that the hub has not taken
     falls_short: str = ""  # of what it is to do besides watching
     slow: int = 0  # passes from owning a device to covering it
     waiting: dict[str, int] = field(default_factory=dict)  # device → passes until it is covered
@@ -73,6 +74,7 @@ class FakeShard:
             shard=self.name,
             epoch=self.assignment.epoch,
             ready=bool(self.assignment.epoch) and not self.draining,
+            evidence_spooled=self.spooled,
             draining=self.draining,
             devices=devices,
             load=self.load,

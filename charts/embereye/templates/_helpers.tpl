@@ -59,7 +59,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{/* The namespaces whose fleets the operator looks after, as JSON under "names"; none: all. */}}
 {{- define "embereye.namespaces" -}}
 {{- $namespaces := .Values.operator.namespaces }}
-{{- if and (not $namespaces) .Values.operator.namespaced }}{{- $namespaces = list .Release.Namespace }}{{- end }}
+{{- if .Values.operator.clusterWide }}
+{{- if $namespaces }}{{ fail "operator.clusterWide and operator.namespaces: say one of them" }}{{ end }}
+{{- else if not $namespaces }}
+{{- $namespaces = list .Release.Namespace }}
+{{- end }}
 {{- dict "names" $namespaces | toJson }}
 {{- end }}
 

@@ -26,6 +26,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     scope.add_argument("--all-namespaces", action="store_true", help="watch all namespaces; so without --namespace")
     parser.add_argument(
+        "--watch-nodes",
+        action="store_true",
+        default=env("WATCH_NODES") == "true",
+        help="with --namespace: leave nodes that are emptied or lost, too, which takes the right to list and watch "
+        "nodes, and to get Leases in kube-node-lease [EMBEREYE_WATCH_NODES=true]",
+    )
+    parser.add_argument(
         "--fleet-selector",
         default=env("FLEET_SELECTOR"),
         metavar="SELECTOR",
@@ -70,6 +77,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "NAME-hub-identity; made where they are missing; default: embereye [EMBEREYE_RELEASE]",
     )
     parser.add_argument(
+        "--authority-secret",
+        default=env("AUTHORITY_SECRET"),
+        metavar="NAME",
+        help="the Secret of the Lease's namespace in which cert-manager, say, keeps an authority for us; empty: the "
+        "operator makes one itself [EMBEREYE_AUTHORITY_SECRET]",
+    )
+    parser.add_argument(
         "--hub-names",
         default=env("HUB_NAMES"),
         metavar="NAME,…",
@@ -112,6 +126,8 @@ def run(arguments: Namespace) -> int:
         image=arguments.image,
         hub=arguments.hub,
         namespaces=() if arguments.all_namespaces else split_names(named),
+        authority_secret=arguments.authority_secret,
+        watch_nodes=arguments.watch_nodes,
         fleet_selector=arguments.fleet_selector,
         take_over_after=arguments.take_over_after,
         image_pull_policy=arguments.image_pull_policy,

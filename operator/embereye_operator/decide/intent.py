@@ -227,9 +227,14 @@ def may_go(
     running = (deployment.get("status") or {}).get("availableReplicas", 0)
     if statuses.get(shard) is None and not running:
         return True  # it serves nobody
-    if shard in intent.plan.holders.values():
+    if shard in intent.plan.holders.values() or _spooled(statuses.get(shard)):
         return False
     return all(_has_taken_over(statuses.get(name), intent.epoch) for name in intent.plan.members)
+
+
+def _spooled(status: ShardStatus | None) -> int:
+    """How many reports would go with its pod."""
+    return status.evidence_spooled if status else 0
 
 
 def _has_taken_over(status: ShardStatus | None, epoch: int) -> bool:
@@ -253,7 +258,11 @@ def tell_stuck(
         if shard in late:
             held = sum(holder == shard for holder in intent.plan.holders.values())
             waits = [name for name in intent.plan.members if not _has_taken_over(statuses.get(name), intent.epoch)]
-            why = f"it holds {held} devices" if held else f"{', '.join(waits) or 'nobody'} has not taken over"
+            why = f"{', '.join(waits) or 'nobody'} has not taken over"
+            if held:
+                why = f"it holds {held} devices"
+            elif not waits and (spooled := _spooled(statuses.get(shard))):
+                why = f"{spooled} of its reports wait for the hub, which does not take them"
             reasons.append(f"{shard} should have gone: {why}")
     for shard, pod in leaving_nodes.items():
         if f"{shard}@{pod.node}" in late:

@@ -24,7 +24,7 @@ class Snapshot:
     """A fleet and what there is of it, at one moment."""
 
     fleet: Fleet
-    now: int  # nanoseconds since the Unix epoch
+    now: int  # nanoseconds since the Unix epoch, on a timeline that nobody sets
     previous: FleetStatus  # as it was written last
     versions: Mapping[Identity, str]  # of the objects that all this was read from; an empty one says nothing
     record: PlacementRecord  # of the placement; assignments only where they had to be read
@@ -37,6 +37,12 @@ class Snapshot:
     sees_nodes: bool  # whether `displaced` can know
     offered: Sequence[str]  # kinds of objects that can exist here, of those that not every cluster knows
     rivals: Sequence[str]  # autoscalers that are none of ours
+    stepped: int = 0  # nanoseconds that the wall clock is ahead of `now`
+
+    @property
+    def label(self) -> int:
+        """The moment as people's clocks have it."""
+        return self.now + self.stepped
 
     @property
     def leaving_nodes(self) -> dict[str, Displaced]:

@@ -60,6 +60,7 @@ class Facts:
     exposure: Exposure | None = None  # None: nobody outside the cluster is to reach it
     scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
+    label_ns: int = 0  # the moment as people's clocks have it; 0: as `now_ns`
 
 
 def timestamp(nanoseconds: int) -> str:
@@ -132,7 +133,7 @@ def _settled(condition: Condition, previous: FleetStatus, facts: Facts) -> Condi
     kept = before is not None and before.status == condition.status and before.last_transition_time
     return replace(
         condition,
-        last_transition_time=kept or timestamp(facts.now_ns),
+        last_transition_time=kept or timestamp(facts.label_ns or facts.now_ns),
         observed_generation=facts.fleet.generation,
     )
 
@@ -388,4 +389,4 @@ def _last_scale(facts: Facts, previous: FleetStatus) -> LastScale | None:
     measured = measure([status.load for status in facts.statuses.values() if status])
     inputs = measured.inputs(facts.lead) if measured else {}
     reason = f"spec.shards was set to {facts.fleet.spec.shards}"
-    return LastScale(timestamp(facts.now_ns), before, facts.fleet.spec.shards, reason, inputs)
+    return LastScale(timestamp(facts.label_ns or facts.now_ns), before, facts.fleet.spec.shards, reason, inputs)

@@ -45,17 +45,23 @@ class Outcome:
 
 
 async def reconcile(
-    fleet: Fleet, runtime: Runtime, clock: Clock, settings: Settings, memory: FleetMemory | None = None
+    fleet: Fleet,
+    runtime: Runtime,
+    clock: Clock,
+    settings: Settings,
+    memory: FleetMemory | None = None,
+    stepped: Clock = lambda: 0,
 ) -> Outcome:
     """Bring what exists closer to what `fleet` declares; repeat until `Outcome.settled`, then on every change.
 
     Idempotent: with nothing to change it writes nothing. What is not safe yet is left to a later pass: a shard gets
     devices only once it answers, lets go of one only once its next owner covers it, and goes only once the others
-    have taken over. `memory` is what earlier passes over the same fleet left there.
+    have taken over. `memory` is what earlier passes over the same fleet left there. Time passes by
+    `clock`; `stepped` is how far the wall clock, which people read, is ahead of it.
     """
     memory = memory or FleetMemory()
     context = Context(runtime, settings, memory, Children(fleet, runtime))
-    snapshot = await read_snapshot(fleet, clock(), context)
+    snapshot = replace(await read_snapshot(fleet, clock(), context), stepped=stepped())
     wanted = choose_wanted(snapshot, memory)
     exposure = await read_exposed(snapshot, wanted, context)
     applier = Applier(snapshot, context)
@@ -74,6 +80,7 @@ async def reconcile(
     facts = Facts(
         fleet=fleet,
         now_ns=snapshot.now,
+        label_ns=snapshot.label,
         devices=snapshot.devices,
         epoch=intent.epoch,
         placement=intent.plan.placement,

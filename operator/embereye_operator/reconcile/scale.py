@@ -64,7 +64,7 @@ async def _set_shards(snapshot: Snapshot, decision: Decision, context: Context) 
     context.actions.append(f"scale from {before} to {after}")
     message = f"from {before} to {after} shards: {decision.reason}"
     await context.runtime.event(snapshot.fleet, "Normal", "Scaled", message)
-    return LastScale(timestamp(snapshot.now), before, after, decision.reason[:1024], dict(decision.inputs))
+    return LastScale(timestamp(snapshot.label), before, after, decision.reason[:1024], dict(decision.inputs))
 
 
 async def judge_follower(snapshot: Snapshot, context: Context) -> Judgement | None:

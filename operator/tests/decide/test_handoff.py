@@ -289,6 +289,24 @@ async def test_a_scale_down_that_is_stuck_is_told_with_its_reason() -> None:
     assert message == ("for more than 120 s hall-sensors-1 should have gone: hall-sensors-0 has not taken over")
 
 
+async def test_a_shard_goes_only_when_the_hub_has_its_reports_and_people_are_told_when_that_takes_long() -> None:
+    world = World(fleet_of(COUNT, shards=2))
+    await world.settle()
+    world.manifest = fleet_of(COUNT, shards=1)
+    world.runtime.shards["hall-sensors-1"].spooled = 7
+    for _ in range(DRAIN_LIMIT // (2 * SECOND) + 2):
+        outcome = await world.step()
+    assert ("Deployment", "hall-sensors-1") in world.runtime.objects
+    status, reason, message = condition(outcome.status, "Degraded")
+    assert (status, reason) == ("True", "DrainStuck")
+    assert "hall-sensors-1 should have gone: 7 of its reports wait for the hub, which does not take them" in message
+    world.runtime.shards["hall-sensors-1"].spooled = 0
+    for _ in range(3):
+        outcome = await world.step()
+    assert ("Deployment", "hall-sensors-1") not in world.runtime.objects
+    assert condition(outcome.status, "Degraded")[0] == "False"
+
+
 def chosen(count: int, shards: list[int], existing: list[int], up: list[int], **loads: float) -> list[str]:
     return choose_shards(
         count,

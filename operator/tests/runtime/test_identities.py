@@ -4,12 +4,17 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from harness.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
@@ -234,3 +239,115 @@ async def test_the_names_that_devices_dial_stand_in_the_certificates_of_a_fleet_
     assert release.secret(f"{SHARD}-identity")["metadata"]["resourceVersion"] == version
     await release.identities.identify(release.fleet, [SHARD])
     assert len(names()) == 1
+
+
+# An authority that cert-manager makes: its part is played here by a Secret as it writes it.
+
+
+def issuer_secret(release: Release, made: datetime) -> Authority:
+    """Have the issuer's Secret hold an authority that was made then."""
+    root, key = Authority.create(made)._signers[0], ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "embereye-ca")])  # the same each time
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(root.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(made)
+        .not_valid_after(made + timedelta(days=90))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(root.key, hashes.SHA256())
+    )
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    files = {"tls.crt": signed.public_bytes(Encoding.PEM), "tls.key": pem}
+    body = {
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": "issued", "namespace": release.namespace},
+        "data": {name: base64.b64encode(content).decode() for name, content in files.items()},
+    }  # fmt: skip
+    path = f"{path_of(body)}?fieldManager=cert-manager&force=true"
+    release.cluster.request("PATCH", path, body, "application/apply-patch+yaml")
+    return Authority.of_issuer(files["tls.crt"], pem)
+
+
+def by_issuer(release: Release) -> Identities:
+    return Identities(release.client, name="embereye", namespace=release.namespace, fence=lambda: None, issued="issued")
+
+
+async def test_an_issuers_authority_issues_and_both_sides_trust_it_alone(release: Release, tmp_path: Path) -> None:
+    identities = by_issuer(release)
+    await identities.keep([release.namespace])
+    assert "issued has no authority: it is not there" in identities.trouble
+    with pytest.raises(UnavailableError, match="issued has no authority"):
+        await identities.identify(release.fleet, [SHARD])
+    authority = issuer_secret(release, utc_now())
+    await identities.keep([release.namespace])
+    assert identities.trouble == ""
+    await identities.identify(release.fleet, [SHARD])
+    assert read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard")).trusted == authority.trusted
+    assert (tmp_path / "shard" / "tls.crt").read_bytes().endswith(authority.trusted)
+    shard = Credentials(tmp_path / "shard")
+    server = GrpcServer([], control=True, credentials=shard)
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    await server.set_serving(True)
+    assert identities.credentials is not None
+    async with identities.credentials.channel(f"127.0.0.1:{port}", shard.identity.server_name, []) as link:
+        answer = await health_pb2_grpc.HealthStub(link).Check(health_pb2.HealthCheckRequest(), timeout=10)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    await server.stop(0)
+
+
+async def test_an_issuers_new_authority_is_trusted_for_a_day_before_it_signs(
+    release: Release, clock: Callable[[timedelta], None], tmp_path: Path
+) -> None:
+    first = issuer_secret(release, utc_now() - timedelta(days=2))
+    identities = by_issuer(release)
+    await identities.keep([release.namespace])
+    second = issuer_secret(release, utc_now())
+    await by_issuer(release).keep([release.namespace])  # another leader
+    identities = by_issuer(release)
+    await identities.keep([release.namespace])
+    await identities.identify(release.fleet, [SHARD])
+    shown = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard"))
+    assert shown.trusted == first.trusted + second.trusted
+    assert shown.chain.endswith(first.trusted)
+    clock(timedelta(days=1, minutes=1))
+    await identities.keep([release.namespace])
+    await identities.identify(release.fleet, [SHARD])
+    clock(timedelta(days=5))
+    await identities.keep([release.namespace])
+    await identities.identify(release.fleet, [SHARD])
+    shown = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard"))
+    assert shown.chain.endswith(second.trusted)
+
+
+async def test_a_release_changes_over_to_an_issuer_and_ceases_to_trust_its_own_authority(
+    release: Release, clock: Callable[[timedelta], None]
+) -> None:
+    await release.another().keep([release.namespace])
+    own = release.secret("embereye-ca")["data"]["ca.crt"]
+    issued = issuer_secret(release, utc_now())
+    await by_issuer(release).keep([release.namespace])
+    both = base64.b64decode(release.secret("embereye-ca")["data"]["ca.crt"])
+    assert both == base64.b64decode(own) + issued.trusted
+    clock(timedelta(days=9))
+    await by_issuer(release).keep([release.namespace])
+    assert base64.b64decode(release.secret("embereye-ca")["data"]["ca.crt"]) == issued.trusted
+
+
+async def test_an_issuers_secret_that_is_no_authority_changes_nothing(release: Release) -> None:
+    authority = issuer_secret(release, utc_now())
+    identities = by_issuer(release)
+    await identities.keep([release.namespace])
+    leaf = authority.issue(Identity(Role.HUB, "x", "y"), utc_now())
+    for files in (
+        {"tls.crt": leaf.certificate, "tls.key": leaf.key}, {"tls.crt": b"x"}, {"tls.crt": b"", "tls.key": b""},
+    ):  # fmt: skip
+        with pytest.raises((KeyError, ValueError)):
+            Authority.of_issuer(files["tls.crt"], files["tls.key"])
+    release.cluster.request("DELETE", f"/api/v1/namespaces/{release.namespace}/secrets/issued")
+    await identities.keep([release.namespace])
+    assert identities.trouble == ""

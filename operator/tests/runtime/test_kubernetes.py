@@ -45,6 +45,9 @@ class ServedShard(ShardServicer):
     async def Drain(self, request: object, context: object) -> Any:
         raise AssertionError("the operator drains by assignments")
 
+    async def Inherit(self, request: object, context: object) -> Any:
+        raise AssertionError("shards ask each other")
+
 
 @dataclass
 class ServedHub(RosterServicer):

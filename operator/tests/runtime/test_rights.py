@@ -23,7 +23,7 @@ def role(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) ->
     """The chart's role for the whole cluster, bound to the operator for one test; its Lease is in the namespace."""
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
     monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
-    rights = operators_rights()
+    rights = operators_rights("--set", "operator.clusterWide=true")
     for manifest in rights:
         if "namespace" in manifest["metadata"]:
             manifest["metadata"]["namespace"] = namespace
@@ -154,22 +154,73 @@ def unused(cluster: ApiServer, role: Any) -> set[Right]:
     return granted(role) - implied - used(cluster)
 
 
-def test_the_rights_in_one_namespace_suffice_for_it(
-    cluster: ApiServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def cordoned(cluster: ApiServer) -> Iterator[str]:
+    """A node that is being emptied."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-2"}, "spec": {"unschedulable": True}}
+    cluster.request("POST", "/api/v1/nodes", node)
+    yield "node-2"
+    cluster.request("DELETE", "/api/v1/nodes/node-2")
+
+
+@pytest.fixture
+def home(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """The rights that the chart gives without any value, for a release in the namespace."""
     monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
     monkeypatch.setenv("EMBEREYE_HUB", f"embereye-hub-control.{namespace}.svc:50053")
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
-    for manifest in operators_rights("--set", "operator.namespaced=true"):
-        manifest["metadata"]["namespace"] = namespace
+    monkeypatch.setenv("EMBEREYE_WATCH_NODES", "true")
+    rights = operators_rights()
+    for manifest in rights:
+        if manifest["metadata"].get("namespace") == NAMESPACE:
+            manifest["metadata"]["namespace"] = namespace
         create(cluster, manifest)
+    yield rights
+    for manifest in rights:
+        cluster.request("DELETE", path_of(manifest))
+
+
+def test_the_rights_in_one_namespace_suffice_for_it_and_for_leaving_nodes(
+    cluster: ApiServer, namespace: str, home: list[Any], cordoned: str, tmp_path: Path
+) -> None:
     before, log = len(cluster.audit()), tmp_path / "log"
+
+    def asked(resource: str, verb: str) -> list[Any]:
+        found = [entry for entry in cluster.audit()[before:] if entry["verb"] == verb]
+        return [entry for entry in found if entry.get("objectRef", {}).get("resource") == resource]
+
     with operator(cluster, log, namespace, kubeconfig=cluster.operator_kubeconfig):
         fleet = create(cluster, sensor_fleet(namespace))
         settled(cluster, namespace, names(1))
         has_status(cluster, fleet)
+        wait_for(lambda: asked("pods", "list"), f"a look at the pods of {cordoned}")
+        assert asked("nodes", "list")
+        assert {entry["objectRef"].get("namespace") for entry in asked("pods", "list")} == {namespace}
     assert [e for e in cluster.audit()[before:] if e.get("responseStatus", {}).get("code") in {401, 403}] == []
     assert "forbidden" not in log.read_text().lower()
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("path", "verb"),
+    [
+        ("/api/v1/namespaces/default/secrets", "GET"), ("/api/v1/secrets", "GET"),
+        ("/api/v1/namespaces/default/pods", "GET"),
+        ("/apis/embereye.dev/v1alpha1/sensorfleets", "GET"), ("/apis/apps/v1/namespaces/default/deployments", "GET"),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", "GET"), ("/api/v1/nodes/node-1", "DELETE"),
+        ("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", "GET"),
+    ],
+)  # fmt: skip
+def test_by_default_the_operator_may_do_nothing_in_other_namespaces(cluster: ApiServer, path: str, verb: str) -> None:
+    with pytest.raises(ApiError, match="forbidden"):
+        cluster.request(verb, path, token=OPERATOR_TOKEN)
+
+
+def test_heartbeats_of_nodes_may_be_seen_by_default(cluster: ApiServer, home: list[Any]) -> None:
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/no-such-node"
+    with pytest.raises(ApiError) as refused:
+        cluster.request("GET", lease, token=OPERATOR_TOKEN)
+    assert refused.value.code == 404
 
 
 def test_the_rights_in_each_of_two_namespaces_suffice_for_both_and_for_a_fleet_that_another_operator_held(
@@ -177,8 +228,10 @@ def test_the_rights_in_each_of_two_namespaces_suffice_for_both_and_for_a_fleet_t
 ) -> None:
     other = f"{namespace}-b"
     cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
-    for manifest in operators_rights("--set", f"operator.namespaces={{{namespace},{other}}}"):
-        if manifest["metadata"]["namespace"] == NAMESPACE:
+    for manifest in operators_rights(
+        "--set", f"operator.namespaces={{{namespace},{other}}}", "--set", "operator.nodes=false"
+    ):
+        if manifest["metadata"].get("namespace") == NAMESPACE:
             manifest["metadata"]["namespace"] = namespace  # where the release is here
         create(cluster, manifest)
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,20 +93,25 @@ class House:
         return found
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "embereye_cli", "up", *arguments]
+def command(*arguments: str, program: Sequence[str] = ("-m", "embereye_cli")) -> list[str]:
+    return [sys.executable, *program, "up", *arguments]
 
 
 @asynccontextmanager
 async def house(
-    folder: Path, *options: str, shards: int = 1, name: str = "fleet.yaml", more: str = ""
+    folder: Path,
+    *options: str,
+    shards: int = 1,
+    name: str = "fleet.yaml",
+    more: str = "",
+    program: Sequence[str] = ("-m", "embereye_cli"),
 ) -> AsyncIterator[House]:
     tcp = free_port()
     manifest = folder / name
     manifest.write_text(SENSORS.format(tcp=tcp, grpc=free_port(), shards=shards) + more)
     ports = ["--hub-port", str(free_port()), "--console-port", str(free_port()), *options]
     process = await asyncio.create_subprocess_exec(
-        *command(str(manifest), "--json", "--data", str(folder / "data"), *ports),
+        *command(str(manifest), "--json", "--data", str(folder / "data"), *ports, program=program),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

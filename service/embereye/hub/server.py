@@ -24,6 +24,7 @@ from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.store import StoreThreads
 from embereye.hub.tracing import EvidenceTraces
 from embereye.process.grpc_server import GrpcServer, Service, control_host
+from embereye.process.http_connections import Connections
 from embereye.process.http_server import bound_port, serve_http
 from embereye.process.identity.credentials import Credentials
 from embereye.process.pages import metrics_pages, serve_pages
@@ -114,7 +115,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
     control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
     api = Api(hub, outputs, clips, options.hosts, _provider(options))
-    web = await serve_http(api.app(registry), options.host, options.http_port, tls)
+    web = await serve_http(api.app(registry), options.host, options.http_port, tls, connections=Connections())
     pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
     async with Tasks() as tasks:

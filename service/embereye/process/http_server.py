@@ -34,19 +34,30 @@ def is_our_fault(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
-async def serve_http(app: web.Application, host: str, port: int, tls: ServerTls | None = None) -> web.AppRunner:
-    """Serve `app` on `host:port`, over `tls` alone where it is given.
+async def serve_http(
+    app: web.Application,
+    host: str,
+    port: int,
+    tls: ServerTls | None = None,
+    *,
+    connections: Connections | None = None,
+) -> web.AppRunner:
+    """Serve `app` on `host:port`, over `tls` alone where it is given, to as many as `connections` admits, or to all.
 
     Stop it with `await runner.cleanup()`; the port is `bound_port(runner)`.
     """
     server_logger.addFilter(is_our_fault)  # a filter that is there already is not added again
-    connections = Connections()
-    app.middlewares.insert(0, connections.middleware)
-    app.cleanup_ctx.append(connections.sweeping)
+    if connections is not None:
+        app.middlewares.insert(0, connections.middleware)
+        app.cleanup_ctx.append(connections.sweeping)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        await LimitedSite(runner, connections, host, port, tls).start()
+        if connections is not None:
+            await LimitedSite(runner, connections, host, port, tls).start()
+        else:
+            context = tls.standing_context() if tls else None
+            await web.TCPSite(runner, all_interfaces(host), port, ssl_context=context).start()
     except OSError as error:
         await runner.cleanup()
         raise cannot_listen(host, port, error) from error

@@ -23,17 +23,28 @@ from embereye.process.tls import ServerTls
 from embereye.process.tracing import open_tracer
 from embereye.shard.assignment import Assignments, follow_file
 from embereye.shard.canary import Canaries, Fire
-from embereye.shard.links import Links
+from embereye.shard.inheritance import hand_over, refusal
+from embereye.shard.links import Links, PeerAddress
 from embereye.shard.reporter import Reporter
 from embereye.shard.spool import Spool
 from embereye.shard.tracing import EpisodeTraces
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, EvidenceItem, Ledger, ShardHello
-from embereye.v1.shard_pb2 import Assignment, AssignResponse, DrainRequest, Load, ShardStatus, StatusRequest
+from embereye.v1.shard_pb2 import (
+    Assignment,
+    AssignResponse,
+    DrainRequest,
+    InheritRequest,
+    InheritResponse,
+    Load,
+    ShardStatus,
+    StatusRequest,
+)
 from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
 from embereye.zone.canary import PREFIX
 
 logger = logging.getLogger(__name__)
 CLOSED_LIMIT = 20_000  # closed ledgers kept while the hub is away
+INHERIT_SECONDS = 2.0  # between two times that other shards are asked to take reports over
 DRAIN_SECONDS = 2.0  # for handing senders over and delivering what is spooled
 
 
@@ -224,12 +235,16 @@ class ShardProcess(ShardServicer, Collector):
             return
         self._lingering = f"it is to go, and waits for the hub to take reports about {self._spool.subjects()}"
         logger.warning("%s, %g s at most", self._lingering, seconds)
-        if await self._reporter.flush(seconds):
-            logger.warning("the hub has all reports: this shard goes")
-        else:
-            logger.error(
-                "reports about %s are lost: the hub did not take them in %g s", self._spool.subjects(), seconds
-            )
+        deadline = time.monotonic() + seconds
+        peers = [PeerAddress(peer.shard, peer.control) for peer in self._assignments.current.peers]
+        while (left := deadline - time.monotonic()) > 0:
+            if heir := await hand_over(self._spool, peers, self._links.peer):
+                logger.warning("%s has taken all reports over: this shard goes", heir)
+                return
+            if await self._reporter.flush(min(left, INHERIT_SECONDS)):
+                logger.warning("the hub has all reports: this shard goes")
+                return
+        logger.error("reports about %s are lost: the hub did not take them in %g s", self._spool.subjects(), seconds)
 
     def _apply(self, assignment: Assignment) -> None:
         self._core.apply(assignment)
@@ -320,6 +335,19 @@ class ShardProcess(ShardServicer, Collector):
         await asyncio.wait_for(self._begin_drain(), seconds)
         asyncio.get_running_loop().call_later(0.05, self._drained.set)
         return self._status(devices=False)
+
+    async def Inherit(
+        self, request: InheritRequest, context: "grpc.aio.ServicerContext[InheritRequest, InheritResponse]"
+    ) -> InheritResponse:
+        """Take over the reports of a shard that goes: spooled here, and sent to the hub as our own are."""
+        if self._draining:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this shard goes, too")
+        if reason := refusal(request.reports, self._assignments.current.fleet, len(self._spool)):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        for report in request.reports:
+            self._reporter.report(report)
+        logger.warning("%d reports of a shard that goes were taken over", len(request.reports))
+        return InheritResponse(taken=[report.id for report in request.reports])
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: prometheus_client would otherwise collect at registration."""

@@ -25,7 +25,7 @@ from embereye.process.tasks import Tasks
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, HistoryRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye.v1.shard_pb2 import AccessRules, Assignment, SensorSettings
+from embereye.v1.shard_pb2 import AccessRules, Assignment, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
 
 FLEET = "default/sensors/hall"
@@ -111,12 +111,24 @@ class Site:
                 env={**os.environ, "GRPC_VERBOSITY": "NONE"},
             )
 
+    def launch(self, name: str, *arguments: str) -> None:
+        """Start another process of Python's."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen([sys.executable, *arguments], stderr=log)
+
     def set_clock(self, name: str, seconds: float) -> None:
         """Put a process's wall clock `seconds` ahead of the real one, at once."""
         with (self.folder / f"{name}.step").open("r+b") as file:
             file.write(int(seconds * SECOND).to_bytes(8, sys.byteorder, signed=True))
 
-    def assign(self, shard: str, *devices: str, epoch: int = 1, access: AccessRules | None = None) -> None:
+    def assign(
+        self,
+        shard: str,
+        *devices: str,
+        epoch: int = 1,
+        access: AccessRules | None = None,
+        peers: Sequence[str] = (),
+    ) -> None:
         self.devices[shard] = list(devices)
         settings = SensorSettings()
         settings.CopyFrom(sensor_settings(deadline="2s"))
@@ -128,6 +140,7 @@ class Site:
             epoch=epoch,
             devices=[Device(id=name, zone=name) for name in devices],
             sensor=settings,
+            peers=[Peer(shard=peer, control=f"{HOST}:{self.ports[peer][3]}") for peer in peers],
         )
         partial = self.folder / f"{shard}.partial"
         partial.write_text(json_format.MessageToJson(assignment))
@@ -201,9 +214,9 @@ class Site:
 
     async def alarmed(self, zone: str, times: int = 1) -> None:
         """Wait until `zone` has gone into alarm so many times."""
-        await until(lambda: self._has_alarmed(zone, times), f"alarm {times} of {zone}", ALARM_SECONDS)
+        await until(lambda: self.has_alarmed(zone, times), f"alarm {times} of {zone}", ALARM_SECONDS)
 
-    async def _has_alarmed(self, zone: str, times: int) -> bool:
+    async def has_alarmed(self, zone: str, times: int) -> bool:
         with contextlib.suppress(OSError):
             return len(await self.alarms(zone)) >= times
         return False

@@ -3,11 +3,16 @@
 import asyncio
 
 import pytest
+from google.protobuf import json_format
+from harness.settings import camera_settings
 
 from embereye.levels import ZoneState
+from embereye.process.addresses import free_ports
 from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.shard_pb2 import Assignment
+from embereye.v1.types_pb2 import Device
 
-from .site import CALM, SMOKE, Site
+from .site import CALM, HOST, SMOKE, STEPPED, Site, until
 
 HOUR, YEAR = 3_600.0, 31_536_000.0
 STEPS = (1.0, -1.0, HOUR, -HOUR, YEAR, -YEAR)
@@ -76,3 +81,46 @@ async def test_a_hub_that_starts_again_under_another_clock_keeps_its_history_and
     assert after[: len(before)] == before, "nothing was forgotten"
     assert [event.zone for event in after[len(before) :] if event.state == ZoneState.ALARM] == ["new"]
     assert ("the clock is" in site.log("hub")) == (step != HOUR)
+
+
+@pytest.mark.slow
+async def test_a_camera_shard_whose_clock_is_set_alarms_each_fire_once_and_covers_its_cameras(site: Site) -> None:
+    site.start("hub")
+    grpc, control, metrics = free_ports(3)
+    step = site.folder / "yard-0.step"
+    step.write_bytes(bytes(8))
+    cameras = ("early", "late", "calm")
+    assignment = Assignment(
+        fleet="default/cameras/yard", shard="yard-0", epoch=1, camera=camera_settings(deadline="5s"),
+        devices=[Device(id=name, zone=name, source="push", fps_target=10, fps_min=3) for name in cameras],
+    )  # fmt: skip
+    (site.folder / "yard-0.json").write_text(json_format.MessageToJson(assignment))
+    fires = [
+        option for at, name in ((12, "early"), (24, "late")) for option in ("--fire", f"at={at},for=600,device={name}")
+    ]
+    commands = {
+        "yard-0": [
+            str(STEPPED), str(step), "shard", "camera", "--shard", "yard-0", "--host", HOST, "--hub", site.control,
+            "--grpc-port", str(grpc), "--control-port", str(control), "--metrics-port", str(metrics),
+            "--data", str(site.folder / "yard-0"), "--assignment", str(site.folder / "yard-0.json"),
+        ],
+        "cameras": [
+            "-m", "embereye_cli", "simulate", "cameras", "--push", f"{HOST}:{grpc}", "--fps", "10", "--size", "320x240",
+            "--cameras", ",".join(f"{name}={name}" for name in cameras), *fires,
+        ],
+    }  # fmt: skip
+    for name, command in commands.items():
+        site.launch(name, *command)
+    await site.covered(cameras, 40)
+    site.set_clock("yard-0", HOUR)
+    await until(lambda: site.has_alarmed("early", 1), "the early fire", 60)
+    site.set_clock("yard-0", -YEAR)
+    await until(lambda: site.has_alarmed("late", 1), "the late fire", 60)
+    for seconds in STEPS:
+        site.set_clock("yard-0", seconds)
+        await asyncio.sleep(1)
+        await site.covered(cameras, 10)
+    history = await site.history()
+    raised = [event.zone for event in history if event.state == ZoneState.ALARM and event.type == AlarmEvent.TYPE_STATE]
+    assert raised == ["early", "late"]
+    assert [event.fault.device for event in history if event.type == AlarmEvent.TYPE_FAULT] == []

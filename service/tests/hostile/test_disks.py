@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 
 from .site import ALARM_SECONDS, CALM, SMOKE, Site, until
@@ -241,3 +242,43 @@ async def test_a_shard_that_is_to_go_waits_for_its_hub_and_says_what_is_lost_whe
     assert await asyncio.to_thread(process.wait, 20) == 0
     await site.alarmed("gone")
     assert len(await site.alarms("gone")) == 1
+
+
+async def test_a_shard_that_is_to_go_gives_what_it_saw_to_another_while_the_hub_is_away(site: Site) -> None:
+    site.start("hub")
+    site.assign("shard-1", "stays")
+    site.start("shard-1")
+    site.assign("shard-0", "gone", peers=["shard-1"])
+    site.start("shard-0", "--linger", "60")
+    gone = site.speaker("shard-0", "gone")
+    site.speaker("shard-1", "stays")
+    await site.covered(["gone", "stays"])
+    site.end("hub", signal.SIGKILL)
+    gone.line = SMOKE
+    await until(lambda: _spooled(site), "reports wait for the hub")
+    assert await asyncio.to_thread(site.end, "shard-0") == 0
+    assert "shard-1 has taken all reports over: this shard goes" in site.log("shard-0")
+    site.end("shard-1", signal.SIGKILL)
+    site.start("shard-1")  # what it took over is on its disk
+    site.start("hub")
+    await site.alarmed("gone")
+    assert len(await site.alarms("gone")) == 1
+
+
+async def test_a_shard_whose_peers_take_nothing_over_waits_for_its_hub_all_the_same(site: Site) -> None:
+    site.start("hub")
+    site.ports["shard-1"] = free_ports(4)  # where nobody listens
+    site.assign("shard-0", "gone", peers=["shard-1"])
+    site.start("shard-0", "--linger", "60")
+    gone = site.speaker("shard-0", "gone")
+    await site.covered(["gone"])
+    site.end("hub", signal.SIGKILL)
+    gone.line = SMOKE
+    await until(lambda: _spooled(site), "reports wait for the hub")
+    process = site.processes["shard-0"]
+    process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(3)
+    assert site.running("shard-0")
+    site.start("hub")
+    assert await asyncio.to_thread(process.wait, 30) == 0
+    await site.alarmed("gone")

@@ -35,7 +35,7 @@ from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, TakeOverRequ
 from embereye.v1.ingest_pb2_grpc import IngestStub, RelaysStub
 from embereye.v1.roster_pb2 import FleetRoster, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
-from embereye.v1.shard_pb2 import Assignment, DrainRequest, StatusRequest
+from embereye.v1.shard_pb2 import Assignment, DrainRequest, InheritRequest, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye.v1.types_pb2 import Device
 
@@ -224,6 +224,7 @@ SHARD_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
     "Status": lambda link: ShardStub(link).Status(StatusRequest(), timeout=10),
     "Drain": lambda link: ShardStub(link).Drain(DrainRequest(), timeout=10),
     "Pass": pass_on,
+    "Inherit": lambda link: ShardStub(link).Inherit(InheritRequest(reports=[EvidenceItem(id="forged")]), timeout=10),
     "TakeOver": lambda link: IngestStub(link).TakeOver(
         TakeOverRequest(fleet=FLEET, epoch=LAST, watermarks=[Watermark(device="a", epoch=LAST, sequence=LAST)]),
         timeout=10,
@@ -287,7 +288,7 @@ async def test_each_of_our_own_processes_makes_at_a_shard_the_calls_of_its_role_
     for caller, allowed in (
         (HUB, set()),
         (stranger, set()),
-        (peer, {"TakeOver", "Pass"}),
+        (peer, {"TakeOver", "Pass", "Inherit"}),
         (OPERATOR, {"Status", "Assign"}),
     ):
         async with watching.control("shard", caller) as link:
@@ -295,6 +296,19 @@ async def test_each_of_our_own_processes_makes_at_a_shard_the_calls_of_its_role_
                 code, sentence = await refused(SHARD_CALLS[name](link))
                 assert code == grpc.StatusCode.PERMISSION_DENIED, name
                 assert str(caller) in sentence
+
+
+async def test_a_shard_takes_over_reports_of_its_own_fleet_and_not_without_end(watching: Site) -> None:
+    async with watching.control("shard", shard(FLEET, "hall-sensors-1")) as link:
+        for reports, sentence in (
+            ([EvidenceItem(id="x", fleet="default/sensors/yard")], "this is a shard of default/sensors/hall"),
+            ([EvidenceItem(fleet=FLEET)], "with id"),
+            ([EvidenceItem(id=f"x{number}", fleet=FLEET) for number in range(101)], "at most 100"),
+        ):
+            code, details = await refused(ShardStub(link).Inherit(InheritRequest(reports=reports), timeout=10))
+            assert (code, sentence in details) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    async with watching.control("shard", OPERATOR) as link:
+        assert (await ShardStub(link).Status(StatusRequest(), timeout=10)).evidence_spooled == 0
 
 
 async def test_a_shard_reports_for_itself_and_for_nobody_else(hub: Site) -> None:

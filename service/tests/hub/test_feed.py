@@ -2,7 +2,8 @@ import asyncio
 
 import pytest
 
-from embereye.hub.feed import BATCH, KEPT, LAG, Feed, TooSlowError
+from embereye.hub import feed as feed_module
+from embereye.hub.feed import BATCH, KEPT, LAG, Feed, TooManyError, TooSlowError
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 
@@ -121,3 +122,15 @@ def test_an_event_is_made_into_json_once() -> None:
     (entry,) = stored.feed.kept(0) or []
     assert entry.json is entry.json
     assert b'"cursor": "1"' in entry.json
+
+
+def test_what_one_party_has_for_itself_counts_as_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "OF_ONE_ADDRESS", 1)
+    feed = Stored().feed
+    with feed.subscribe(0, address="2001:db8::1"):
+        with pytest.raises(TooManyError), feed.subscribe(0, address="2001:db8::2"):
+            pass
+        with feed.subscribe(0, address="2001:db8:0:1::1"), feed.subscribe(0, address="10.0.0.1"):
+            assert feed.subscribers == 3
+    with feed.subscribe(0, address="2001:db8::2"):
+        assert feed.subscribers == 1

@@ -22,7 +22,7 @@ async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
     monkeypatch.setattr(http_connections, "SWEEP_SECONDS", 0.05)
     app = web.Application()
     app.router.add_get("/", slow)
-    runner = await serve_http(app, "127.0.0.1", 0)
+    runner = await serve_http(app, "127.0.0.1", 0, connections=http_connections.Connections())
     yield bound_port(runner)
     await runner.cleanup()
 

@@ -65,11 +65,13 @@ class Identities:
         namespace: str,
         fence: Callable[[], None],
         life: timedelta = LIFE,
+        issued: str = "",
         hub_names: tuple[str, ...] = (),
     ) -> None:
         """`name` is the release's, `namespace` where it is; `fence` raises where this operator may not write.
 
-        `hub_names` are those by which people dial the hub.
+        `issued` is a Secret, of the type kubernetes.io/tls, with an authority that somebody else makes and renews, as
+        cert-manager does; "": we do. `hub_names` are those by which people dial the hub.
         """
         self._hub_names = hub_names
         self._client = client
@@ -77,6 +79,7 @@ class Identities:
         self._namespace = namespace
         self._fence = fence
         self._life = life
+        self._issued = issued
         self._authority: Authority | None = None
         self._version = ""  # of the Secret with the authority
         self._known: dict[tuple[str, str], Kept] = {}  # by namespace and name of the Secret
@@ -101,6 +104,10 @@ class Identities:
         except ApiError as error:
             self.trouble = f"certificates cannot be kept: {error.status.message}"
             raise
+        except ValueError as error:  # nothing to issue with yet: what there is stays
+            self.trouble = str(error)
+            logger.warning("certificates cannot be kept: %s", error)
+            return
         self.trouble = ""
 
     async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
@@ -151,7 +158,7 @@ class Identities:
                     kept = Authority.load(data["ca.crt"], data["ca.key"])
                 except (KeyError, ValueError) as error:
                     logger.warning("Secret %s is made anew, and so is every certificate: %s", name, error)
-        renewed = kept.renewed(utc_now())
+        renewed = await self._adopt(kept) if self._issued else kept.renewed(utc_now())
         if renewed is not kept:
             certificates, keys = renewed.to_pem()
             body = self._body(self._namespace, name, {"ca.crt": certificates, "ca.key": keys})
@@ -165,6 +172,22 @@ class Identities:
             logger.info("the certificate authority was %s", "renewed" if kept.trusted else "made")
         self._authority, self._version = renewed, version
         self._owner = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": stored["metadata"]["uid"]}
+
+    async def _adopt(self, kept: Authority) -> Authority:
+        """`kept` with what the issuer made last; ValueError where there is neither."""
+        try:
+            stored = await self._read(self._issued)
+            if stored is None:
+                raise ValueError("it is not there: does its Certificate become ready?")
+            data = _decoded(stored)
+            successor = Authority.of_issuer(data["tls.crt"], data["tls.key"])
+        except (KeyError, ValueError) as error:
+            adopted, trouble = kept, f"Secret {self._issued} has no authority: {error}"
+        else:
+            adopted, trouble = kept.adopted(successor, utc_now()), f"the authority in Secret {self._issued} is over"
+        if not adopted:
+            raise ValueError(trouble)
+        return adopted
 
     async def _keep_release(self) -> None:
         """The hub's certificate, and the operator's own."""

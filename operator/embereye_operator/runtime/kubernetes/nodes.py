@@ -28,11 +28,14 @@ FleetLabel = tuple[str, str]  # namespace, value of LABEL_FLEET
 class Nodes:
     """Follows all nodes, and finds the shards that cannot stay where they are. `watch` has to run."""
 
-    def __init__(self, client: AsyncClient, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives monotonic seconds."""
+    def __init__(
+        self, client: AsyncClient, namespaces: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Pods are looked for in `namespaces`, in all where there are none. `clock` gives monotonic seconds."""
         self.displaced: Mapping[FleetLabel, Mapping[str, Displaced]] = {}  # shard → what is wrong with its pod's place
         self.changed = asyncio.Event()  # set when a node began or ceased to be one that pods have to leave
         self._client = client
+        self._namespaces = tuple(namespaces) or (EVERYWHERE,)
         self._clock = clock
         self._nodes: dict[str, Node] = {}
         self._heartbeats = Heartbeats()
@@ -141,14 +144,17 @@ class Nodes:
         ]
 
     async def pods(
-        self, *, namespace: str = EVERYWHERE, labels: Mapping[str, str] | None = None,
+        self, *, namespace: str = "", labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> list[Manifest]:  # fmt: skip
-        """The pods with these labels; of shards, where none are given."""
+        """The pods with these labels, of shards where none are given, in `namespace` or in all that are watched."""
         wanted: Any = {LABEL_MANAGED_BY: MANAGED_BY} if labels is None else labels
         places: Any = fields
-        listed: Any = self._client.list(PODS, namespace=namespace, labels=wanted, fields=places, chunk_size=CHUNK)
-        return [pod async for pod in listed]
+        found: list[Manifest] = []
+        for one in (namespace,) if namespace else self._namespaces:
+            listed: Any = self._client.list(PODS, namespace=one, labels=wanted, fields=places, chunk_size=CHUNK)
+            found += [pod async for pod in listed]
+        return found
 
     async def delete_pod(self, namespace: str, name: str) -> None:
         """Ask for a pod to be deleted; no error where it is gone."""

@@ -58,9 +58,13 @@ class KubernetesRuntime:
         leads: Callable[[], bool] = lambda: True,
         role: str = "",
         release: tuple[str, str] | None = None,
+        watches_nodes: bool = False,
+        authority_secret: str = "",
         hub_names: tuple[str, ...] = (),
     ) -> None:
         """`namespace` is the one that is watched, or several; `selects` is given a fleet's labels.
+
+        `watches_nodes` says that there is a right to see nodes even so; with all namespaces there always is.
 
         `operator` is what a fleet's status names where this operator holds it; empty: it can hold none.
 
@@ -68,7 +72,8 @@ class KubernetesRuntime:
 
         `leads` is asked before every write: one that was decided on while leading must not come after. `role` is the
         operator's own, with which the disruption budgets go; "": they go with their fleets alone. `release` is its
-        namespace and name: processes prove who they are by certificates of it; None: nobody proves anything.
+        namespace and name: processes prove who they are by certificates of it; None: nobody proves anything. The
+        authority is one that others make, in `authority_secret` of that namespace; "": we do.
         """
         self.cache = Cache()
         self.writes: Counter[tuple[str, bool]] = Counter()  # kind, whether it changed anything → patches
@@ -84,8 +89,10 @@ class KubernetesRuntime:
         self._offered: set[str] = set()  # kinds that the server knows, and TOLERANCE
         self._tried_tolerance = False
         self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
-        self.nodes = Nodes(client)
-        self._guard = Guard(client, role, cluster_wide=self.sees_nodes)
+        everywhere = ALL_NAMESPACES in self._namespaces
+        self._watches_nodes = watches_nodes or everywhere
+        self.nodes = Nodes(client, () if everywhere else self._namespaces)
+        self._guard = Guard(client, role, cluster_wide=everywhere)
         self._hub_pods = HubPods(client, hub, self.nodes)
         self._lists = DeviceLists()
         self._events = EventWriter(client)
@@ -93,7 +100,12 @@ class KubernetesRuntime:
         self.identities: Identities | None = None
         if release:
             self.identities = Identities(
-                client, namespace=release[0], name=release[1], fence=self._fence, hub_names=hub_names
+                client,
+                namespace=release[0],
+                name=release[1],
+                fence=self._fence,
+                issued=authority_secret,
+                hub_names=hub_names,
             )
         self._filled = False  # whether everything was listed once
 
@@ -409,8 +421,8 @@ class KubernetesRuntime:
 
     @property
     def sees_nodes(self) -> bool:
-        """See Runtime. Nodes belong to no namespace: an operator of one namespace has no right to them."""
-        return ALL_NAMESPACES in self._namespaces
+        """See Runtime. Nodes belong to no namespace: whoever watches some needs a right of its own to them."""
+        return self._watches_nodes
 
     async def look_at_nodes(self, silent: Collection[Shard]) -> list[ObjectKey]:
         """Find shards, and the hub, on nodes that are being emptied or lost; ask for it every few seconds.

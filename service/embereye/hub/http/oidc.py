@@ -2,6 +2,7 @@
 
 import html
 import logging
+import secrets
 import time
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ class OidcRoutes:
     def __init__(self, hub: Hub, provider: "Provider | None") -> None:
         self._hub = hub
         self._provider = provider
+        self._key = secrets.token_bytes(32)  # of this process: an attempt does not outlive it
 
     def routes(self) -> list[web.RouteDef]:
         """Where people go to sign in, and where the provider sends them back to."""
@@ -68,7 +70,7 @@ class OidcRoutes:
         response = web.Response(status=303, headers={"Location": address})
         # The provider's page leads back here: what is SameSite=Strict would be left out then.
         response.set_cookie(
-            _cookie(request), attempts.seal(attempt), path="/", secure=is_secure(request), httponly=True,
+            _cookie(request), attempts.seal(attempt, self._key), path="/", secure=is_secure(request), httponly=True,
             samesite="Lax", max_age=attempts.ATTEMPT_SECONDS,
         )  # fmt: skip
         return response
@@ -78,7 +80,9 @@ class OidcRoutes:
         name = _cookie(request)
         try:
             with self._hub.access.guessing(address, NotProvedError):
-                begun = attempts.unseal(request.cookies.get(name, ""), request.query.get("state", ""), time.monotonic())
+                begun = attempts.unseal(
+                    request.cookies.get(name, ""), self._key, request.query.get("state", ""), time.monotonic()
+                )
                 person = await provider.identify(begun, request.query)
         except NotProvedError as error:
             logger.warning("signing in from %s through %s is refused: %s", address, provider.options.host, error)

@@ -12,7 +12,6 @@ from embereye.hub.oidc.errors import NotProvedError
 
 ATTEMPT_SECONDS = 600  # that somebody may take to sign in there
 BYTES = 32
-KEY = secrets.token_bytes(BYTES)  # of this process: an attempt does not outlive it
 
 
 @dataclass(frozen=True)
@@ -38,18 +37,18 @@ def begin(redirect: str, after: str, now: float) -> Attempt:
     return Attempt(state, nonce, verifier, redirect, after, now + ATTEMPT_SECONDS)
 
 
-def seal(attempt: Attempt) -> str:
-    """The cookie's value."""
+def seal(attempt: Attempt, key: bytes) -> str:
+    """The cookie's value; `key` is the hub's own."""
     content = json.dumps(asdict(attempt)).encode()
-    return f"{_text(content)}.{_text(_mac(content))}"
+    return f"{_text(content)}.{_text(_mac(content, key))}"
 
 
-def unseal(cookie: str, state: str, now: float) -> Attempt:
+def unseal(cookie: str, key: bytes, state: str, now: float) -> Attempt:
     """The attempt that `state` belongs to. NotProvedError where this browser began none, or too long ago."""
     content, _, mac = cookie.partition(".")
     try:
         raw = base64.urlsafe_b64decode(content + "==")
-        if not hmac.compare_digest(base64.urlsafe_b64decode(mac + "=="), _mac(raw)):
+        if not hmac.compare_digest(base64.urlsafe_b64decode(mac + "=="), _mac(raw, key)):
             raise ValueError
         attempt = Attempt(**json.loads(raw))
     except (ValueError, binascii.Error) as error:
@@ -61,8 +60,8 @@ def unseal(cookie: str, state: str, now: float) -> Attempt:
     return attempt
 
 
-def _mac(content: bytes) -> bytes:
-    return hmac.digest(KEY, content, "sha256")
+def _mac(content: bytes, key: bytes) -> bytes:
+    return hmac.digest(key, content, "sha256")
 
 
 def _text(content: bytes) -> str:

@@ -6,7 +6,7 @@ Its certificates are for our own processes alone; keys are ECDSA P-256. Time is 
 import ipaddress
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -41,10 +41,19 @@ class Issued:
 @dataclass(frozen=True)
 class _Signer:
     certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
+    key: ec.EllipticCurvePrivateKey = field(compare=False)
+
+    @property
+    def own(self) -> bool:
+        """Whether we made it ourselves."""
+        return self.certificate.issuer == self.certificate.subject
 
     def alive(self, now: datetime) -> bool:
         return self.certificate.not_valid_before_utc <= now < self.certificate.not_valid_after_utc
+
+    def settled(self, now: datetime) -> bool:
+        backdated = BACKDATE if self.own else timedelta(0)
+        return self.certificate.not_valid_before_utc + backdated + SETTLE <= now
 
 
 class Authority:
@@ -57,6 +66,21 @@ class Authority:
     def create(cls, now: datetime) -> "Authority":
         """A new one, which nobody trusts yet."""
         return cls([_new_signer(now)])
+
+    @classmethod
+    def of_issuer(cls, chain: bytes, key: bytes) -> "Authority":
+        """One that somebody else made: its certificate first in `chain`, PEM. ValueError where it cannot sign."""
+        certificate = x509.load_pem_x509_certificate(chain)
+        loaded = serialization.load_pem_private_key(key, None)
+        try:
+            constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        except x509.ExtensionNotFound:
+            constraints = None
+        if constraints is None or not constraints.ca:
+            raise ValueError("its certificate is not an authority's: isCA is not set")
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey) or loaded.public_key() != certificate.public_key():
+            raise ValueError("its key is not this certificate's, or not of ECDSA")
+        return cls([_Signer(certificate, loaded)])
 
     @classmethod
     def load(cls, certificates: bytes, keys: bytes) -> "Authority":
@@ -92,6 +116,23 @@ class Authority:
             alive.append(_new_signer(now))
         return self if tuple(alive) == self._signers else Authority(alive)
 
+    def adopted(self, successor: "Authority", now: datetime) -> "Authority":
+        """The same, or one that trusts `successor`, which somebody else made, and makes none itself.
+
+        It signs SETTLE after it was made, at once where nothing else is alive. What we made ourselves before is trusted
+        until its certificates are over.
+        """
+        latest = successor._signers[-1]
+        alive = [signer for signer in self._signers if signer.alive(now)]
+        if latest.settled(now - LIFE):
+            alive = [signer for signer in alive if not signer.own]
+        if latest.alive(now) and latest not in alive:
+            alive.append(latest)
+        return self if tuple(alive) == self._signers else Authority(alive)
+
+    def __bool__(self) -> bool:
+        return bool(self._signers)
+
     def issue(self, identity: Identity, now: datetime, life: timedelta = LIFE, names: Sequence[str] = ()) -> Issued:
         """A certificate by which `identity` proves itself, whether it calls or is called, for `life` from `now`.
 
@@ -118,11 +159,13 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False)
             .sign(signer.key, hashes.SHA256())
         )
-        return Issued(_pem(certificate), _key_pem(key), self.trusted)
+        # Those of others that trust who made ours need ours, too.
+        chain = _pem(certificate) + (b"" if signer.own else _pem(signer.certificate))
+        return Issued(chain, _key_pem(key), self.trusted)
 
     def _signer(self, now: datetime) -> _Signer:
         """The newest that everybody has had the time to learn of."""
-        settled = [one for one in self._signers if one.certificate.not_valid_before_utc + BACKDATE + SETTLE <= now]
+        settled = [one for one in self._signers if one.settled(now)]
         return settled[-1] if settled else self._signers[0]
 
 

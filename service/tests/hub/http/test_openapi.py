@@ -55,7 +55,8 @@ async def test_it_names_the_role_that_each_operation_takes(served: Served) -> No
     assert roles["post", "/v1/zones/{namespace}/{zone}/{action}"] == "operator"
     assert roles["delete", "/v1/access/tokens/{name}"] == roles["get", "/v1/audit"] == "admin"
     assert {path for (_, path), role in roles.items() if not role} == {
-        "/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/static/{name}", "/v1/session",
+        "/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/runbooks", "/runbooks/{name}", "/static/{name}",
+        "/v1/session",
     }  # fmt: skip
     assert (await served.get(URL, Authorization="Bearer somebody-else"))[0] == 401
 

@@ -118,15 +118,17 @@ def test_people_are_called_by_the_first_name_that_can_be_shown() -> None:
 def test_an_attempt_belongs_to_its_browser_its_state_and_ten_minutes() -> None:
     now = time.monotonic()
     begun = attempts.begin("http://localhost/login/oidc/callback", "/", now)
-    cookie = attempts.seal(begun)
-    assert attempts.unseal(cookie, begun.state, now + 599) == begun
-    forged = attempts.seal(dataclasses.replace(begun, after="/x")).partition(".")[0] + "." + cookie.partition(".")[2]
+    cookie = attempts.seal(begun, b"key")
+    assert attempts.unseal(cookie, b"key", begun.state, now + 599) == begun
+    forged = (
+        attempts.seal(dataclasses.replace(begun, after="/x"), b"key").partition(".")[0] + "." + cookie.partition(".")[2]
+    )
     for value, state, when in (
         (cookie, "x", now), (cookie, "", now), ("", begun.state, now), (forged, begun.state, now),
         ("é.é", begun.state, now), (cookie, begun.state, now + 601),
     ):  # fmt: skip
         with pytest.raises(NotProvedError):
-            attempts.unseal(value, state, when)
+            attempts.unseal(value, b"key", state, when)
 
 
 @pytest.mark.parametrize(

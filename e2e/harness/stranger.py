@@ -1,0 +1,62 @@
+"""A pod that is none of ours: what it can reach says what the cluster's network enforces of NetworkPolicies."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.cluster import Cluster, Json, until
+
+PATIENCE = 3  # seconds for a connection
+KNOCK = f"""
+import socket, sys
+for target in sys.argv[1:]:
+    name, _, address = target.partition("=")
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), {PATIENCE}).close()
+        print(name, "open")
+    except OSError:
+        print(name, "closed")
+"""
+LISTEN = "import http.server; http.server.test(http.server.SimpleHTTPRequestHandler, port=8000, bind='0.0.0.0')"
+LISTENER = "shut-door"  # a pod that a policy lets nobody in to
+
+
+def build_pod(name: str, namespace: str, image: str, program: str, *arguments: str) -> Json:
+    """A pod that Python's `program` runs in, admitted where only restricted ones are."""
+    restricted: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    container = {"name": "python", "image": image, "imagePullPolicy": "Never", "securityContext": restricted,
+                 "command": ["python", "-c", program, *arguments], "workingDir": "/tmp"}  # fmt: skip
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"stranger": name}},
+        "spec": {
+            "restartPolicy": "Never", "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 0,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [container],
+        },
+    }  # fmt: skip
+
+
+def build_shut_door(namespace: str) -> Json:
+    """The policy that lets nobody in to LISTENER."""
+    return {
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": LISTENER, "namespace": namespace},
+        "spec": {"podSelector": {"matchLabels": {"stranger": LISTENER}}, "policyTypes": ["Ingress"], "ingress": []},
+    }  # fmt: skip
+
+
+async def knock(cluster: Cluster, namespace: str, image: str, targets: Mapping[str, str]) -> dict[str, bool]:
+    """Which of `targets`, name → host:port, a stranger's pod in `namespace` gets a connection to."""
+    pod = build_pod("stranger", namespace, image, KNOCK, *(f"{name}={address}" for name, address in targets.items()))
+    await cluster.apply(pod)
+    try:
+        await until(
+            lambda: cluster.existing("pod", "stranger", namespace, 30),
+            lambda found: found["status"].get("phase") == "Succeeded",
+            "the stranger has knocked everywhere", 60 + PATIENCE * len(targets),
+        )  # fmt: skip
+        told = await cluster.kubectl("logs", "stranger", "--namespace", namespace)
+    finally:
+        await cluster.kubectl("delete", "pod", "stranger", "--namespace", namespace, "--ignore-not-found")
+    return {name: state == "open" for name, state in (line.split() for line in told.splitlines())}
