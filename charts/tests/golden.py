@@ -15,6 +15,15 @@ VALUES = {
     "defaults": (),
     "namespaced": ("--set", "operator.namespaced=true"),
     "monitoring": MONITORING,
+    "tls": ("--set", "hub.tls.enabled=true", "--set", "hub.tls.names={fire.example.com,10.0.0.5}"),
+    "tls-secret": (
+        "--set",
+        "hub.tls.enabled=true",
+        "--set",
+        "hub.tls.existingSecret=fire-tls",
+        "--set",
+        "hub.tls.names={fire.example.com}",
+    ),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations"),
 }
 

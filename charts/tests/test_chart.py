@@ -42,6 +42,10 @@ VALUE_SETS = {
         "--set", "hub.extraEnv[0].value=DEBUG", "--set", "operator.scalingTrace.enabled=true",
         "--set", "operator.prometheus=http://prometheus:9090", "--set", "hub.extraArgs[0]=--retention=7d",
     ),
+    "an identity provider": (
+        "--set", "hub.oidc.issuer=https://accounts.example", "--set", "hub.oidc.clientId=embereye",
+        "--set", "hub.oidc.roles.operator={fire wardens}", "--set", "hub.oidc.clientSecret.existingSecret=oidc",
+    ),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations",
                     "--set", "monitoring.grafanaAlerts.enabled=true"),
 }  # fmt: skip
@@ -136,6 +140,9 @@ def pod_of(deployment: Any) -> Any:
         ("hub.persistence.size=2 GB", "hub.persistence.size"),
         ("hub.persistence.enabled=perhaps", "hub.persistence.enabled"),
         ("hub.replicas=2", "replicas"),
+        ("hub.oidc.issuer=http://accounts.example", "hub.oidc.issuer"),
+        ("hub.oidc.issuer=https://accounts.example", "hub.oidc.clientId"),
+        ("hub.oidc.roles.warden={a}", "hub.oidc.roles"),
         ("image.repository=", "image.repository"),
         ("image.pullPolicy=Sometimes", "image.pullPolicy"),
         ("operator.namespaced=site", "operator.namespaced"),
@@ -257,3 +264,20 @@ def test_the_admins_token_is_in_a_secret_of_the_charts_or_of_ones_own() -> None:
         if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub")
     ]
     assert "--allowed-host=*.a.example" in arguments
+
+
+def test_the_hub_learns_of_the_identity_provider_and_starts_without_its_secret() -> None:
+    (hub,) = [
+        m["spec"]["template"]["spec"]
+        for m in render(*VALUE_SETS["an identity provider"])
+        if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub")
+    ]
+    arguments = [one for one in hub["containers"][0]["args"] if one.startswith("--oidc")]
+    assert arguments == [
+        "--oidc-issuer=https://accounts.example", "--oidc-client-id=embereye", "--oidc-scopes=openid profile email",
+        "--oidc-claim=groups", "--oidc-role=operator=fire wardens",
+        "--oidc-client-secret-file=/etc/embereye/oidc/client-secret",
+    ]  # fmt: skip
+    (volume,) = [volume["secret"] for volume in hub["volumes"] if volume["name"] == "oidc"]
+    assert (volume["secretName"], volume["optional"]) == ("oidc", True)
+    assert "oidc" not in str(render())

@@ -85,6 +85,10 @@ def _has_grafana_types() -> bool:
     return shutil.which("node") is not None and (GRAFANA_TYPES_FOLDER / "node_modules/.bin/tsc").exists()
 
 
+def _has_oidc_provider() -> bool:
+    return shutil.which("node") is not None and (OIDC_PROVIDER_FOLDER / "node_modules/oidc-provider").exists()
+
+
 def _packages(*names: str) -> Callable[[], bool]:
     return lambda: all(map(importlib.util.find_spec, names))
 
@@ -94,6 +98,7 @@ def _recordings(*names: str) -> Callable[[], bool]:
 
 
 GRAFANA_TYPES_FOLDER = ROOT / ".cache" / "grafana"
+OIDC_PROVIDER_FOLDER = ROOT / ".cache" / "oidc"
 RECORDINGS = ROOT / ".." / "shared" / "data" / "device"  # not ours to distribute
 
 _build = "`make test` builds that first, with Go 1.21 or later; or name a folder that has it in KUBEBUILDER_ASSETS"
@@ -107,8 +112,14 @@ FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
 GSTREAMER = Need("GStreamer", _install, _commands("gst-launch-1.0"), "make peers")
 RTSP_SERVER = Need("gst-rtsp-server", _install, _has_rtsp_server, "make peers")
 PROMETHEUS = Need("Prometheus and promtool", _install, _commands("prometheus", "promtool"), "make peers")
+_peers = "`make peers` builds it, with Go 1.21 or later"
+GO2RTC = Need("go2rtc", _peers, _programs("go2rtc"), "make peers")
+MEDIAMTX = Need("mediamtx", _peers, _programs("mediamtx"), "make peers")
 GRAFANA_TYPES = Need(
     "Grafana's types", "`make peers` fetches them where npm is installed", _has_grafana_types, "make peers"
+)
+OIDC_PROVIDER = Need(
+    "npm's oidc-provider", "`make peers` fetches it where npm is installed", _has_oidc_provider, "make peers"
 )
 CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")

@@ -15,6 +15,24 @@
 {{ .Values.hub.adminToken.existingSecret | default (printf "%s-hub-admin" (include "embereye.name" .)) }}
 {{- end }}
 
+{{/* What people and programs call the hub by over TLS with a certificate of the operator's authority. */}}
+{{- define "embereye.hubNames" -}}
+{{- $name := printf "%s-hub" (include "embereye.name" .) }}
+{{- $service := printf "%s.%s" $name .Release.Namespace }}
+{{- $own := list $name $service (printf "%s.svc" $service) (printf "%s.svc.cluster.local" $service) "localhost" "127.0.0.1" "::1" }}
+{{- concat $own .Values.hub.tls.names | uniq | join "," }}
+{{- end }}
+
+{{/* The Secret with the certificate that people are shown. */}}
+{{- define "embereye.hubTlsSecret" -}}
+{{ .Values.hub.tls.existingSecret | default (printf "%s-hub-identity" (include "embereye.name" .)) }}
+{{- end }}
+
+{{/* Of that Secret, what commands trust: its authority, or the certificate itself where it comes without. */}}
+{{- define "embereye.hubTrusted" -}}
+{{ ternary "tls.crt" "ca.crt" (ne .Values.hub.tls.existingSecret "") }}
+{{- end }}
+
 {{/* Where shards and the operator call the hub. */}}
 {{- define "embereye.hubControl" -}}
 {{ include "embereye.name" . }}-hub-control.{{ .Release.Namespace }}.svc:50053

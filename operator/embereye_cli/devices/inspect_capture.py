@@ -23,7 +23,6 @@ from embereye.wire.device.messages import (
     Garbage,
     LocationId,
     Message,
-    PassedOn,
     SensorReading,
     SerialNumber,
 )
@@ -257,7 +256,6 @@ def _kind(message: Message) -> str:
         Eeprom: "eeprom",
         SerialNumber: "serial",
         LocationId: "location",
-        PassedOn: "passed on",
         Garbage: "garbage",
     }[type(message)]
 
@@ -268,7 +266,7 @@ def _device(message: Message) -> str | None:
             return location
         case Eeprom(name, _) | SerialNumber(name) | LocationId(name):
             return name
-        case PassedOn() | Garbage():
+        case Garbage():
             return None
 
 

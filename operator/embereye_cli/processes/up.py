@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 
 from embereye.process import lifecycle
+from embereye.process.identity.authority import LIFE
+from embereye.process.lifecycle import UserError
 from embereye_cli.values import duration_or_seconds
 from embereye_operator.up.folder import load_fleets, locked
 from embereye_operator.up.up import SIMULATE, Up, UpOptions
@@ -26,11 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hub-port", type=int, default=50052, help="gRPC port of the hub (default: 50052)")
     parser.add_argument("--metrics-port", type=int, default=0,
                         help="port of /metrics about the fleets (default: a free one, which --json tells)")  # fmt: skip
+    parser.add_argument("--certificate-life", type=duration_or_seconds, default=LIFE.total_seconds(), metavar="DURATION",
+                        help="of the certificates by which its processes know each other; renewed after two thirds "
+                        "of it, at least 20s (default: 7d)")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C, SIGTERM or the end of --for."""
     lifecycle.configure_logging("WARNING")
+    if not 20 <= arguments.certificate_life <= LIFE.total_seconds() * 50:
+        raise UserError("--certificate-life is not between 20s and a year: processes need some seconds to read them")
     fleets = load_fleets(arguments.manifests)
     options = UpOptions(
         manifests=arguments.manifests,
@@ -41,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         console_port=arguments.console_port,
         hub_port=arguments.hub_port,
         metrics_port=arguments.metrics_port,
+        certificate_life=arguments.certificate_life,
     )
     with locked(options.data):
         return lifecycle.run(lambda stop: Up(options, fleets).run(stop))

@@ -70,6 +70,12 @@ class SensorListen(Resource):
     RULES = (
         Rule("self.tcp != self.grpc", "must not be grpc's", lambda value, _: value["tcp"] != value["grpc"], ".tcp"),
         Rule(
+            "!has(self.tls) || !(self.tls in [self.tcp, self.grpc])",
+            "must not be tcp's or grpc's",
+            lambda value, _: value.get("tls") not in {value["tcp"], value["grpc"]},
+            ".tls",
+        ),
+        Rule(
             f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}, {CONTROL_PORT}])",
             f"must not be {GRPC_PORT}, {METRICS_PORT} or {CONTROL_PORT}: a shard uses them itself",
             lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT, CONTROL_PORT},
@@ -77,6 +83,13 @@ class SensorListen(Resource):
         ),
     )
     tcp: int = described("Text lines over TCP.", default=9001, minimum=1024, maximum=65535, rules=(IMMUTABLE,))
+    tls: int | None = described(
+        "Text lines over TLS; needs access.tls. Without it, text devices have no such port.",
+        default=None,
+        minimum=1024,
+        maximum=65535,
+        rules=(NOT_METRICS,),
+    )
     grpc: int = described(
         "gRPC, Ingest.Stream.", default=GRPC_PORT, minimum=1024, maximum=65535, rules=(IMMUTABLE, NOT_METRICS)
     )
@@ -199,6 +212,14 @@ class Telemetry(Resource):
 class SensorFleetSpec(Resource):
     """Sensors that are watched together."""
 
+    RULES = (
+        Rule(
+            "!has(self.listen.tls) || (has(self.access) && has(self.access.tls))",
+            "needs access.tls: the certificate that devices are shown there",
+            lambda value, _: not value["listen"].get("tls") or bool((value.get("access") or {}).get("tls")),
+            ".listen.tls",
+        ),
+    )
     sensors: tuple[Sensor, ...] = device_list("sensors")
     sensors_from: tuple[DevicesFrom, ...] = more_devices("sensors")
     deadline: Duration = deadline(5)

@@ -185,6 +185,8 @@ def _access_restricted(facts: Facts) -> Condition:
         return _condition("AccessRestricted", False, "Open", message)
     wanted = [f"a token of Secret {access.tokens_ref.name}"] if access.tokens_ref else []
     wanted += [f"{len(access.networks)} networks"] if access.networks else []
+    if access.tls and access.tls.clients:
+        wanted.append(f"certificates of Secret {access.tls.clients.ca_ref.name}")
     return _condition("AccessRestricted", True, "Declared", f"devices are listened to by {' and '.join(wanted)}")
 
 

@@ -344,7 +344,7 @@ ALERTS = (
         f"min by ({PROCESS}) (embereye_certificate_expiration_timestamp_seconds - time()) < 129600", "10m",
         "The certificate of {{ $labels.job }} {{ $labels.shard }} is not renewed",
         "It expires in {{ $value | humanizeDuration }}, and ought to have been renewed hours ago. Once it has expired "
-        "no new connection for control is made: alarms wait in the shards.",
+        "no new connection is made: alarms wait in the shards; where it is one for devices or people, they are out.",
         "Told only where processes prove who they are.",
     ),
     Alert(

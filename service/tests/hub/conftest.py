@@ -28,11 +28,11 @@ class HubProcess:
         self.grpc = f"127.0.0.1:{grpc}"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "embereye_cli", "hub", "--host", "127.0.0.1",
              "--grpc-port", self.grpc.rpartition(":")[2], "--control-port", self.control.rpartition(":")[2],
-             "--http-port", str(self.http_port), "--data", str(self.data)],
+             "--http-port", str(self.http_port), "--data", str(self.data), *arguments],
             stderr=(self.data / "log").open("ab"),
             env={**os.environ, "GRPC_VERBOSITY": "NONE"},
         )  # fmt: skip

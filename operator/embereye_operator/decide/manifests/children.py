@@ -19,6 +19,7 @@ from embereye_operator.decide.manifests.services import (
     push_ports,
 )
 from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.manifests.volumes import access_secrets
 
 
 def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by name
@@ -44,9 +45,7 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
     evictions must not be refused. `budget_owner`: see `build_disruption_budget`. `plain`: see there, too.
     """
     named = {device.credentials for a in assignments.values() for device in a.devices if device.credentials}
-    if fleet.spec.access is not None and fleet.spec.access.tokens_ref is not None:
-        named.add(fleet.spec.access.tokens_ref.name)
-    secrets = sorted(named)
+    secrets = sorted(named | access_secrets(fleet))
     pushing = push_ports(assignments)
     return [
         build_placement(fleet, assignments=assignments, record=record),

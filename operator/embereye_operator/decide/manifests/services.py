@@ -26,9 +26,10 @@ def _ports(fleet: Fleet) -> list[Manifest]:
     ports = [{"name": "grpc", "port": fleet.spec.listen.grpc, "targetPort": "grpc", "protocol": "TCP"}]
     if isinstance(fleet.spec, SensorFleetSpec):
         ports.append({"name": "tcp", "port": fleet.spec.listen.tcp, "targetPort": "tcp", "protocol": "TCP"})
-    for port in ports:
-        if port["name"] == "grpc":
-            port["appProtocol"] = "kubernetes.io/h2c"
+        if fleet.spec.listen.tls:
+            ports.append({"name": "tls", "port": fleet.spec.listen.tls, "targetPort": "tls", "protocol": "TCP"})
+    secured = fleet.spec.access is not None and fleet.spec.access.tls is not None
+    ports[0]["appProtocol"] = "https" if secured else "kubernetes.io/h2c"
     return ports
 
 
