@@ -14,6 +14,7 @@ MONITORING = ("--set", "monitoring.enabled=true", "--set", "monitoring.labels.re
 VALUES = {
     "defaults": (),
     "namespaced": ("--set", "operator.namespaced=true"),
+    "postgres": ("--set", "hub.database.dsnSecret.name=hub-database", "--set", "hub.persistence.existingClaim=history"),
     "monitoring": MONITORING,
     "tls": ("--set", "hub.tls.enabled=true", "--set", "hub.tls.names={fire.example.com,10.0.0.5}"),
     "tls-secret": (

@@ -15,12 +15,16 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("up",): ("embereye_cli.processes.up", "run fleets on this machine: operator, hub and shards as local processes"),
     ("operator",): ("embereye_cli.processes.operator", "run the Kubernetes operator"),
     ("hub",): ("embereye_cli.processes.hub", "run the hub: evidence in, alarms and the console out"),
+    ("hub", "backup"): ("embereye_cli.hub_history.backup", "write what a hub has stored into a file, while it runs"),
+    ("hub", "restore"): ("embereye_cli.hub_history.restore", "fill a hub's database from such a file"),
+    ("hub", "migrate"): ("embereye_cli.hub_history.migrate", "move what a hub has stored into another database"),
     ("shard", "sensor"): ("embereye_cli.processes.shard_sensor", "run one sensor shard"),
     ("shard", "camera"): ("embereye_cli.processes.shard_camera", "run one camera shard"),
     ("simulate", "sensors"): ("embereye_cli.simulate.sensors", "simulate thermal/gas sensors over the real protocol"),
     ("simulate", "cameras"): ("embereye_cli.simulate.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("bench", "sensors"): ("embereye_bench.sensors", "measure the sensor path against baselines"),
     ("bench", "cameras"): ("embereye_bench.cameras", "measure the camera path against baselines"),
+    ("bench", "hub"): ("embereye_bench.hub", "measure how long an alarm takes, from the wire to whom it is told"),
     ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
     ("request",): ("embereye_cli.devices.request", "have a sensor send a frame or its calibration now"),
     ("bench", "detection"): ("embereye_bench.detection", "score flame and smoke detection on labelled clips"),
@@ -62,10 +66,8 @@ def _describe(name: str) -> str:
 
 
 def _command_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
-    for words in COMMANDS:
-        if tuple(arguments[: len(words)]) == words:
-            return words
-    return None
+    found = [words for words in COMMANDS if tuple(arguments[: len(words)]) == words]
+    return max(found, key=len, default=None)
 
 
 def _overview() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""`embereye hub`: run the hub."""
+"""Run the hub. `embereye hub backup`, `restore` and `migrate` copy what it has stored."""
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -38,7 +38,9 @@ def add_arguments(parser: ArgumentParser) -> None:
                         "that of the console then serve TLS alone [EMBEREYE_TLS]")  # fmt: skip
     add_identity(parser, 50053)
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
-                        help="folder of the database; required [EMBEREYE_DATA]")  # fmt: skip
+                        help="folder of clips and, without --database, of all else; required "
+                        "[EMBEREYE_DATA]")  # fmt: skip
+    add_database(parser)
     parser.add_argument("--retention", type=duration, default=env("RETENTION", "30d"),
                         help="how long history is kept, for example 12h or 30d [EMBEREYE_RETENTION]")  # fmt: skip
     parser.add_argument("--clips", type=size, default=env("CLIPS", "5G"),
@@ -99,6 +101,14 @@ def _provider(arguments: Namespace) -> ProviderOptions | None:
         raise UserError(f"--oidc-issuer {error}") from error
 
 
+def add_database(parser: ArgumentParser) -> None:
+    """Declare where the hub's rows are kept."""
+    parser.add_argument("--database", default=os.environ.get("EMBEREYE_DATABASE", ""), metavar="ADDRESS",
+                        help="a PostgreSQL for the history and state, as postgresql://USER:PASSWORD@HOST/NAME or "
+                        "@FILE, which is read again for each connection; default: SQLite in the data folder "
+                        "[EMBEREYE_DATABASE]")  # fmt: skip
+
+
 def run(arguments: Namespace) -> int:
     """Run a hub until SIGTERM or SIGINT; returns the exit code."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
@@ -121,6 +131,7 @@ def run(arguments: Namespace) -> int:
         identity=arguments.identity,
         tls=arguments.tls,
         hosts=hosts,
+        database=arguments.database,
         oidc=_provider(arguments),
     )
     return lifecycle.run(lambda stop: serve(options, stop))

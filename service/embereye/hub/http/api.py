@@ -16,6 +16,7 @@ from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.clip_store import SUFFIXES, ClipStore
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.book import Watched
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
 from embereye.hub.http import runbooks
@@ -73,6 +74,8 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
         response = await handler(request)
     except Refused as refused:
         response = web.json_response({"error": str(refused)}, status=refused.status, headers=refused.headers)
+    except StoreError as error:
+        response = web.json_response({"error": str(error)}, status=503)
     except web.HTTPRedirection as redirection:
         response = web.Response(status=redirection.status, headers={"Location": redirection.headers["Location"]})
     except web.HTTPException as error:
@@ -345,7 +348,7 @@ class Api:
             while True:
                 for entry in await subscription.next():
                     await subscription.hand_over(entry, socket.send_frame(entry.json, WSMsgType.TEXT))
-        except TooSlowError as error:
+        except (TooSlowError, StoreError) as error:
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=str(error).encode()[:120])
         except ConnectionError:
             await socket.close()

@@ -46,6 +46,10 @@ def _pages() -> Paths:
                 "Scripts and styles of the pages", {200: file_of("the file", *STATIC.values())}, fails=[404]
             )
         },
+        "/runbooks": {"get": operation("What to do about each alert", {200: file_of("the list", "text/html")})},
+        "/runbooks/{name}": {
+            "get": operation("What to do about one alert", {200: file_of("the page", "text/html")}, fails=[404])
+        },
         "/healthz": {"get": operation("Whether the hub lives", {200: file_of("it does", "text/plain")})},
         "/metrics": {"get": operation("Metrics for Prometheus", {200: file_of("its text format", "text/plain")})},
         "/v1/openapi.json": {"get": operation("This description", {200: answer("OpenAPI 3.1", {"type": "object"})})},
