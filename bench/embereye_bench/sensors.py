@@ -385,27 +385,39 @@ class _Core(Collector):
         return self._shard.metrics()
 
 
-def scrape_1000(scale: Scale) -> Result:
-    """A scrape of 1,000 devices that were all heard: how long the event loop stands still. Baseline: the library's."""
+def _scrape(devices: int, rounds: int) -> tuple[float, float]:
+    """Median CPU of a scrape of so many devices that were all heard, in ms: by our writer, by the library's."""
     shard = SensorShard()
-    devices = [Device(id=f"device-{number}", zone=f"zone-{number % 20}") for number in range(1000)]
-    shard.apply(Assignment(fleet="bench/sensors/hall", epoch=1, devices=devices))
+    declared = [Device(id=f"device-{number}", zone=f"zone-{number % 20}") for number in range(devices)]
+    shard.apply(Assignment(fleet="bench/sensors/hall", epoch=1, devices=declared))
     registry = CollectorRegistry()
     registry.register(_Core(shard))
     for device in shard._devices.values():
         shard.batcher.analyse_rows(device, np.array([[10.0, 10.0, 10.0, 0.0]]), time.time_ns())
     took: dict[str, list[float]] = {"ours": [], "library": []}
-    for _ in range(scale.rounds * 10):
+    for _ in range(rounds):
         for kind, write in (("ours", exposition), ("library", generate_latest)):
             started = time.thread_time()
             write(registry)
             took[kind].append((time.thread_time() - started) * 1e3)
-    value, baseline = median(took["ours"]), median(took["library"])
+    return median(took["ours"]), median(took["library"])
+
+
+def scrape_1000(scale: Scale) -> Result:
+    """A scrape of 1,000 devices that were all heard: how long the event loop stands still. Baseline: the library's."""
+    value, baseline = _scrape(1000, scale.rounds * 10)
     return Result("scrape-1000", value, "ms CPU/scrape", baseline, value / baseline, "≤ 10", value <= 10)
+
+
+def scrape_none(scale: Scale) -> Result:
+    """The same of a shard without devices: what has no series for each device."""
+    value, baseline = _scrape(0, scale.rounds * 100)
+    return Result("scrape-0", value, "ms CPU/scrape", baseline, value / baseline, "≤ 0.1", value <= 0.1)
 
 
 BENCHMARKS: dict[str, report.Benchmark] = {
     "scrape-1000": scrape_1000,
+    "scrape-0": scrape_none,
     "text-1000x10hz": text_1000,
     "text-100x10hz": text_100,
     "text-flood": text_flood,

@@ -29,7 +29,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("request",): ("embereye_cli.devices.request", "have a sensor send a frame or its calibration now"),
     ("bench", "detection"): ("embereye_bench.detection", "score flame and smoke detection on labelled clips"),
     ("explain", "device"): ("embereye_cli.explain.device", "say what became of everything a device sent"),
-    ("discover",): ("embereye_cli.discover", "look for cameras in the network, and print a fleet of them"),
+    ("discover",): ("embereye_cli.devices.discover", "look for cameras in the network, and print a fleet of them"),
     ("access",): ("embereye_cli.hub.access", "say who may do what: make, list and revoke tokens"),
     ("alarms",): ("embereye_cli.hub.alarms", "watch, list and acknowledge alarms"),
     ("detect",): ("embereye_cli.devices.detect", "look for fire in recordings, and say why it is or is not one"),

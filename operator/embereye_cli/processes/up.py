@@ -6,7 +6,7 @@ from pathlib import Path
 from embereye.process import lifecycle
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
-from embereye_cli.values import duration, duration_or_seconds
+from embereye_cli.values import duration_or_seconds
 from embereye_operator.up.folder import load_fleets, locked
 from embereye_operator.up.up import SIMULATE, Up, UpOptions
 
@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hub-port", type=int, default=50052, help="gRPC port of the hub (default: 50052)")
     parser.add_argument("--metrics-port", type=int, default=0,
                         help="port of /metrics about the fleets (default: a free one, which --json tells)")  # fmt: skip
-    parser.add_argument("--certificate-life", type=duration, default=LIFE.total_seconds(), metavar="DURATION",
+    parser.add_argument("--certificate-life", type=duration_or_seconds, default=LIFE.total_seconds(),
+                        metavar="DURATION",
                         help="of the certificates by which its processes know each other; renewed after two thirds "
                         "of it, at least 30s (default: 7d)")  # fmt: skip
 

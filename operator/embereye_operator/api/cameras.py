@@ -66,7 +66,7 @@ class CameraRate(Resource):
         ),
     )
     target: float | None = described("Frames per second to analyse.", default=None, minimum=1, maximum=60)
-    min: float | None = described("Frames per second kept under overload.", default=None, minimum=1, maximum=60)
+    min: float | None = described("Frames per second guaranteed under overload.", default=None, minimum=1, maximum=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def _names_no_profile(camera: Mapping[str, Any]) -> bool:
 class PixelScale(Resource):
     """°C of a pixel of a radiometric camera: scale times its 16-bit word, plus offset."""
 
-    scale: float = described("°C per step.", default=0.01, minimum=0.0001, maximum=10)
-    offset: float = described("°C of the word 0.", default=-273.15, minimum=-1000, maximum=1000)
+    scale: float = described("°C per count.", default=0.01, minimum=0.0001, maximum=10)
+    offset: float = described("°C at a count of 0.", default=-273.15, minimum=-1000, maximum=1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +138,22 @@ class Camera(Resource):
         hint=f"is not a URL whose scheme is one of {SOURCES}",
         max_length=1024,
     )
-    streams: CameraStreams | None = described("Streams for detection and for clips.", default=None)
-    location: str = described("Where it is, for people.", default="", max_length=200)
-    fps: CameraRate | None = described("Instead of the fleet's frame rate.", default=None)
+    streams: CameraStreams | None = described("Separate streams for detection and for clips.", default=None)
+    location: str = described("Where it is, in words for people.", default="", max_length=200)
+    fps: CameraRate | None = described("Overrides the fleet's frame rate.", default=None)
     detectors: tuple[Detector, ...] = described(
-        "Instead of the fleet's; with a model of your own only where model is among them.",
+        "Overrides the fleet's; your own model runs only if model is among them.",
         default=(),
         unique=True,
         max_items=5,
     )
-    masks: tuple[PictureMask, ...] = described("Regions that are not looked at.", default=(), max_items=8)
+    masks: tuple[PictureMask, ...] = described("Regions that are ignored.", default=(), max_items=8)
     credentials_ref: SecretReference | None = described("The camera's user name and password.", default=None)
     radiometry: PixelScale | None = described(
-        "What its 16-bit frames hold; where not given: hundredths of a kelvin.", default=None
+        "What its 16-bit frames contain; if absent, hundredths of a kelvin.", default=None
     )
     view: str = described(
-        "Any text, a date for example. Change it after aiming the camera anew: what it shows then is its reference.",
+        "Any text, for example a date. Change it after re-aiming the camera: the new view becomes its reference.",
         default="",
         max_length=63,
     )
@@ -174,7 +174,7 @@ class FleetRate(Resource):
 
     RULES = (ordered("min", "target"),)
     target: float = described("Frames per second to analyse.", default=15.0, minimum=1, maximum=60)
-    min: float = described("Frames per second kept under overload.", default=5.0, minimum=1, maximum=60)
+    min: float = described("Frames per second guaranteed under overload.", default=5.0, minimum=1, maximum=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class ScoreThreshold(Resource):
     """A detector's threshold."""
 
     # 0.5 are even odds; real fires score 0.7 to 0.99.
-    threshold: float = described("Score from 0 to 1 that is reported as an alarm.", default=0.5, minimum=0, maximum=1)
+    threshold: float = described("Score from 0 to 1 at which an alarm is reported.", default=0.5, minimum=0, maximum=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +195,14 @@ class ModelInput(Resource):
         "letterbox keeps the picture's proportions, with grey bars.", default="letterbox"
     )
     color: Literal["RGB", "BGR"] = described("Order of the channels.", default="RGB")
-    scale: float = described("0.00392157 makes 0 to 1.", default=0.00392157, minimum=0.0001, maximum=1000)
-    mean: tuple[float, ...] = described("Per channel, in their order.", default=(), min_items=3, max_items=3)
+    scale: float = described(
+        "Factor applied to each value; 0.00392157 maps 0–255 to 0–1.", default=0.00392157, minimum=0.0001, maximum=1000
+    )
+    mean: tuple[float, ...] = described(
+        "One value per channel, in channel order.", default=(), min_items=3, max_items=3
+    )
     std: tuple[float, ...] = described(
-        "Per channel, in their order.", default=(), min_items=3, max_items=3, item=Limit(minimum=0.0001)
+        "One value per channel, in channel order.", default=(), min_items=3, max_items=3, item=Limit(minimum=0.0001)
     )
 
 
@@ -208,7 +212,7 @@ class ModelClass(Resource):
 
     index: int = described("Number of the class, from 0.", minimum=0, maximum=9999)
     kind: Literal["flame", "smoke"] = described("What it is a sign of.")
-    threshold: float = described("Score from which on it counts.", default=0.5, minimum=0.01, maximum=1)
+    threshold: float = described("Lowest score that counts.", default=0.5, minimum=0.01, maximum=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,7 @@ class VolumeFile(Resource):
         "Name of the claim.", pattern=OBJECT_NAME, hint="is not the name of a claim", max_length=253
     )
     path: str = described(
-        "Of the file in the volume.",
+        "Path of the file in the volume.",
         pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*$",
         hint="is not a path inside the volume, such as models/fire.onnx",
         max_length=1024,
@@ -252,10 +256,10 @@ class DetectionModel(Resource):
             lambda value, _: sum(name in value for name in MODEL_PLACES) == 1,
         ),
     )
-    decoder: Literal["yolov5", "yolov8", "classification"] = described("What its output means; see docs/models.md.")
-    classes: tuple[ModelClass, ...] = described("Its classes that are signs of fire.", min_items=1, max_items=32)
+    decoder: Literal["yolov5", "yolov8", "classification"] = described("How to read its output; see docs/models.md.")
+    classes: tuple[ModelClass, ...] = described("The classes that are signs of fire.", min_items=1, max_items=32)
     path: str | None = described(
-        "Of the file, where the shard sees it: in its image, or on this machine.",
+        "Path of the file as the shard sees it: in its image, or on this machine.",
         default=None,
         min_length=1,
         max_length=1024,
@@ -263,35 +267,38 @@ class DetectionModel(Resource):
     config_map_ref: MapFile | None = described("The file in a ConfigMap.", default=None)
     volume_ref: VolumeFile | None = described("The file in a PersistentVolumeClaim.", default=None)
     activation: Literal["none", "sigmoid", "softmax"] = described(
-        "What its scores still need to be 0 to 1.", default="none"
+        "The function that maps its scores to 0 to 1.", default="none"
     )
-    input: ModelInput = described("How a picture becomes its input.", default=ModelInput)
+    input: ModelInput = described("How a picture is turned into its input.", default=ModelInput)
     overlap: float = described(
-        "Two boxes of a class that share more of their union are one thing.", default=0.45, minimum=0.05, maximum=0.95
+        "Share of their union (IoU) above which two boxes of a class count as one object.",
+        default=0.45,
+        minimum=0.05,
+        maximum=0.95,
     )
     runtime: Literal["opencv", "onnxruntime"] = described(
         "onnxruntime is often faster; the image needs the extra embereye[onnx].", default="opencv"
     )
     every: Duration = described(
-        "Between two looks at a camera in which something moves or is suspected.",
+        "Interval between runs on a camera in which something moves or is suspected.",
         default=Duration(SECOND),
         minimum=50 * MILLISECOND,
         maximum=MINUTE,
     )
     idle: Duration = described(
-        "Between two looks at a camera in which nothing does.",
+        "Interval between runs on a quiet camera.",
         default=Duration(10 * SECOND),
         minimum=50 * MILLISECOND,
         maximum=HOUR,
     )
     budget: Duration = described(
-        "That one look may take; a slower model degrades its cameras.",
+        "Time that one run may take; a slower model marks its cameras as degraded.",
         default=Duration(SECOND),
         minimum=MILLISECOND,
         maximum=MINUTE,
     )
     alarm_after: Duration = described(
-        "That a sign must last to be an alarm.",
+        "How long a sign must last to become an alarm.",
         default=Duration(4 * SECOND),
         minimum=100 * MILLISECOND,
         maximum=10 * MINUTE,
@@ -300,7 +307,7 @@ class DetectionModel(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Detection(Resource):
-    """What is looked for in pictures."""
+    """What to look for in pictures."""
 
     detectors: tuple[Detector, ...] = described(
         "Which built-in detectors run; a model runs wherever it is declared.",
@@ -312,20 +319,23 @@ class Detection(Resource):
     model: DetectionModel | None = described("An ONNX model of your own.", default=None)
     flame: ScoreThreshold = described("Flame.", default=ScoreThreshold)
     smoke: ScoreThreshold = described("Smoke.", default=ScoreThreshold)
-    heat: Heat = described("Heat, of cameras that send temperatures.", default=Heat)
+    heat: Heat = described("Heat, for cameras that send temperatures.", default=Heat)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence(Resource):
-    """Pictures kept around an alarm."""
+    """Recordings kept around an alarm."""
 
     before: Duration = described(
-        "Before the alarm.", default=Duration(5 * SECOND), minimum=MILLISECOND, maximum=2 * MINUTE
+        "How much to keep from before the alarm.", default=Duration(5 * SECOND), minimum=MILLISECOND, maximum=2 * MINUTE
     )
     after: Duration = described(
-        "After the alarm.", default=Duration(10 * SECOND), minimum=MILLISECOND, maximum=10 * MINUTE
+        "How much to keep from after the alarm.",
+        default=Duration(10 * SECOND),
+        minimum=MILLISECOND,
+        maximum=10 * MINUTE,
     )
-    retention: Duration = described("How long they are kept.", default=Duration(7 * DAY), long=True)
+    retention: Duration = described("How long recordings are kept.", default=Duration(7 * DAY), long=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,14 +347,16 @@ class CameraFleetSpec(Resource):
     cameras_from: tuple[DevicesFrom, ...] = more_devices("cameras")
     deadline: Duration = deadline(2)
     listen: CameraListen = described("The port that cameras push to.", default=CameraListen)
-    fps: FleetRate = described("Frame rates, where a camera has none of its own.", default=FleetRate)
-    detection: Detection = described("What is looked for in pictures.", default=Detection)
-    evidence: Evidence = described("Pictures kept around an alarm.", default=Evidence)
-    canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
+    fps: FleetRate = described("Frame rates for cameras that set none of their own.", default=FleetRate)
+    detection: Detection = described("What to look for in pictures.", default=Detection)
+    evidence: Evidence = described("Recordings kept around an alarm.", default=Evidence)
+    canary: Canary = described(
+        "A synthetic fire by which each shard regularly proves its own path to an alarm.", default=Canary
+    )
     access: DeviceAccess | None = device_access()
     expose: Expose | None = exposure()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
-    template: Template = described("What goes into every shard's pod.", default=Template)
+    template: Template = described("Settings for every shard's pod.", default=Template)
     alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
-    paused: bool = described("Leave everything as it is.", default=False)
+    paused: bool = described("Stop reconciling: leave everything as it is.", default=False)

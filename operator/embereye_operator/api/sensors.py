@@ -38,19 +38,26 @@ DigitalFlameOutput = Literal["activeHigh", "activeLow"]
 class SensorCalibration(Resource):
     """How a sensor's raw values are to be read; what is not given is as in the fleet."""
 
-    emissivity: float | None = described("Of what it looks at.", default=None, minimum=0.1, maximum=1)
+    emissivity: float | None = described(
+        "Emissivity of the surface it is aimed at.", default=None, minimum=0.1, maximum=1
+    )
     converter_bits: int | None = described(
         "Resolution of its analog-to-digital converter.", default=None, minimum=8, maximum=16
     )
-    load_kilohm: float | None = described("kΩ; load resistor of its MQ-135.", default=None, minimum=0.1, maximum=1000)
+    load_kilohm: float | None = described(
+        "Load resistor of its MQ-135, in kΩ.", default=None, minimum=0.1, maximum=1000
+    )
     clean_air_kilohm: float | None = described(
-        "kΩ; R0 of its MQ-135. embereye calibrate gas measures it.", default=None, minimum=0.1, maximum=10_000
+        "R0 of its MQ-135, in kΩ; `embereye calibrate gas` measures it.", default=None, minimum=0.1, maximum=10_000
     )
     supply_ratio: float | None = described(
-        "Supply of its MQ-135 over the converter's reference.", default=None, minimum=0.1, maximum=10
+        "Supply voltage of its MQ-135, divided by the converter's reference voltage.",
+        default=None,
+        minimum=0.1,
+        maximum=10,
     )
     digital_flame: DigitalFlameOutput | None = described(
-        "What its digital flame output is while there is a flame.", default=None
+        "The value of its digital flame output while there is a flame.", default=None
     )
 
 
@@ -60,8 +67,8 @@ class Sensor(Resource):
 
     id: str = device_id("sensor")
     zone: str = zone_name()
-    location: str = described("Where it is, for people.", default="", max_length=200)
-    calibration: SensorCalibration | None = described("What is its own.", default=None)
+    location: str = described("Where it is, in words for people.", default="", max_length=200)
+    calibration: SensorCalibration | None = described("Calibration of this one sensor.", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +105,21 @@ class SensorListen(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Batching(Resource):
-    """When what arrived is analysed together."""
+    """When packets that have arrived are analysed together."""
 
     window: Duration = described(
         "Time between ticks.", default=Duration(50 * MILLISECOND), minimum=MILLISECOND, maximum=SECOND
     )
-    max_items: int = described("Packets that make a tick early.", default=2000, minimum=1, maximum=100_000)
+    max_items: int = described(
+        "Number of waiting packets that triggers a tick early.", default=2000, minimum=1, maximum=100_000
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Queue(Resource):
-    """What happens to a backlog."""
+    """What happens to packets that arrive faster than they can be analysed."""
 
-    capacity: int = described("Packets kept per device.", default=10_000, minimum=10, maximum=1_000_000)
+    capacity: int = described("Packets kept waiting per device.", default=10_000, minimum=10, maximum=1_000_000)
     overflow: Literal["compact", "dropOldest"] = described(
         "compact keeps minimum, maximum, last, slope and count of what does not fit, so that a spike still counts.",
         default="compact",
@@ -121,7 +130,9 @@ class Queue(Resource):
 class Thermal(Heat):
     """Heat, from thermal frames. Informed by EN 54-5; no compliance is claimed."""
 
-    emissivity: float = described("Of what is looked at.", default=0.95, minimum=0.1, maximum=1)
+    emissivity: float = described(
+        "Emissivity of the surfaces the sensors are aimed at.", default=0.95, minimum=0.1, maximum=1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +140,12 @@ class GasCurve(Resource):
     """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
 
     # The CO2 line of the MQ-135's datasheet, as fitted by G. Krocker.
-    scale: float = described("ppm where Rs is R0.", default=116.6020682, minimum=0.001, maximum=1_000_000)
-    exponent: float = described("Slope of the line.", default=-2.769034857, minimum=-10, maximum=-0.1)
+    scale: float = described(
+        "Concentration at which Rs equals R0, in ppm.", default=116.6020682, minimum=0.001, maximum=1_000_000
+    )
+    exponent: float = described(
+        "Slope of the curve on logarithmic axes.", default=-2.769034857, minimum=-10, maximum=-0.1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +157,20 @@ class Gas(Resource):
     # curve meets the 400 ppm of outdoor air for the specimen that it was fitted to.
     pre_alarm_ppm: float = described("ppm CO2-equivalent.", default=2000.0, minimum=1, maximum=1_000_000)
     alarm_ppm: float = described("ppm CO2-equivalent.", default=5000.0, minimum=1, maximum=1_000_000)
-    load_kilohm: float = described("kΩ; the load resistor.", default=10.0, minimum=0.1, maximum=1000)
+    load_kilohm: float = described("Load resistor, in kΩ.", default=10.0, minimum=0.1, maximum=1000)
     clean_air_kilohm: float = described(
-        "kΩ; R0 of the curve. embereye calibrate gas measures it in clean air.",
+        "R0 of the curve, in kΩ; `embereye calibrate gas` measures it in clean air.",
         default=76.63,
         minimum=0.1,
         maximum=10_000,
     )
     supply_ratio: float = described(
-        "Supply of the sensor over the converter's reference: 1.52 for 5 V at a converter of 3.3 V.",
+        "Supply voltage of the sensor, divided by the converter's reference voltage: 1.52 for 5 V and 3.3 V.",
         default=1.0,
         minimum=0.1,
         maximum=10,
     )
-    curve: GasCurve = described("From resistance to ppm; by default CO2's.", default=GasCurve)
+    curve: GasCurve = described("Converts resistance to ppm; the default is the curve for CO2.", default=GasCurve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +190,9 @@ class FlamePercent(Resource):
     RULES = (ordered("preAlarmPercent", "alarmPercent"),)
     pre_alarm_percent: float = described("% of the converter's range.", default=55.0, minimum=0, maximum=100)
     alarm_percent: float = described("% of the converter's range.", default=75.0, minimum=0, maximum=100)
-    digital: DigitalFlameOutput = described("What the digital output is while there is a flame.", default="activeHigh")
+    digital: DigitalFlameOutput = described(
+        "The value of the digital output while there is a flame.", default="activeHigh"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,19 +206,21 @@ class Converter(Resource):
 class DeviceCommands(Resource):
     """The bare words sent to text devices."""
 
-    start: str = described("Stream continuously.", default=START, pattern="^[!-~]*$", max_length=32)
-    calibration: str = described("Send the calibration.", default=CALIBRATION, pattern="^[!-~]*$", max_length=32)
-    request: str = described("Send one frame now.", default=REQUEST, pattern="^[!-~]*$", max_length=32)
+    start: str = described("Starts continuous streaming.", default=START, pattern="^[!-~]*$", max_length=32)
+    calibration: str = described("Requests the calibration.", default=CALIBRATION, pattern="^[!-~]*$", max_length=32)
+    request: str = described("Requests one frame.", default=REQUEST, pattern="^[!-~]*$", max_length=32)
 
 
 @dataclass(frozen=True, slots=True)
 class Telemetry(Resource):
     """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
 
-    archive: bool = described("Keep them as Parquet files.", default=False)
-    size: Quantity = described("Of the files of one shard; the oldest go beyond it.", default=Quantity("10Gi"))
+    archive: bool = described("Whether to keep them.", default=False)
+    size: Quantity = described(
+        "Disk space for the files of one shard; the oldest are deleted beyond it.", default=Quantity("10Gi")
+    )
     claim: str = described(
-        "Name of a PersistentVolumeClaim, ReadWriteMany, that they are kept in; empty: gone with the shard's pod.",
+        "A PersistentVolumeClaim, ReadWriteMany, to keep them in; if empty, they are lost with the shard's pod.",
         default="",
         pattern="^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
         hint="is not the name of a PersistentVolumeClaim",
@@ -226,20 +245,22 @@ class SensorFleetSpec(Resource):
     sensors_from: tuple[DevicesFrom, ...] = more_devices("sensors")
     deadline: Duration = deadline(5)
     listen: SensorListen = described("The ports that devices connect to.", default=SensorListen)
-    batching: Batching = described("When what arrived is analysed together.", default=Batching)
-    queue: Queue = described("What happens to a backlog.", default=Queue)
+    batching: Batching = described("When packets that have arrived are analysed together.", default=Batching)
+    queue: Queue = described("What happens to packets that arrive faster than they can be analysed.", default=Queue)
     thermal: Thermal = described("Thresholds for heat.", default=Thermal)
     gas: Gas = described("Thresholds for gas.", default=Gas)
     smoke: SmokePercent = described("Thresholds for smoke.", default=SmokePercent)
     flame: FlamePercent = described("Thresholds for flame.", default=FlamePercent)
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
-    telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
-    canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
+    telemetry: Telemetry = described("Raw readings and frames, kept as Parquet files.", default=Telemetry)
+    canary: Canary = described(
+        "A synthetic fire by which each shard regularly proves its own path to an alarm.", default=Canary
+    )
     access: DeviceAccess | None = device_access()
     expose: Expose | None = exposure()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
-    template: Template = described("What goes into every shard's pod.", default=Template)
+    template: Template = described("Settings for every shard's pod.", default=Template)
     alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
-    paused: bool = described("Leave everything as it is.", default=False)
+    paused: bool = described("Stop reconciling: leave everything as it is.", default=False)

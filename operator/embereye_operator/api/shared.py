@@ -234,7 +234,7 @@ class DeviceAccess(Resource):
 def device_access() -> Any:
     """The field `access` of a fleet's spec."""
     return described(
-        "Which devices are listened to. Where it is not given everybody is, as with open: true, and told as a warning.",
+        "Which devices may send. Where it is not given everybody is, as with open: true, and told as a warning.",
         default=None,
     )
 
@@ -259,11 +259,13 @@ class Heat(Resource):
     """Temperatures that are signs of fire. Informed by EN 54-5; no compliance is claimed."""
 
     RULES = (ordered("preAlarmCelsius", "alarmCelsius"), ordered("alarmCelsius", "criticalCelsius"))
-    pre_alarm_celsius: float = described("°C; counts with another kind.", default=47.0, minimum=-40, maximum=300)
+    pre_alarm_celsius: float = described(
+        "°C; alarms only together with another kind of evidence.", default=47.0, minimum=-40, maximum=300
+    )
     alarm_celsius: float = described("°C.", default=57.0, minimum=-40, maximum=300)
-    critical_celsius: float = described("°C; alarms at once.", default=90.0, minimum=-40, maximum=300)
+    critical_celsius: float = described("°C; alarms immediately.", default=90.0, minimum=-40, maximum=300)
     rise_celsius_per_minute: float = described(
-        "°C per minute above which riseAllowanceCelsius is taken off pre-alarm and alarm.",
+        "Rate of rise, in °C per minute, above which riseAllowanceCelsius lowers the pre-alarm and alarm thresholds.",
         default=4.0,
         minimum=0.5,
         maximum=100,
@@ -273,10 +275,10 @@ class Heat(Resource):
 
 @dataclass(frozen=True, slots=True)
 class ScaleDown(Resource):
-    """How shards are taken away."""
+    """How shards are removed."""
 
     stabilization: Duration = described(
-        "The highest recommendation of this window holds.",
+        "Scaling down follows the highest recommendation within this window.",
         default=Duration(300 * SECOND),
         minimum=SECOND,
         maximum=HOUR,
@@ -292,17 +294,21 @@ class Autoscaling(Resource):
         "embedded: the operator; hpa, keda: they write spec.shards by embereye_fleet_required_shards; none: you do.",
         default="embedded",
     )
-    observe: bool = described("Only decide and tell: with mode embedded nothing is scaled.", default=False)
-    min_shards: int = described("Never fewer.", default=1, minimum=1, maximum=MAX_SHARDS)
-    max_shards: int = described("Never more.", default=8, minimum=1, maximum=MAX_SHARDS)
-    target_utilization: float = described("Of one core per shard.", default=0.7, minimum=0.1, maximum=0.95)
+    observe: bool = described(
+        "Report decisions without acting on them: mode embedded then scales nothing.", default=False
+    )
+    min_shards: int = described("The fewest shards.", default=1, minimum=1, maximum=MAX_SHARDS)
+    max_shards: int = described("The most shards.", default=8, minimum=1, maximum=MAX_SHARDS)
+    target_utilization: float = described(
+        "Share of one core that each shard should use.", default=0.7, minimum=0.1, maximum=0.95
+    )
     queue_depth: int = described(
         "Items waiting per shard above which a shard is added.", default=5000, minimum=1, maximum=10_000_000
     )
     catch_up: Duration = described(
-        "Time in which a backlog is to be worked off.", default=Duration(MINUTE), minimum=SECOND, maximum=HOUR
+        "Time within which a backlog should be worked off.", default=Duration(MINUTE), minimum=SECOND, maximum=HOUR
     )
-    scale_down: ScaleDown = described("How shards are taken away.", default=ScaleDown)
+    scale_down: ScaleDown = described("How shards are removed.", default=ScaleDown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +319,7 @@ class Toleration(Resource):
     operator: Literal["Exists", "Equal"] = described("How the value is compared.", default="Equal")
     value: str = described("Taint value.", default="", max_length=63)
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = described("Empty: all effects.", default="")
-    toleration_seconds: int | None = described("How long a NoExecute taint is borne.", default=None, minimum=0)
+    toleration_seconds: int | None = described("How long a NoExecute taint is tolerated.", default=None, minimum=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,9 +327,9 @@ class TopologySpread(Resource):
     """How the fleet's shards are spread; the label selector is ours."""
 
     topology_key: str = described("Node label.", max_length=316, min_length=1)
-    max_skew: int = described("Largest difference.", default=1, minimum=1, maximum=100)
+    max_skew: int = described("Largest permitted difference in the number of pods.", default=1, minimum=1, maximum=100)
     when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = described(
-        "What if it cannot be had.", default="ScheduleAnyway"
+        "What to do when the spread cannot be achieved.", default="ScheduleAnyway"
     )
 
 
@@ -337,7 +343,7 @@ class Resources(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Template(Resource):
-    """What goes into every shard's pod."""
+    """Settings for every shard's pod."""
 
     resources: Resources = described(
         "Resource requests and limits. What is named in neither has a default: memory is requested and limited, "
@@ -345,9 +351,9 @@ class Template(Resource):
         default=Resources,
     )
     node_selector: Mapping[str, str] = described("Node labels.", default=dict, max_items=32, item=Limit(max_length=63))
-    tolerations: tuple[Toleration, ...] = described("Taints that are borne.", default=(), max_items=32)
+    tolerations: tuple[Toleration, ...] = described("Taints that the pods tolerate.", default=(), max_items=32)
     topology_spread: tuple[TopologySpread, ...] = described(
-        "Where not given: over nodes, as far as it can be had.", default=(), max_items=8
+        "If absent, pods are spread over nodes as far as possible.", default=(), max_items=8
     )
     priority_class_name: str = described("Priority class of the pods.", default="", max_length=253)
     image_pull_secrets: tuple[PullSecret, ...] = described(
@@ -380,14 +386,14 @@ class Canary(Resource):
     """A synthetic fire that each shard sends through its own path; people see it as a heartbeat only."""
 
     interval: Duration = described(
-        "Between two fires of a shard; 0s: none.",
+        "Time between two synthetic fires of a shard; 0s disables them.",
         default=Duration(MINUTE),
         minimum=10 * SECOND,
         maximum=HOUR,
         off=True,
     )
     within: Duration = described(
-        "From a fire's first sign until the hub must have alarmed it.",
+        "Time within which the hub must raise the alarm after the fire's first sign.",
         default=Duration(10 * SECOND),
         minimum=SECOND,
         maximum=10 * MINUTE,

@@ -62,13 +62,11 @@ class _Channels:
         await asyncio.gather(*(link.close(None) for link in closing))
 
 
-class Shards:
-    """Calls to shards; one channel each, closed when it is not used any more."""
+class _Caller:
+    """Who calls processes of ours; without `credentials` neither end proves who it is."""
 
-    def __init__(self, credentials: Credentials | None = None) -> None:
-        """Without `credentials` neither end proves who it is."""
+    def __init__(self, credentials: Credentials | None) -> None:
         self._channels = _Channels(credentials)
-        self._used: dict[tuple[str, str], float] = {}  # monotonic seconds
 
     @property
     def credentials(self) -> Credentials | None:
@@ -78,6 +76,26 @@ class Shards:
     @credentials.setter
     def credentials(self, credentials: Credentials | None) -> None:
         self._channels.credentials = credentials
+
+    async def close(self) -> None:
+        """Close all channels."""
+        await self._channels.close()
+
+    @staticmethod
+    async def _answer(call: "grpc.aio.UnaryUnaryCall[Any, T]") -> T:
+        """What `call` returns; AioRpcError where it fails. An abandoned call would never be collected: grpc#43462."""
+        try:
+            return await call
+        finally:
+            call.cancel()
+
+
+class Shards(_Caller):
+    """Calls to shards; one channel each, closed when it is not used any more."""
+
+    def __init__(self, credentials: Credentials | None = None) -> None:
+        super().__init__(credentials)
+        self._used: dict[tuple[str, str], float] = {}  # monotonic seconds
 
     async def status(self, address: Address) -> ShardStatus | None:
         """The shard's word with each device, or None where it cannot be had."""
@@ -98,7 +116,7 @@ class Shards:
     async def close(self) -> None:
         """Close all channels."""
         self._used.clear()
-        await self._channels.close()
+        await super().close()
 
     def _channel(self, address: Address) -> grpc.aio.Channel:
         key = address.control, shard_server_name(address.namespace, address.shard)
@@ -107,30 +125,19 @@ class Shards:
 
     async def _call(self, call: "grpc.aio.UnaryUnaryCall[Any, T]") -> T | None:
         try:
-            return await call
+            return await self._answer(call)
         except grpc.aio.AioRpcError:
             return None
-        finally:
-            call.cancel()
 
 
-class Hub:
+class Hub(_Caller):
     """What the hub is told about fleets; an unchanged roster is repeated only now and then."""
 
     def __init__(self, address: str, credentials: Credentials | None = None) -> None:
-        """`address` is the host:port of its control port; without `credentials` neither end proves who it is."""
+        """`address` is the host:port of its control port."""
+        super().__init__(credentials)
         self.address = address
-        self._channels = _Channels(credentials)
         self._told: dict[str, tuple[FleetRoster, float, FleetLedger | None]] = {}  # fleet → roster, monotonic seconds
-
-    @property
-    def credentials(self) -> Credentials | None:
-        """By which it proves who it is."""
-        return self._channels.credentials
-
-    @credentials.setter
-    def credentials(self, credentials: Credentials | None) -> None:
-        self._channels.credentials = credentials
 
     async def set(self, roster: FleetRoster) -> FleetLedger | None:
         """Tell which devices of a fleet ought to be watched; returns what the hub knew of the fleet when it was told.
@@ -161,10 +168,6 @@ class Hub:
             return False
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
-    async def close(self) -> None:
-        """Close the channel."""
-        await self._channels.close()
-
     def _link(self) -> grpc.aio.Channel:
         return self._channels.get(self.address, SERVER_NAMES[Role.HUB])
 
@@ -173,9 +176,7 @@ class Hub:
 
     async def _call(self, call: "grpc.aio.UnaryUnaryCall[Any, T]") -> T:
         try:
-            return await call
+            return await self._answer(call)
         except grpc.aio.AioRpcError as error:
             sentence = f"hub {self.address} cannot be told the roster: {error.code().name}"
             raise UnavailableError(sentence) from error
-        finally:
-            call.cancel()

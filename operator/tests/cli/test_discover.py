@@ -6,7 +6,7 @@ import yaml
 
 from embereye.sim.onvif import OnvifCameras, serve_onvif
 from embereye.wire.onvif.media import Profile
-from embereye_cli import discover
+from embereye_cli.devices import discover
 from embereye_cli.main import main
 
 

@@ -1,10 +1,11 @@
-"""Families of thousands of series, written for Prometheus in a tenth of the time that its library takes for them."""
+"""Families of metrics, written for Prometheus in a quarter of the time of its library, which checks every name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
@@ -18,53 +19,112 @@ class ManySeries(Metric):
         self.rows: list[tuple[tuple[str, ...], float]] = []
         self._labels = tuple(labels)
         self._series = f"{name}_total" if type_ == "counter" else name
-        super().__init__(name, documentation, type_)
+        # As the library's constructor would, which spends 2 µs on whether the name is one.
+        self.name, self.documentation, self.type, self.unit = name, documentation, type_, ""
 
     def add_metric(self, values: tuple[str, ...], value: float) -> None:
         """One series: its label values in order."""
         self.rows.append((values, value))
 
     @property
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[Sample]:  # type: ignore[override] # the library has a list there
         """What the library makes of any family."""
         return [
             Sample(self._series, dict(zip(self._labels, values, strict=True)), value) for values, value in self.rows
         ]
 
-    @samples.setter
-    def samples(self, _: list[Sample]) -> None:
-        """The library's own constructor empties them: there are none yet."""
-
     def text(self) -> str:
         """The family as Prometheus reads it."""
         name, labels = self._series, self._labels
         head = f"# HELP {name} {_escaped(self.documentation, quotes=False)}\n# TYPE {name} {self.type}\n"
-        return head + "".join([f"{name}{{{_labelled(labels, row)}}} {_number(value)}\n" for row, value in self.rows])
+        return head + "".join([f"{name}{_braced(labels, row)} {_number(value)}\n" for row, value in self.rows])
+
+
+class Histograms(Metric):
+    """Histograms with the same bounds, one for each tuple of label values."""
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
+        self.name, self.documentation, self.type, self.unit = name, documentation, "histogram", ""
+        self._rows: list[tuple[tuple[str, ...], Sequence[tuple[str, float]], float]] = []
+        self._labels = tuple(labels)
+
+    def add_metric(self, values: tuple[str, ...], buckets: Sequence[tuple[str, float]], total: float) -> None:
+        """One histogram: its label values in order, cumulative counts by upper bound (the last +Inf), and the sum."""
+        self._rows.append((values, buckets, total))
+
+    @property
+    def samples(self) -> list[Sample]:  # type: ignore[override] # the library has a list there
+        """What the library makes of any family."""
+        family = HistogramMetricFamily(self.name, self.documentation, labels=self._labels)
+        for values, buckets, total in self._rows:
+            family.add_metric(values, buckets, total)
+        return family.samples
+
+    def text(self) -> str:
+        """The family as Prometheus reads it."""
+        name, lines = self.name, []
+        for values, buckets, total in self._rows:
+            heads = _bucket_heads(name, self._labels, values, tuple([bound for bound, _ in buckets]))
+            lines += [f"{head}{_number(count)}\n" for head, (_, count) in zip(heads, buckets, strict=True)]
+            braced = _braced(self._labels, values)
+            lines.append(f"{name}_count{braced} {_number(buckets[-1][1])}\n{name}_sum{braced} {_number(total)}\n")
+        head = f"# HELP {name} {_escaped(self.documentation, quotes=False)}\n# TYPE {name} histogram\n"
+        return head + "".join(lines)
+
+
+def gauge(name: str, documentation: str, value: float) -> Metric:
+    """A gauge of one series without labels."""
+    return _one(name, documentation, "gauge", value)
+
+
+def counter(name: str, documentation: str, value: float) -> Metric:
+    """A counter of one series without labels; `name` is without _total."""
+    return _one(name, documentation, "counter", value)
+
+
+def _one(name: str, documentation: str, type_: str, value: float) -> Metric:
+    family = ManySeries(name, documentation, type_, ())
+    family.add_metric((), value)
+    return family
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
     """All families of `registry` as Prometheus reads them."""
-    many: list[ManySeries] = []
+    texts: list[str] = []
+    others: list[Metric] = []
+    for family in registry.collect():
+        if isinstance(family, ManySeries | Histograms):
+            texts.append(family.text())
+        else:
+            others.append(family)
+    return (generate_latest(_Given(others)) if others else b"") + "".join(texts).encode()
 
-    class Others:
-        """What is left to the library."""
 
-        def collect(self) -> list[Metric]:
-            families: list[Metric] = []
-            for family in registry.collect():
-                if isinstance(family, ManySeries):
-                    many.append(family)
-                else:
-                    families.append(family)
-            return families
+class _Given(Collector):
+    """What is left to the library."""
 
-    return generate_latest(Others()) + "".join([family.text() for family in many]).encode()
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
 # Devices stay the same from scrape to scrape.
 @lru_cache(maxsize=16_384)
-def _labelled(labels: tuple[str, ...], values: tuple[str, ...]) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(labels, values, strict=True))
+def _braced(labels: tuple[str, ...], values: tuple[str, ...]) -> str:
+    text = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(labels, values, strict=True))
+    return f"{{{text}}}" if text else ""
+
+
+@lru_cache(maxsize=1024)
+def _bucket_heads(
+    name: str, labels: tuple[str, ...], values: tuple[str, ...], bounds: tuple[str, ...]
+) -> tuple[str, ...]:
+    pairs = [sorted(zip((*labels, "le"), (*values, bound), strict=True)) for bound in bounds]
+    return tuple(
+        f"{name}_bucket{_braced(tuple(key for key, _ in pair), tuple(value for _, value in pair))} " for pair in pairs
+    )
 
 
 def _escaped(text: str, *, quotes: bool = True) -> str:

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from embereye.process.clock import now_ns
 from embereye.process.latency import LatencyHistogram
-from embereye.process.series import ManySeries
+from embereye.process.series import Histograms, ManySeries, counter, gauge
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import measurements
@@ -43,34 +43,28 @@ class ShardCounts(NamedTuple):
 
 def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
     """Counters of the whole shard."""
-    yield GaugeMetricFamily("embereye_sensor_connections", "Open text connections.", value=counts.connections)
-    yield CounterMetricFamily(
+    yield gauge("embereye_sensor_connections", "Open text connections.", counts.connections)
+    yield counter(
         "embereye_sensor_tls_handshakes_failed", "Text connections that did not come to speak TLS.",
-        value=counts.handshakes_failed,
+        counts.handshakes_failed,
     )  # fmt: skip
-    yield GaugeMetricFamily("embereye_sensor_streams", "Open gRPC streams.", value=counts.streams)
-    yield GaugeMetricFamily("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", value=counts.waiting_bytes)
-    yield CounterMetricFamily("embereye_sensor_ticks", "Ticks.", value=counts.ticks)
-    latency = HistogramMetricFamily(
+    yield gauge("embereye_sensor_streams", "Open gRPC streams.", counts.streams)
+    yield gauge("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", counts.waiting_bytes)
+    yield counter("embereye_sensor_ticks", "Ticks.", counts.ticks)
+    latency = Histograms(
         "embereye_sensor_latency_seconds",
         "What a tick's packets wait for: `wait` from the first one's arrival to the tick, `analyse` the tick's work.",
         labels=["stage"],
     )
     for stage, histogram in (("wait", counts.waits), ("analyse", counts.works)):
-        latency.add_metric([stage], histogram.buckets(), histogram.sum)
+        latency.add_metric((stage,), histogram.buckets(), histogram.sum)
     yield latency
-    yield CounterMetricFamily(
-        "embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", value=counts.relayed
-    )
-    yield CounterMetricFamily(
-        "embereye_sensor_relay_dropped", "Messages that could not be passed on.", value=counts.relay_dropped
-    )
+    yield counter("embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", counts.relayed)
+    yield counter("embereye_sensor_relay_dropped", "Messages that could not be passed on.", counts.relay_dropped)
     if (archive := counts.archive) is not None:
         kept = Counter(written=archive.written, dropped=archive.dropped)
         yield _labelled("embereye_sensor_archive_items", "Readings and frames for the archive.", kept, "outcome")
-        yield GaugeMetricFamily(
-            "embereye_sensor_archive_failing", "1 while the archive cannot be written.", value=bool(archive.failing)
-        )
+        yield gauge("embereye_sensor_archive_failing", "1 while the archive cannot be written.", bool(archive.failing))
     yield _labelled("embereye_sensor_garbage", "Lines that were no message.", counts.garbage)
 
 
@@ -92,9 +86,7 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
     yield _labelled("embereye_sensor_packets", "Packets by what became of them.", packets, "outcome")
     yield _labelled("embereye_sensor_shed", "Packets given up, by reason.", shed)
     yield _labelled("embereye_sensor_rejected", "Packets refused, by reason.", rejected)
-    yield CounterMetricFamily(
-        "embereye_sensor_takeovers", "Times that a newer connection began to speak for a device.", value=takeovers
-    )
+    yield counter("embereye_sensor_takeovers", "Times that a newer connection began to speak for a device.", takeovers)
     gauges = {
         name: ManySeries(f"embereye_sensor_{metric}", text, "gauge", ("device", "zone"))
         for name, (metric, text, _) in GAUGES.items()
@@ -113,8 +105,8 @@ def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
     yield from gauges.values()
 
 
-def _labelled(name: str, text: str, counts: Counter[str], label: str = "reason") -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=[label])
+def _labelled(name: str, text: str, counts: Counter[str], label: str = "reason") -> Metric:
+    family = ManySeries(name, text, "counter", (label,))
     for reason, count in sorted(counts.items()):
-        family.add_metric([reason], count)
+        family.add_metric((reason,), count)
     return family

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import grpc
 import pytest
 from harness.settings import camera_settings, sensor_settings
 from harness.stored import Stored
@@ -20,27 +19,20 @@ from embereye.hub.committer import Draft
 from embereye.hub.hub import Hub
 from embereye.hub.store import StoreThreads, Transaction
 from embereye.levels import Kind, Level, Sense
-from embereye.process.addresses import free_ports
 from embereye.sensor.shard import SensorShard
-from embereye.shard.service import ShardCore, ShardOptions, ShardProcess
+from embereye.shard.service import ShardCore
 from embereye.units import MILLISECOND, MINUTE, SECOND
 from embereye.v1.evidence_pb2 import CanaryFire, CanaryPlan, Coverage, EvidenceItem
 from embereye.v1.shard_pb2 import Assignment, Canary
-from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye.zone.canary import PREFIX
+
+from .shards import shard_process, until
 
 if TYPE_CHECKING:
     from conftest import HubProcess  # type: ignore[attr-defined]
 
 FLEET, SHARD = "site/sensors/hall", "hall-0"
 PLAN = CanaryPlan(process="p", interval_ns=60 * SECOND, within_ns=10 * SECOND)
-
-
-async def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        await asyncio.sleep(0.05)
 
 
 def heartbeat(hub: HubProcess) -> dict[str, Any] | None:
@@ -52,36 +44,6 @@ def value(text: str, series: str) -> float | None:
     """What /metrics says of the one series that begins so."""
     found = [line for line in text.splitlines() if line.startswith(series)]
     return float(found[0].rpartition(" ")[2]) if found else None
-
-
-@contextlib.asynccontextmanager
-async def shard_process(
-    core: ShardCore, hub: HubProcess, folder: Path, assignment: Assignment
-) -> AsyncIterator[ShardOptions]:
-    grpc_port, tcp_port, metrics_port, control_port = free_ports(4)
-    options = ShardOptions(
-        SHARD,
-        folder / "none",
-        hub.control,
-        folder / "data",
-        "127.0.0.1",
-        grpc_port,
-        tcp_port,
-        metrics_port,
-        0,
-        0,
-        control_port=control_port,
-    )
-    stop = asyncio.Event()
-    running = asyncio.ensure_future(ShardProcess(core, options).run(stop))
-    try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{control_port}") as link:
-            answer = await ShardStub(link).Assign(assignment, wait_for_ready=True, timeout=20)
-            assert answer.accepted, answer.reason
-        yield options
-    finally:
-        stop.set()
-        await running
 
 
 def sensors(interval_ns: int = SECOND, within_ns: int = 10 * SECOND) -> Assignment:

@@ -6,12 +6,9 @@ The collector is `opentelemetry-proto`'s own service in this process: whatever r
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import socket
 import sys
-import time
-from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +17,12 @@ import grpc
 import pytest
 from harness.settings import sensor_settings
 
-from embereye.process.addresses import free_ports
 from embereye.process.tracing import ENDPOINT_VARIABLE, open_tracer
 from embereye.sensor.shard import SensorShard
-from embereye.shard.service import ShardOptions, ShardProcess
 from embereye.v1.shard_pb2 import Assignment
-from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye.v1.types_pb2 import Device
+
+from .shards import shard_process, until
 
 if TYPE_CHECKING:
     from conftest import HubProcess  # type: ignore[attr-defined]
@@ -56,42 +52,13 @@ class Collector:
         self.server.start()
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        await asyncio.sleep(0.05)
-
-
-@contextlib.asynccontextmanager
-async def running_shard(hub: HubProcess, folder: Path) -> AsyncIterator[int]:
-    grpc_port, tcp_port, metrics_port, control_port = free_ports(4)
-    options = ShardOptions(
-        "hall-0",
-        folder / "none",
-        hub.control,
-        folder / "data",
-        "127.0.0.1",
-        grpc_port,
-        tcp_port,
-        metrics_port,
-        0,
-        0,
-        control_port=control_port,
-    )
-    stop = asyncio.Event()
-    running = asyncio.ensure_future(ShardProcess(SensorShard(), options).run(stop))
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{control_port}") as link:
-        assignment = Assignment(
-            fleet="site/sensors/hall", shard="hall-0", epoch=1, devices=[Device(id="s-1", zone="hall")],
-            sensor=sensor_settings(),
-        )  # fmt: skip
-        await ShardStub(link).Assign(assignment, wait_for_ready=True, timeout=20)
-    try:
-        yield tcp_port
-    finally:
-        stop.set()
-        await running
+WATCHED = Assignment(
+    fleet="site/sensors/hall",
+    shard="hall-0",
+    epoch=1,
+    devices=[Device(id="s-1", zone="hall")],
+    sensor=sensor_settings(),
+)
 
 
 async def test_an_alarm_is_one_trace_from_a_devices_bytes_to_the_alarm_told(
@@ -102,8 +69,8 @@ async def test_an_alarm_is_one_trace_from_a_devices_bytes_to_the_alarm_told(
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # ms between two exports
     hub_process.start()
     await hub_process.ready()
-    async with running_shard(hub_process, tmp_path) as port:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with shard_process(SensorShard(), hub_process, tmp_path, WATCHED) as shard:
+        _, writer = await asyncio.open_connection("127.0.0.1", shard.tcp_port)
         writer.write(b"#serialno:s-1!\r\n#Sensor:ADC1=0!\r\n")
         await asyncio.sleep(0.2)
         assert collector.spans == []  # what is quiet is not traced
@@ -138,8 +105,8 @@ async def test_a_collector_that_is_away_delays_neither_alarms_nor_the_end(
         monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{nobody.getsockname()[1]}")
         hub_process.start()
         await hub_process.ready()
-        async with running_shard(hub_process, tmp_path) as port:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with shard_process(SensorShard(), hub_process, tmp_path, WATCHED) as shard:
+            _, writer = await asyncio.open_connection("127.0.0.1", shard.tcp_port)
             writer.write(b"#serialno:s-1!\r\n#Sensor:ADC1=4095!\r\n")
 
             def alarmed() -> bool:

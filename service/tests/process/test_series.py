@@ -5,10 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
-from embereye.process.series import ManySeries, exposition
+from embereye.process.series import Histograms, ManySeries, counter, exposition, gauge
 
 ROWS = [
     (("plain", "hall"), 1.0),
@@ -50,6 +55,28 @@ def test_the_text_is_the_library_s(type_: str) -> None:
     assert exposition(registry(many)) == generate_latest(registry(one))
     # Whoever asks the library itself is told the same.
     assert generate_latest(registry(many)) == generate_latest(registry(one))
+
+
+def test_histograms_and_single_values_are_written_as_the_library_does() -> None:
+    ours = Histograms("embereye_x_seconds", "Waits.", ("stage", "device"))
+    theirs = HistogramMetricFamily("embereye_x_seconds", "Waits.", labels=["stage", "device"])
+    buckets = [("0.5", 1.0), ("+Inf", 3.0)]
+    ours.add_metric(('a "b"', "c\\d"), buckets, 1.25)
+    theirs.add_metric(['a "b"', "c\\d"], buckets, 1.25)
+    pairs = [
+        (ours, theirs),
+        (gauge("embereye_g", "G.", -0.25), GaugeMetricFamily("embereye_g", "G.", value=-0.25)),
+        (counter("embereye_c", "C.", 3), CounterMetricFamily("embereye_c", "C.", value=3)),
+    ]
+    for one, other in pairs:
+        expected = sorted(generate_latest(registry(other)).splitlines())
+        assert sorted(generate_latest(registry(one)).splitlines()) == expected
+        if one is ours:  # of labels the order says nothing: ours stay as declared but for le's place
+            one_text = exposition(registry(one)).decode()
+            assert 'embereye_x_seconds_bucket{device="c\\\\d",le="0.5",stage="a \\"b\\""} 1.0\n' in one_text
+            assert one_text.count("\n") == len(expected)
+        else:
+            assert sorted(exposition(registry(one)).splitlines()) == expected
 
 
 def test_other_families_are_written_beside_it() -> None:

@@ -52,14 +52,6 @@ class Camera:
         self.results.append(result)
 
 
-@pytest.fixture
-async def pool():
-    decoders = DecoderPool(2)
-    await decoders.start()
-    yield decoders
-    decoders.stop()
-
-
 def children(pid):
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -8,7 +8,7 @@ import pytest
 
 from embereye.camera.decode import pool as module
 from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
-from embereye.camera.decode.pool import ContextLostError, DecoderPool, PictureHeldError
+from embereye.camera.decode.pool import ContextLostError, PictureHeldError
 from embereye.camera.decode.video import VideoDecoder
 from embereye.camera.scheduling.mailbox import Mailbox
 from embereye.wire.video.access_unit import AccessUnit
@@ -76,14 +76,6 @@ class Video:
         elif isinstance(result, UndecodableError):
             self.box.begin_anew(replay=False)
         self.results.append(result)
-
-
-@pytest.fixture
-async def pool():
-    decoders = DecoderPool(2)
-    await decoders.start()
-    yield decoders
-    decoders.stop()
 
 
 def exact(encoding, units):

@@ -1,0 +1,57 @@
+"""A shard in the test's own process, beside a hub's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+
+from embereye.process.addresses import free_ports
+from embereye.shard.service import ShardCore, ShardOptions, ShardProcess
+from embereye.v1.shard_pb2 import Assignment
+from embereye.v1.shard_pb2_grpc import ShardStub
+
+if TYPE_CHECKING:
+    from conftest import HubProcess  # type: ignore[attr-defined]
+
+
+async def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def shard_process(
+    core: ShardCore, hub: HubProcess, folder: Path, assignment: Assignment
+) -> AsyncIterator[ShardOptions]:
+    grpc_port, tcp_port, metrics_port, control_port = free_ports(4)
+    options = ShardOptions(
+        assignment.shard,
+        folder / "none",
+        hub.control,
+        folder / "data",
+        "127.0.0.1",
+        grpc_port,
+        tcp_port,
+        metrics_port,
+        0,
+        0,
+        control_port=control_port,
+    )
+    stop = asyncio.Event()
+    running = asyncio.ensure_future(ShardProcess(core, options).run(stop))
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{control_port}") as link:
+            answer = await ShardStub(link).Assign(assignment, wait_for_ready=True, timeout=20)
+            assert answer.accepted, answer.reason
+        yield options
+    finally:
+        stop.set()
+        await running
