@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from embereye.detect.vision.appearance import SITES, Looks, close_up_of
 from embereye.detect.vision.character import rest_and_unity, travel
+from embereye.detect.vision.familiar import Familiar
 from embereye.detect.vision.periodicity import Periodicity
 from embereye.detect.vision.pixels import (
     NOTHING,
@@ -238,8 +239,11 @@ def _window_of_all(patches: tuple[Patch, ...]) -> Window:
 class FlameDetector:
     """The temporal memory of one camera. Feed it every frame; a gap or a step back in time starts it anew."""
 
-    def __init__(self, thresholds: FlameThresholds | None = None, looks: Looks | None = None) -> None:
+    def __init__(
+        self, thresholds: FlameThresholds | None = None, looks: Looks | None = None, familiar: Familiar | None = None
+    ) -> None:
         self.looks = looks or Looks()
+        self.familiar = familiar or Familiar()
         self.limits = limits = thresholds or FlameThresholds()
         self._even = math.log(limits.score_min / (1.0 - limits.score_min)) if 0 < limits.score_min < 1 else 0.0
         # What the traits can do for a site at best. One that has no hope even so is not measured further: that takes
@@ -391,6 +395,7 @@ class FlameDetector:
         elapsed = time_ns - self.judged_ns if self.judged_ns else 0
         self.judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
         self.sites = sites = self._sites(memory, time_ns)
+        self._learn(sites, time_ns)
         if self._holding or any(site.score >= self.limits.score_min for site in sites):
             self._hold(memory, sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
         best = max(sites, key=lambda site: (self._held_at(memory, site), site.score), default=None)
@@ -400,6 +405,14 @@ class FlameDetector:
             return
         needed_ns = self._needed(best)
         self._result = Flame(best.score, int(held * SECOND), needed_ns, best.box, self._terms(best, held, needed_ns))
+
+    def _learn(self, sites: list[Site], time_ns: int) -> None:
+        """Note where something resembles a flame, whether it is held to be one or not."""
+        limits = self.limits
+        for site in sites:
+            if site.odds - limits.weights["familiar"].of(site.values["familiar"]) >= limits.resembles_odds:
+                area = np.count_nonzero(site.mask) / mask_size(self._shape)
+                self.familiar.learn(self._share(site.box), area, self._since_ns / SECOND, time_ns)
 
     def _needed(self, site: Site) -> int:
         """For how long `site` has to be a flame."""
@@ -418,7 +431,7 @@ class FlameDetector:
         if not seeds.any():
             return []
         seeds &= memory.occupancy > limits.occupancy_min * ALWAYS
-        grown = cv2.dilate(seeds.view(np.uint8), _SQUARE)
+        grown: Picture = cv2.dilate(seeds.view(np.uint8), _SQUARE)  # type: ignore[assignment]
         grown |= self._bodies(memory, grown)
         count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
         order = sorted(range(1, count), key=lambda label: -int(stats[label, cv2.CC_STAT_AREA]))[:_SITES]
@@ -432,7 +445,7 @@ class FlameDetector:
                 sites.append(self._site(memory, box, mask, seeds[window] & mask, time_ns))
         return sites
 
-    def _bodies(self, memory: _Memory, flickering: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    def _bodies(self, memory: _Memory, flickering: Picture) -> Picture:
         """1 where something over-exposed shines whose rim is `flickering` (1 there): it is one flame with all its rim.
 
         Inside it is clipped and shows no flicker, and pieces of a rim are neither brighter than what they surround nor
@@ -473,7 +486,8 @@ class FlameDetector:
             "colour": float(memory.of(memory.colour, box)[mask].sum()) / max(1e-6, occupied),
             "border": self._border(box, mask),
             **self._appearance(box, time_ns),
-            "area": np.count_nonzero(mask) / mask_size(self._shape),
+            "area": (area := np.count_nonzero(mask) / mask_size(self._shape)),
+            "familiar": self.familiar.of(self._share(box), area, time_ns),
         }
         odds = limits.prior + sum(limits.weights[name].of(value) for name, value in values.items())
         latest: list[float | None] = [None] * len(TRAITS)

@@ -60,6 +60,8 @@ def suggested_weights() -> dict[str, Weight]:
         "appearance": Weight(0.0, 0.5, -1.5, 2.0),
         "close_up": Weight(0.0, 0.4, -1.2, 1.2),
         "area": Weight(16 / 19200, 0.1, -0.3, 0.3, relative=True, unit="%", scale=100),
+        # Seen there for long at this time of day, and no larger: what else speaks for fire has to speak clearly.
+        "familiar": Weight(0.0, -4.0, -4.0, 0.0, unit="%", scale=100),
         # What moves as a whole is found again a few pixels further on: 0.0 to 0.2 of a flame, half and more of things.
         "travel": Weight(0.20, -6.0, -4.0, 1.2),
         # What passes before a wall lets it return to what it was: 0.3 to 0.45 of the time is noise, and flames.
@@ -149,6 +151,7 @@ class FlameThresholds:
     movement: Mapping[str, Weight] = field(default_factory=_movement)
     movement_least: float = -0.5
     looks_slope: float = 2.0  # log odds of the network that are borne out, per log odds of movement above that
+    resembles_odds: float = -1.5  # log odds from which on a site is worth remembering of a view
     repeat_shortest_ns: int = 250_000_000
     repeat_longest_ns: int = 1_600_000_000
 
