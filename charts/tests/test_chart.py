@@ -28,6 +28,9 @@ VALUE_SETS = {
         "--set", "operator.namespaces={north,south}", "--set-string", r"operator.fleetSelector=site=a\,stage!=test",
     ),
     "without persistence": ("--set", "hub.persistence.enabled=false"),
+    "a database and a volume of one's own": (
+        "--set", "hub.database.dsnSecret.name=hub-database", "--set", "hub.persistence.existingClaim=history",
+    ),
     "node ports": ("--set", "hub.service.type=NodePort", "--set", "hub.service.httpPort=80"),
     "labels and tolerations": (*LABELS, *TOLERATIONS),
     "an own class and image": (
@@ -139,7 +142,9 @@ def pod_of(deployment: Any) -> Any:
         ("hub.service.grpcPort=http", "hub.service.grpcPort"),
         ("hub.persistence.size=2 GB", "hub.persistence.size"),
         ("hub.persistence.enabled=perhaps", "hub.persistence.enabled"),
-        ("hub.replicas=2", "replicas"),
+        ("hub.replicas=0", "hub.replicas"),
+        ("hub.database.dsnSecret.name=A secret", "hub.database.dsnSecret.name"),
+        ("hub.persistence.existingClaim=A claim", "hub.persistence.existingClaim"),
         ("hub.oidc.issuer=http://accounts.example", "hub.oidc.issuer"),
         ("hub.oidc.issuer=https://accounts.example", "hub.oidc.clientId"),
         ("hub.oidc.roles.warden={a}", "hub.oidc.roles"),
@@ -172,6 +177,20 @@ def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
     place = "/" + "/".join(named.split(".")[:-1]) if "." in named else ""
     assert sentences, result.stderr
     assert place in sentences[0]
+
+
+def test_a_second_hub_is_refused_in_words() -> None:
+    result = template("--set", "hub.replicas=2", "--set", "hub.database.dsnSecret.name=hub-database")
+    assert result.returncode != 0
+    assert "hub.replicas: 2 hubs cannot share one history yet: leave it at 1" in result.stderr
+
+
+def test_a_volume_of_ones_own_is_mounted_and_none_made() -> None:
+    manifests = render("--set", "hub.persistence.existingClaim=history")
+    assert not [manifest for manifest in manifests if manifest["kind"] == "PersistentVolumeClaim"]
+    hub = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
+    volumes = {volume["name"]: volume for volume in hub["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["data"]["persistentVolumeClaim"] == {"claimName": "history"}
 
 
 def test_labels_of_the_users_are_on_every_object_and_pod() -> None:

@@ -85,6 +85,22 @@ def _has_grafana_types() -> bool:
     return shutil.which("node") is not None and (GRAFANA_TYPES_FOLDER / "node_modules/.bin/tsc").exists()
 
 
+@cache
+def postgres_programs() -> Path:
+    """The folder of PostgreSQL's own programs, which Debian keeps apart from everybody's path; the newest release's."""
+    folders = [Path(path).parent for name in ("postgres", "initdb") if (path := shutil.which(name))]
+    folders += sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name), reverse=True
+    )
+    return next(
+        (folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), Path()
+    )
+
+
+def _has_postgres() -> bool:
+    return postgres_programs() != Path() and importlib.util.find_spec("psycopg") is not None
+
+
 def _has_oidc_provider() -> bool:
     return shutil.which("node") is not None and (OIDC_PROVIDER_FOLDER / "node_modules/oidc-provider").exists()
 
@@ -106,6 +122,7 @@ _install = "`make peers` installs it"
 API_SERVER = Need("kube-apiserver and etcd", _build, _programs("kube-apiserver", "etcd"), "make test")
 CONTROLLER_MANAGER = Need("kube-controller-manager", _build, _programs("kube-controller-manager"), "make test")
 KUBECTL = Need("kubectl", _build, _programs("kubectl"), "make test")
+GATEWAY_API = Need("Gateway API's CRDs", _build, _programs("gateway-api"), "make test")
 HELM = Need("Helm", _build, _programs("helm"), "make test")
 OPENSSL = Need("openssl", "install Debian's package openssl", _commands("openssl"))
 FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
@@ -123,6 +140,7 @@ OIDC_PROVIDER = Need(
 )
 CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
+POSTGRES = Need("PostgreSQL", _install, _has_postgres, "make peers")
 CAPTURE = Need(
     "a real device's recording",
     f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS, ROOT)}",

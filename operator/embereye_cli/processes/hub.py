@@ -1,7 +1,6 @@
-"""`embereye hub`: run the hub."""
+"""Run the hub. `embereye hub backup`, `restore` and `migrate` copy what it has stored."""
 
 import os
-import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -14,25 +13,7 @@ from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.processes.shard_options import add_identity
-
-SIZES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def seconds(text: str) -> int:
-    """A span such as "90s", "30m", "12h" or "7d" in seconds."""
-    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if not match or not int(match[1]):
-        raise ArgumentTypeError(f'"{text}" is not a time span such as 90s, 30m, 12h or 7d')
-    return int(match[1]) * UNITS[match[2]]
-
-
-def size(text: str) -> int:
-    """A size such as "500M", "20G" or "1T" in bytes."""
-    match = re.fullmatch(r"(\d{1,6})([MGT])i?", text)
-    if not match or not int(match[1]):
-        raise ArgumentTypeError(f'"{text}" is not a size such as 500M, 20G or 1T')
-    return int(match[1]) * SIZES[match[2]]
+from embereye_cli.values import duration, size
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -57,8 +38,10 @@ def add_arguments(parser: ArgumentParser) -> None:
                         "that of the console then serve TLS alone [EMBEREYE_TLS]")  # fmt: skip
     add_identity(parser, 50053)
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
-                        help="folder of the database; required [EMBEREYE_DATA]")  # fmt: skip
-    parser.add_argument("--retention", type=seconds, default=env("RETENTION", "30d"),
+                        help="folder of clips and, without --database, of all else; required "
+                        "[EMBEREYE_DATA]")  # fmt: skip
+    add_database(parser)
+    parser.add_argument("--retention", type=duration, default=env("RETENTION", "30d"),
                         help="how long history is kept, for example 12h or 30d [EMBEREYE_RETENTION]")  # fmt: skip
     parser.add_argument("--clips", type=size, default=env("CLIPS", "5G"),
                         help="room for clips, for example 500M or 20G; the oldest go [EMBEREYE_CLIPS]")  # fmt: skip
@@ -118,6 +101,14 @@ def _provider(arguments: Namespace) -> ProviderOptions | None:
         raise UserError(f"--oidc-issuer {error}") from error
 
 
+def add_database(parser: ArgumentParser) -> None:
+    """Declare where the hub's rows are kept."""
+    parser.add_argument("--database", default=os.environ.get("EMBEREYE_DATABASE", ""), metavar="ADDRESS",
+                        help="a PostgreSQL for the history and state, as postgresql://USER:PASSWORD@HOST/NAME or "
+                        "@FILE, which is read again for each connection; default: SQLite in the data folder "
+                        "[EMBEREYE_DATABASE]")  # fmt: skip
+
+
 def run(arguments: Namespace) -> int:
     """Run a hub until SIGTERM or SIGINT; returns the exit code."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
@@ -134,12 +125,13 @@ def run(arguments: Namespace) -> int:
         http_port=arguments.http_port,
         metrics_port=arguments.metrics_port,
         admin_token_file=Path(arguments.admin_token_file or arguments.data / "admin-token"),
-        retention_ns=arguments.retention * SECOND,
+        retention_ns=int(arguments.retention * SECOND),
         clips_bytes=arguments.clips,
         control_port=arguments.control_port,
         identity=arguments.identity,
         tls=arguments.tls,
         hosts=hosts,
+        database=arguments.database,
         oidc=_provider(arguments),
     )
     return lifecycle.run(lambda stop: serve(options, stop))

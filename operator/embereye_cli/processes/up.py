@@ -1,25 +1,14 @@
 """Run fleets on this machine: the manifests and decisions of a cluster, with local processes instead of pods."""
 
 import argparse
-import re
 from pathlib import Path
 
 from embereye.process import lifecycle
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
+from embereye_cli.values import duration, duration_or_seconds
 from embereye_operator.up.folder import load_fleets, locked
 from embereye_operator.up.up import SIMULATE, Up, UpOptions
-
-DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$")
-UNIT_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
-
-
-def duration(text: str) -> float:
-    """Seconds in "90", "90s", "1.5m", "2h"; an argparse type."""
-    match = DURATION.match(text)
-    if not match:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a duration such as 90s, 5m or 2h')
-    return float(match[1]) * UNIT_SECONDS[match[2]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", type=Path, default=Path(".embereye"), metavar="DIR",
                         help="where history, spools and logs are kept (default: .embereye)")  # fmt: skip
-    parser.add_argument("--for", dest="seconds", type=duration, metavar="DURATION",
+    parser.add_argument("--for", dest="seconds", type=duration_or_seconds, metavar="DURATION",
                         help="stop by itself after this long: 90s, 5m, 2h")  # fmt: skip
     parser.add_argument("--json", action="store_true",
                         help="print one JSON object that says where everything listens, once all is ready")  # fmt: skip

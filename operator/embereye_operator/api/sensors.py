@@ -6,6 +6,7 @@ from typing import Literal
 
 from embereye.units import MILLISECOND, SECOND
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
+from embereye_operator.api.exposure import Expose, exposure
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 from embereye_operator.api.shared import (
     CONTROL_PORT,
@@ -235,6 +236,7 @@ class SensorFleetSpec(Resource):
     telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
     canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
     access: DeviceAccess | None = device_access()
+    expose: Expose | None = exposure()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

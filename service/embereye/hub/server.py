@@ -60,13 +60,14 @@ class HubOptions:
     control_port: int = 0  # where shards and the operator call
     tls: Path | None = None  # folder of the certificate that people are shown; None: they are served without TLS
     identity: Path | None = None  # folder of its certificate; None: control is served on loopback alone
+    database: str = ""  # address of a PostgreSQL, as in `open_database`; '': SQLite in `data`
     hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
     oidc: ProviderOptions | None = None  # the identity provider that people may sign in with
 
 
 async def serve(options: HubOptions, stop: asyncio.Event) -> int:
     """Run a hub until `stop` is set; returns the exit code. UserError where its folder or a port cannot be had."""
-    store = StoreThreads(options.data)
+    store = StoreThreads(options.data, options.database)
     hub = Hub(store, retention_ns=options.retention_ns)
     clips = ClipStore(options.data / "clips", capacity=options.clips_bytes, clock=hub.timeline.now_ns)
     tracer = open_tracer("embereye-hub")

@@ -34,7 +34,7 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import LineReader
-from embereye_cli import request
+from embereye_cli.devices import request
 
 SETTINGS = sensor_settings(
     smoke={"preAlarmPercent": 40, "alarmPercent": 60}, flame={"preAlarmPercent": 50, "alarmPercent": 70}

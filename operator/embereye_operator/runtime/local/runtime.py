@@ -101,8 +101,12 @@ class Objects:
 
 
 def identified(fleet: Fleet, generation: int) -> Fleet:
-    """`fleet` with the identity that an API server would have given it; the same name is the same fleet."""
-    return replace(fleet, uid=str(uuid.uuid5(uuid.NAMESPACE_URL, fleet.key)), generation=generation)
+    """`fleet` with the identity that an API server would have given it; the same name is the same fleet.
+
+    Without `spec.expose`: there is no cluster that devices could be outside of.
+    """
+    spec = replace(fleet.spec, expose=None)
+    return replace(fleet, uid=str(uuid.uuid5(uuid.NAMESPACE_URL, fleet.key)), generation=generation, spec=spec)
 
 
 def embereye_command(*arguments: str) -> tuple[str, ...]:

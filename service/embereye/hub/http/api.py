@@ -16,6 +16,7 @@ from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.clip_store import SUFFIXES, ClipStore
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.book import Watched
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
 from embereye.hub.http import runbooks
@@ -30,7 +31,7 @@ from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.origin import AllowedHosts, check_origin, guard, is_own_name
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.replay import replay
+from embereye.hub.http.replay import Replays, replay
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
 from embereye.process.http_server import metrics_app
@@ -52,7 +53,6 @@ CONTENT_TYPES = {
     Clip.MEDIA_STILL: "image/jpeg",
     Clip.MEDIA_VIDEO: "video/mp4",
 }
-MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
 HSTS_SECONDS = 365 * 86_400  # that a browser calls a name by HTTPS alone, once the hub has answered so
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -74,6 +74,8 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
         response = await handler(request)
     except Refused as refused:
         response = web.json_response({"error": str(refused)}, status=refused.status, headers=refused.headers)
+    except StoreError as error:
+        response = web.json_response({"error": str(error)}, status=503)
     except web.HTTPRedirection as redirection:
         response = web.Response(status=redirection.status, headers={"Location": redirection.headers["Location"]})
     except web.HTTPException as error:
@@ -104,7 +106,7 @@ class Api:
         self._hosts = hosts or AllowedHosts()
         self._hub = hub
         self._clips = clips
-        self._replays = 0
+        self._replays = Replays()
         self._outputs = outputs
         self._sockets: set[web.WebSocketResponse] = set()
         self._entries = DeviceEntries(hub)
@@ -269,13 +271,8 @@ class Api:
         clip = self._known_clip(request)
         if clip.media != Clip.MEDIA_CLIP:
             raise Refused(404, "it is no Motion JPEG: show it as it is")
-        if self._replays >= MAX_REPLAYS:
-            raise Refused(503, f"{MAX_REPLAYS} clips are being shown already: try again later, or download it")
-        self._replays += 1
-        try:
+        with self._replays.enter(request.remote or "", clip.bytes):
             return await replay(request, self._clips.path(clip), SECURITY)
-        finally:
-            self._replays -= 1
 
     async def _driven(self, _: web.Request) -> web.Response:
         return web.json_response({"controllers": self._outputs.in_force()})
@@ -351,7 +348,7 @@ class Api:
             while True:
                 for entry in await subscription.next():
                     await subscription.hand_over(entry, socket.send_frame(entry.json, WSMsgType.TEXT))
-        except TooSlowError as error:
+        except (TooSlowError, StoreError) as error:
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=str(error).encode()[:120])
         except ConnectionError:
             await socket.close()

@@ -32,9 +32,9 @@ from embereye.v1.alarms_pb2 import (
     ZonesResponse,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye_cli.access import sentence
-from embereye_cli.alarm_clips import ClipCommands
-from embereye_cli.hub_token import add_hub_tls_options, add_token_option, hub_tls, token_for
+from embereye_cli.hub.access import sentence
+from embereye_cli.hub.clips import ClipCommands
+from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub

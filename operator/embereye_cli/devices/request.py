@@ -15,7 +15,7 @@ from embereye.process.client_tls import dial
 from embereye.process.lifecycle import UserError
 from embereye.v1.ingest_pb2 import AskRequest, AskResponse
 from embereye.v1.ingest_pb2_grpc import SensorsStub
-from embereye_cli.hub_token import add_device_token_option, device_token
+from embereye_cli.hub.token import add_device_token_option, device_token
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
 
 SECONDS = 5.0  # for the answer

@@ -24,9 +24,9 @@ from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, 
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SensorReading, SerialNumber
-from embereye_cli.access import sentence
-from embereye_cli.hub_token import add_hub_tls_options, add_token_option, hub_tls, token_for
-from embereye_cli.kubectl_options import add_target_arguments, target_of
+from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
+from embereye_cli.hub.access import sentence
+from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.runtime.kubernetes.client import Target, connected
 from embereye_operator.runtime.kubernetes.resources import FLEETS

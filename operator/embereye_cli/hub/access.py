@@ -17,7 +17,7 @@ from embereye.process.client_tls import dial
 from embereye.process.lifecycle import UserError
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
-from embereye_cli.hub_token import REMEDY, add_hub_tls_options, add_token_option, hub_tls, token_for
+from embereye_cli.hub.token import REMEDY, add_hub_tls_options, add_token_option, hub_tls, token_for
 
 SECONDS = 5.0  # for an answer
 ROLES = {"viewer": messages.ROLE_VIEWER, "operator": messages.ROLE_OPERATOR, "admin": messages.ROLE_ADMIN}
