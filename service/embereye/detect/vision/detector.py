@@ -86,6 +86,8 @@ class Detector:
             level = Level.ALARM
         elif seen.held_ns >= limits.pre_alarm_ns:
             level = Level.PRE_ALARM
+        if isinstance(seen, Flame) and seen.colourless:
+            level = min(level, Level.PRE_ALARM)
         box = None
         if seen.box:
             (x, y, w, h), (height, width) = seen.box, self._shape

@@ -108,6 +108,10 @@ class FlameThresholds:
     glow_green_min: int = 170
     glow_blue_over_red_max: int = 16
     glow_swing_min: float = 60.0  # counts of green: before what is darker, the rim of such a flame swings by far more
+    # In infrared light pictures have no colour: less spread than this, a camera's noise, of red over blue. A flame of
+    # 12 pixels in a grey room makes 8. What is found then is a pre-alarm at most.
+    colour_spread_min: float = 4.0  # counts, standard deviation
+    colour_every_ns: int = 1_000_000_000
     # A camera that never gets brighter than this share of 255 is judged as one that does: the limits above shrink.
     white_least: float = 0.65
     white_memory_ns: int = 60_000_000_000  # in which a level that is not seen again is forgotten entirely
