@@ -94,8 +94,8 @@ model: install ## Train the appearance network anew from labelled pictures in DA
 	@for set in video video2 images; do test -f "$(DATA)/$$set/labels.json" || { echo "$(DATA)/$$set/labels.json is missing: make model DATA=FOLDER" >&2; exit 2; }; done
 	@test -x $(TRAINING)/venv/bin/python || $(PYTHON) -m venv $(TRAINING)/venv
 	@$(TRAINING)/venv/bin/pip install --quiet --disable-pip-version-check --editable . --editable bench --editable training
-	nice -n 19 $(TRAINING)/venv/bin/python -m embereye_training $(DATA) $(TRAINING)
-	cp $(TRAINING)/appearance.onnx service/embereye/detect/vision/
+	nice -n 19 $(TRAINING)/venv/bin/python -m embereye_training $(DATA) $(TRAINING)$(if $(QUICK),/quick --quick)
+	$(if $(QUICK),,cp $(TRAINING)/appearance.onnx service/embereye/detect/vision/)
 
 image: install ## Build the image that every component runs, tagged as the chart wants it
 	e2e/cluster/build-image $(IMAGE)

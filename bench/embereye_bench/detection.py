@@ -32,7 +32,8 @@ from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
-from embereye_bench.detection_folds import score_folds
+from embereye_bench.detection_day import results_of, watch_day
+from embereye_bench.detection_folds import load_networks, score_folds
 from embereye_bench.folds import LabelledClip, labelled_clips
 from embereye_bench.report import Result, results_table
 from embereye_operator.api.cameras import CameraFleetSpec
@@ -93,6 +94,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="leave one scene out: judge each clip by weights fitted to the other scenes")  # fmt: skip
     parser.add_argument("--networks", type=Path, metavar="DIR",
                         help="with --folds: the appearance networks of the folds (`make model`)")  # fmt: skip
+    parser.add_argument("--hours", type=float, default=0.0, metavar="N",
+                        help="with --folds: only count false alarms over N hours without fire")  # fmt: skip
+    parser.add_argument("--part", default="1/1", metavar="I/N",
+                        help="with --hours: only the I-th of N parts; the cache keeps what is done")  # fmt: skip
     parser.add_argument("--cache", type=Path, default=CACHE, metavar="DIR",
                         help="with --folds: where decoded clips are kept (default: .cache/detection)")  # fmt: skip
     parser.add_argument("--stills", type=Path, metavar="OUT.html|OUT.png",
@@ -105,6 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.folds:
         folders = arguments.folder or [FOLDER, DATA / "video2"]
         clips_of_all = [clip for folder in folders for clip in read_labels(folder)]
+        if arguments.hours:
+            return _score_day(clips_of_all, arguments)
         return score_folds(clips_of_all, arguments.cache, arguments.networks, as_json=arguments.json)
     labels = [clip for folder in arguments.folder or [FOLDER] for clip in read_labels(folder)]
     if arguments.stills and arguments.stills.suffix not in {".html", ".png"}:
@@ -130,6 +137,19 @@ def run(arguments: argparse.Namespace) -> int:
         console = Console()
         console.print(_table(clips))
         console.print(results_table("detection", results))
+    return 0 if all(result.ok for result in results) else 1
+
+
+def _score_day(clips: list[LabelledClip], arguments: argparse.Namespace) -> int:
+    number, _, count = arguments.part.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise UserError(f'--part "{arguments.part}" is not one of N parts, as 1/4')
+    networks, kept = load_networks(arguments.networks), arguments.cache / f"day-{arguments.hours:g}.json"
+    day = watch_day(clips, arguments.cache, networks, arguments.hours, (int(number) - 1, int(count)), kept)
+    results, console = results_of(day), Console()
+    for (name, kind), times in sorted(day.alarms.items()):
+        console.print(f"{name}: {times} x {kind}")
+    console.print(results_table("false alarms over a day", results))
     return 0 if all(result.ok for result in results) else 1
 
 

@@ -67,12 +67,12 @@ def play(
     """Show `film` to `detector` as a camera would: RATE frames a second, every frame while a flame is suspected."""
     raised: dict[Kind, float] = {}
     urgent, last = False, -1.0
-    for picture, second in zip(film.pictures, film.seconds, strict=True):
+    for number, (picture, second) in enumerate(zip(film.pictures, film.seconds, strict=True)):
         if not urgent and second - last < 0.9 / RATE:
             continue
         last, time_ns = second, START_NS + round(second * 1e9)
         if network and (close_ups := detector.wanted_look(time_ns)) is not None:
-            whole, *others = network.logits(picture, close_ups)
+            whole, *others = network.logits(picture, close_ups, film.closer(number) if close_ups else None)
             detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
         observation = detector.detect(picture, time_ns)
         urgent = observation.urgent

@@ -150,6 +150,12 @@ CAPTURE = Need(
     f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS, ROOT)}",
     _recordings("capture.bin", "temperatures.npy"),
 )
+CLIPS = ROOT / ".." / "shared" / "data"  # likewise
+FOOTAGE = Need(
+    "recordings of fires",
+    f"put video/ and video2/, each with labels.json, into {os.path.relpath(CLIPS, ROOT)}",
+    lambda: all((CLIPS / name / "labels.json").exists() for name in ("video", "video2")),
+)
 NEEDS = tuple(value for value in list(globals().values()) if isinstance(value, Need))
 
 

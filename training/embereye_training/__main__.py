@@ -25,6 +25,7 @@ STILLS_STEPS, STILLS_RATE = 900, 2e-3
 CLIPS_STEPS, CLIPS_RATE = (600, 150), 1e-3  # of each course: the rate rises and falls
 CLIP_SHARE = 0.6  # of a batch that comes from clips
 BURNING_S = 0.5  # after its onset a fire is sure to be seen
+QUICK = 50  # of how many steps one is taken where only the way is tried
 IN_A_ROW = 4  # frames whose mean is a clip's score at best
 
 
@@ -33,7 +34,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, help="folder with video/, video2/ and images/, each with labels.json")
     parser.add_argument("out", type=Path, help="folder for checkpoints, folds and the model")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few steps of each course: tries the way, not the network"
+    )
     arguments = parser.parse_args()
+    share = QUICK if arguments.quick else 1
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     cv2.setNumThreads(1)
     out: Path = arguments.out
@@ -41,30 +46,30 @@ def main() -> None:
     groups = {clip.name: load_clip(clip, out / "clips") for clip in clips}
     stills = load_stills(arguments.data / "images", out, SEED)
     logger.info("%d clips, %d stills", len(groups), sum(len(group.pictures) for group in stills))
-    start = fit(stills, Course(STILLS_STEPS, STILLS_RATE, SEED), None, out / "stills.pickle")
+    start = fit(stills, Course(STILLS_STEPS // share, STILLS_RATE, SEED), None, out / "stills.pickle")
     logger.info("%d parameters", parameter_count(start[0]))
     learnt = [_burning(clip, groups[clip.name]) for clip in clips if clip.label != "smoke"]  # smoke may hide a fire
     fold = fold_of_scene(clips)
     scores: list[dict[str, Any]] = []
     for number in range(NETWORK_FOLDS):
         others = [group for group in learnt if fold[group.scene] != number]
-        trained = _trained([*stills, *others], start, SEED + 1 + number, out / f"fold{number}")
+        trained = _trained([*stills, *others], start, SEED + 1 + number, out / f"fold{number}", share)
         export(*trained, out / f"fold{number}.onnx")
         scores += [_scored(trained, clip, groups[clip.name]) for clip in clips if fold[clip.scene] == number]
     (out / "folds.json").write_text(json.dumps(scores))
     logger.info("by folds, a fire's score is above that of a clip without one in %.1f %% of pairs", 100 * _auc(scores))
-    trained = _trained([*stills, *learnt], start, SEED + 1 + NETWORK_FOLDS, out / "all")
+    trained = _trained([*stills, *learnt], start, SEED + 1 + NETWORK_FOLDS, out / "all", share)
     export(*trained, out / "appearance.onnx")
 
 
-def _trained(groups: Sequence[Group], start: tuple[Tree, Tree], seed: int, out: Path) -> tuple[Tree, Tree]:
-    """The mean of the networks after each course over clips; their checkpoints have names that begin with `out`.
+def _trained(groups: Sequence[Group], start: tuple[Tree, Tree], seed: int, out: Path, share: int) -> tuple[Tree, Tree]:
+    """The mean of the networks after each course over clips, of one of `share` steps; `out` begins checkpoints' names.
 
     The mean keeps what the first has learnt of fires, and most of what the second has of lookalikes.
     """
     after = []
     for number, steps in enumerate(CLIPS_STEPS):
-        course = Course(steps, CLIPS_RATE, seed + 100 * number, CLIP_SHARE, lookalikes=number > 0)
+        course = Course(steps // share, CLIPS_RATE, seed + 100 * number, CLIP_SHARE, lookalikes=number > 0)
         start = fit(groups, course, start, out.with_name(f"{out.name}-{number}.pickle"))
         after.append(start)
     mean: tuple[Tree, Tree] = jax.tree.map(lambda *values: sum(values) / len(values), *after)

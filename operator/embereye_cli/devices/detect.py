@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from embereye.camera.annotate import Annotator
+from embereye.camera.coco import CocoExport, CocoFolder
 from embereye.camera.device.setup import AVAILABLE
 from embereye.camera.recording import STREAM_SECONDS, Seen, Settings, watch
 from embereye.camera.replay import Replay
@@ -40,6 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--annotate", metavar="OUT.mp4", type=Path, help="write a video with what is seen drawn into it"
     )
+    parser.add_argument("--coco", metavar="FOLDER", type=Path,
+                        help="add stills with boxes of what is seen, in COCO's form, to train a model")  # fmt: skip
+    parser.add_argument("--no-fire", action="store_true",
+                        help="with --coco: these recordings show no fire; their stills get no boxes")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of text")
 
 
@@ -56,13 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
     sources = list(expand(arguments.sources))
     if arguments.annotate and len(sources) != 1:
         raise UserError(f"--annotate {arguments.annotate} takes one recording, not {len(sources)}: name one file")
+    if arguments.no_fire and not arguments.coco:
+        raise UserError("--no-fire says what --coco exports: name a folder with --coco")
+    coco = CocoFolder(arguments.coco) if arguments.coco else None
     failed, results, console = False, [], Console()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=len(sources), at="")
         for source in sources:
             progress.update(task, description=Path(redact(source)).name, at="")
-            result, why = _detect(source, settings, arguments.annotate, _shown_every_second(progress, task))
+            export = CocoExport(coco, fire=not arguments.no_fire) if coco else None
+            result, why = _detect(source, settings, arguments.annotate, export, _shown_every_second(progress, task))
             results.append(result)
             progress.advance(task)
             for line in () if arguments.json or why else _lines(result):
@@ -70,6 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
             if why:
                 print(f"embereye: {redact(source)}: {why}", file=sys.stderr)
                 failed = True
+    if coco:
+        coco.save()
+        print(f"{arguments.coco} holds {coco.stills} stills: look through their boxes", file=sys.stderr)
     if arguments.json:
         print(json.dumps(results, ensure_ascii=False))
     return 2 if failed else 0
@@ -105,13 +117,17 @@ def expand(sources: Iterable[str]) -> Iterator[str]:
         yield from map(str, videos)
 
 
-def _detect(source: str, settings: Settings, annotate: Path | None, seen: Seen) -> tuple[dict[str, Any], str]:
+def _detect(
+    source: str, settings: Settings, annotate: Path | None, export: CocoExport | None, seen: Seen
+) -> tuple[dict[str, Any], str]:
     annotator = Annotator(annotate) if annotate else None
 
     def noted(data: bytes, seconds: float, observation: Observation | None) -> None:
         seen(data, seconds, observation)
         if annotator:
             annotator.add(data, seconds, observation)
+        if export:
+            export.add(data, seconds, observation)
 
     try:
         replay = watch(source, settings, noted)

@@ -150,3 +150,43 @@ async def test_a_stream_of_video_is_looked_at_as_pictures(encoding):
     await server
     assert replay.frames >= 10
     assert all(read_header(data).complete for data in shown)
+
+
+def test_stills_with_boxes_are_exported_in_coco_form_and_a_second_export_adds_none(folder, tmp_path, capsys):
+    data = tmp_path / "data"
+    assert main(["detect", "--coco", str(data), str(folder / "fire.avi")]) == 0
+    first = json.loads((data / "annotations.json").read_text())
+    assert first["images"], "a fire was seen"
+    assert {box["category_id"] for box in first["annotations"]} == {1}
+    for image in first["images"]:
+        assert cv2.imread(str(data / "images" / image["file_name"])).shape == (image["height"], image["width"], 3)
+    for box in first["annotations"]:
+        x, y, width, height = box["bbox"]
+        assert 0 <= x <= x + width <= 320
+        assert 0 <= y <= y + height <= 240
+        assert box["image_id"] in {image["id"] for image in first["images"]}
+    assert main(["detect", "--coco", str(data), str(folder / "fire.avi")]) == 0
+    assert json.loads((data / "annotations.json").read_text()) == first
+    capsys.readouterr()
+
+
+def test_what_shows_no_fire_is_exported_without_boxes_beside_the_rest(folder, tmp_path):
+    data = tmp_path / "data"
+    assert main(["detect", "--coco", str(data), str(folder / "fire.avi")]) == 0
+    fires = json.loads((data / "annotations.json").read_text())
+    assert main(["detect", "--coco", str(data), "--no-fire", str(folder / "walk.avi")]) == 0
+    both = json.loads((data / "annotations.json").read_text())
+    assert len(both["images"]) > len(fires["images"])
+    assert [box["bbox"] for box in both["annotations"]] == [box["bbox"] for box in fires["annotations"]]
+
+
+def test_a_folder_of_something_else_is_not_overwritten(folder, tmp_path, capsys):
+    (tmp_path / "annotations.json").write_text("[]")
+    assert main(["detect", "--coco", str(tmp_path), str(folder / "walk.avi")]) == 2
+    assert "no data set in COCO's form" in capsys.readouterr().err
+    assert (tmp_path / "annotations.json").read_text() == "[]"
+
+
+def test_no_fire_without_a_folder_for_it_is_refused(folder, capsys):
+    assert main(["detect", "--no-fire", str(folder / "walk.avi")]) == 2
+    assert "--coco" in capsys.readouterr().err

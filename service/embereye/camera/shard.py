@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -15,6 +16,7 @@ from embereye.camera.clips.ring import Budget, KeptUnit
 from embereye.camera.decode.pool import DecoderPool, decoder_count
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
+from embereye.camera.device.view_store import ViewStore
 from embereye.camera.metrics import camera_metrics, frame_metrics, latency_metrics
 from embereye.camera.model.host import ModelHost
 from embereye.camera.rate_adapter import RateAdapter
@@ -76,6 +78,7 @@ class CameraShard:
             submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host,
             record=self._record_unit,
         )  # fmt: skip
+        self._views: ViewStore | None = None  # None: there is no folder for them
         self._canary = CameraCanary(self._links, self._pool.withdraw)
         self._retired = Totals()  # of cameras that were ours
         self._draining = False
@@ -95,6 +98,7 @@ class CameraShard:
             context.tls.subscribe(self._access.judge_anew)
         await self._pool.start()
         if context.options.data:
+            self._views = ViewStore(Path(context.options.data) / "views")
             self._clips = await ClipPipeline.start(context)
         context.tasks.start(self._tick(), name="camera-tick")
         context.tasks.start(self._host.run(), name="camera-model")
@@ -115,6 +119,8 @@ class CameraShard:
             camera = self._cameras.get(name)
             if camera is None:
                 self._cameras[name] = CameraDevice(device, settings, self._links)
+                if self._views and (familiar := self._views.load(device)):
+                    self._cameras[name].analyser.recall(familiar)
                 self._open_source(device)
                 continue
             reopened = _streams(camera.device) != _streams(device)
@@ -128,6 +134,8 @@ class CameraShard:
         for name in gone:
             self._close_source(name)
             camera = self._cameras.pop(name)
+            if self._views:
+                self._views.save(camera.device, camera.analyser.familiar)
             self._pool.withdraw(camera)
             camera.close()
             if self._clips:
@@ -263,6 +271,7 @@ class CameraShard:
             if ticks % SAMPLE_TICKS == 0:
                 if self._clips:
                     self._clips.end_overdue(now)
+                self._save_a_view(now)
                 self._decide_admission(now)
                 self._sample_load()
             ticks += 1
@@ -341,6 +350,11 @@ class CameraShard:
         if self._clips:
             yield from self._clips.metrics()
 
+    def _save_a_view(self, now_ns: int) -> None:
+        """Save what is known of the view whose turn it is: each takes a fraction of a millisecond."""
+        if self._views and (camera := self._views.next_due(self._cameras, now_ns)):
+            self._views.save(camera.device, camera.analyser.familiar)
+
     async def drain(self) -> None:
         """Send senders away, close sources, finish the frames in work and deliver clips, within DRAIN_SECONDS."""
         self._draining = True
@@ -355,8 +369,10 @@ class CameraShard:
 
     async def stop(self) -> None:
         """Close everything."""
-        for name in list(self._cameras):
+        for name, camera in self._cameras.items():
             self._close_source(name)
+            if self._views:
+                self._views.save(camera.device, camera.analyser.familiar)
         self._pool.stop()
         if self._clips:
             self._clips.close()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import simplejpeg
 
 from embereye.detect.vision.appearance import AppearanceNetwork
-from embereye.detect.vision.working import reduction, shrunk, to_working_size
+from embereye.detect.vision.working import CLOSER_SIDE, reduction, shrunk, to_working_size
 from embereye.units import Box
 from embereye.wire.jpeg.header import EOI
 
@@ -43,7 +43,7 @@ class DecodeOrder:
     still: Sequence[Box] | None = None  # the boxes to draw into a still; None: no still is wanted
     picture_side: int = 0  # of a video: pixels of the long side of a JPEG that is wanted besides, at most; 0: none
     smoothed: bool = True  # of a video: whether the edges of its blocks are, from the next key frame on
-    # What the appearance network is to judge beside the whole picture; None: it is not to run.
+    # What the appearance network is to judge, with more pixels, beside the whole picture; None: it is not to run.
     close_ups: Sequence[Box] | None = None
 
 
@@ -57,6 +57,7 @@ class Decoded:
     unit: int = 0  # of a video: the number of the access unit whose picture this is
     picture: bytes = b""  # of a video: JPEG, where one was wanted
     logits: tuple[float, ...] = ()  # of the appearance network: of the whole picture, then of each close-up; or none
+    closer: DecodedImage | None = None  # the same with more pixels, where close-ups are wanted; it goes no further
 
 
 def decode_frame(
@@ -74,10 +75,13 @@ def decode_frame(
             scale = reduction(width, height, STILL_LEAST)
             shown = image if scale == order.scale else decode(data, scale, (width, height))
             still = make_still(shown, order.still)
+        closer = None
+        if order.close_ups and (scale := reduction(width, height, CLOSER_SIDE)) < order.scale:
+            closer = decode(data, scale, (width, height))
         image = to_working_size(image)
     except cv2.error as error:
         raise UndecodableError(str(error)) from error
-    return Decoded(image, still, time.thread_time() - began)
+    return Decoded(image, still, time.thread_time() - began, closer=closer)
 
 
 def judged(decoded: Decoded, order: DecodeOrder, network: AppearanceNetwork | None) -> Decoded:
@@ -85,8 +89,8 @@ def judged(decoded: Decoded, order: DecodeOrder, network: AppearanceNetwork | No
     if order.close_ups is None or network is None:
         return decoded
     began = time.thread_time()
-    logits = network.logits(decoded.image, order.close_ups)
-    return replace(decoded, logits=logits, cpu_seconds=decoded.cpu_seconds + time.thread_time() - began)
+    logits = network.logits(decoded.image, order.close_ups, decoded.closer)
+    return replace(decoded, logits=logits, closer=None, cpu_seconds=decoded.cpu_seconds + time.thread_time() - began)
 
 
 def decode(

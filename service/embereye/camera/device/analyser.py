@@ -11,8 +11,10 @@ from embereye.camera.device.setup import MODEL, Setup
 from embereye.camera.device.thermal_analyst import ThermalAnalyst
 from embereye.camera.model.camera_model import CameraModel
 from embereye.camera.model.host import ModelHost
+from embereye.camera.scheduling.close_looks import CloseLooks
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.familiar import Familiar
 from embereye.detect.vision.health import PictureHealth
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.persistence import merged
@@ -49,15 +51,19 @@ class Analyser:
     Belongs to the event loop, but for `analyse_temperatures`, which runs on a thread, one frame at a time.
     """
 
-    def __init__(self, host: ModelHost | None = None, clock: Callable[[], int] = now_ns) -> None:
+    def __init__(
+        self, host: ModelHost | None = None, clock: Callable[[], int] = now_ns, close_looks: CloseLooks | None = None
+    ) -> None:
         self.observation: Observation | None = None  # of the latest frame
         self.urgent = False  # fire is suspected: flicker is measured on every frame
         self.cost = Cost()
         self.model: CameraModel | None = None
         self.setup = Setup.of(Device(), CameraSettings())
         self.health = PictureHealth()
+        self.familiar = Familiar()  # what resembles a flame in this view; it outlives the detectors
         self._host = host
         self._clock = clock
+        self._close_looks = close_looks or CloseLooks()
         self._device = Device()
         self._settings = CameraSettings()
         self._view: tuple[str, ...] | None = (
@@ -76,12 +82,19 @@ class Analyser:
         past, past_view = self.setup, self._view
         self.setup, self._view = Setup.of(device, settings), (device.source, device.detect_stream, device.view)
         if self._view != past_view:
+            if past_view is not None:
+                self.familiar = Familiar()
             self._renew_detectors(health=PictureHealth())
         elif replace(self.setup, model=past.model) != past:
             self._renew_detectors(health=self.health)
         self.health.patience_ns = deadline_ns
         if (self.setup.model, self.setup.masks) != (past.model, past.masks):
             self._renew_model()
+
+    def recall(self, familiar: Familiar) -> None:
+        """Go on with what is known of the view from before a restart."""
+        self.familiar = familiar
+        self._renew_detectors(health=self.health)
 
     def _renew_detectors(self, health: PictureHealth) -> None:
         self.health = health
@@ -93,8 +106,9 @@ class Analyser:
             flame if "flame" in setup.detectors else None,
             smoke if "smoke" in setup.detectors else None,
             device.masks,
+            self.familiar,
         )
-        self._pictures = PictureAnalyst(detector, health, zlib.crc32(device.id.encode()) / 2**32)
+        self._pictures = PictureAnalyst(detector, health, zlib.crc32(device.id.encode()) / 2**32, self._close_looks)
         self._thermal = ThermalAnalyst(self._settings.heat, device.radiometry, device.masks)
 
     def _renew_model(self) -> None:

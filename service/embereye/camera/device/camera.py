@@ -13,6 +13,7 @@ from embereye.camera.device.arrivals import Arrivals
 from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.device.status import CameraStatus
 from embereye.camera.model.host import ModelHost
+from embereye.camera.scheduling.close_looks import CloseLooks
 from embereye.camera.scheduling.mailbox import Frame, Tally
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
@@ -42,6 +43,7 @@ class ShardLinks:
     video_budget: Budget = field(default_factory=lambda: Budget(VIDEO_RING_BYTES))
     record: Callable[["CameraDevice", KeptUnit], None] = lambda *_: None  # gets every access unit of a video
     model_host: ModelHost | None = None
+    close_looks: CloseLooks = field(default_factory=CloseLooks)  # that all cameras share
     delays: LatencyHistogram = field(default_factory=LatencyHistogram)  # from arrival to analysis
     ages: LatencyHistogram = field(default_factory=LatencyHistogram)  # from capture to analysis
     clock: Callable[[], int] = now_ns  # nanoseconds since the Unix epoch
@@ -58,7 +60,7 @@ class CameraDevice:
         watch = Watch()
         self.device = device
         self.arrivals = Arrivals(watch)
-        self.analyser = Analyser(links.model_host, links.clock)
+        self.analyser = Analyser(links.model_host, links.clock, links.close_looks)
         self.status = CameraStatus(watch, self.arrivals, self.analyser)
         self.ring = Ring(links.ring_budget)
         self.latest: KeptFrame | None = None  # the picture of the frame that was analysed last

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.decode.image import Decoded, DecodeOrder
+from embereye.camera.scheduling.close_looks import CloseLooks
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.vision.appearance import Look
 from embereye.detect.vision.detector import Detector
@@ -45,6 +46,7 @@ class PictureAnalyst:
     detector: Detector
     health: PictureHealth = field(default_factory=PictureHealth)
     phase: float = 0.0
+    close_looks: CloseLooks = field(default_factory=CloseLooks)
     _began_ns: int = field(default=0, init=False)
     _still_ns: int = field(default=0, init=False)  # when a still was asked for last
     _still_level: Level = field(default=Level.CLEAR, init=False)
@@ -57,6 +59,8 @@ class PictureAnalyst:
         """How `frame` is to be decoded for `inspect_pixels`."""
         scale = working_scale(frame.header.width, frame.header.height)
         self._close_ups = None if frame.lost else self.detector.wanted_look(frame.time_ns)
+        if self._close_ups and not self.close_looks.allow(frame.received_ns):
+            self._close_ups = ()
         if (shown := self._wanted) is None:
             return DecodeOrder(scale, smoothed=smoothed, close_ups=self._close_ups)
         self._wanted = None

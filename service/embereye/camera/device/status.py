@@ -122,6 +122,8 @@ class CameraStatus:
                 if term.unit == "°C" and term.name == "temperature.max"
             ]
             terms += [Term(name=f"{of.kind.word}.score", value=of.score, unit="1") for of in seen.findings]
+        if known := self._analyser.familiar.share(now_ns):
+            terms.append(Term(name="view.familiar", value=100 * known, unit="%"))
         if model and model.runs:
             terms.append(Term(name="model.run", value=model.seconds * 1e3, unit="ms"))
         return terms

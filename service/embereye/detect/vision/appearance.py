@@ -20,7 +20,7 @@ LOOKS = 3  # whose mean counts: one look may err
 KEPT_NS = 3 * SECOND  # after which a look says nothing any more
 SITES = 0, 1, 2  # likewise: of which close-ups are looked at, at most
 CLOSE_UP = 2.2  # of a site's longer side that a close-up of it shows
-CLOSE_UP_LEAST = 0.28  # of the picture's longer side: a smaller one has too few pixels
+CLOSE_UP_LEAST = 0.15  # of the longer side of the picture: a smaller one has too few pixels, even with more of them
 SAME_SITE = 0.3  # of two close-ups that has to be common to both
 
 
@@ -32,11 +32,16 @@ class AppearanceNetwork:
         self._net = cv2.dnn.readNetFromONNX(np.frombuffer(data, np.uint8))
         self.logits(np.zeros((SIDE, SIDE, 3), np.uint8), ())  # the first run allocates
 
-    def logits(self, picture: Picture, close_ups: Sequence[Box]) -> tuple[float, ...]:
-        """Natural log odds that `picture` (BGR) shows a flame: of all of it, then of each of `close_ups`."""
-        height, width = picture.shape[:2]
+    def logits(self, picture: Picture, close_ups: Sequence[Box], closer: Picture | None = None) -> tuple[float, ...]:
+        """Natural log odds that `picture` (BGR) shows a flame: of all of it, then of each of `close_ups`.
+
+        `closer` is the same with more pixels, if there is one: of that the close-ups are cut.
+        """
         found = []
-        for x, y, w, h in ((0.0, 0.0, 1.0, 1.0), *close_ups):
+        for number, (x, y, w, h) in enumerate(((0.0, 0.0, 1.0, 1.0), *close_ups)):
+            if number == 1 and closer is not None:
+                picture = closer
+            height, width = picture.shape[:2]
             left, top = min(int(x * width), width - 1), min(int(y * height), height - 1)
             part = picture[top : max(top + 1, round((y + h) * height)), left : max(left + 1, round((x + w) * width))]
             way = cv2.INTER_AREA if min(part.shape[:2]) >= SIDE else cv2.INTER_LINEAR

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.detect.vision.appearance import Look
+from embereye.detect.vision.familiar import Familiar
 from embereye.detect.vision.flame import Flame, FlameDetector
 from embereye.detect.vision.motion import MotionGate
 from embereye.detect.vision.observation import Finding, Observation
@@ -35,8 +36,9 @@ class Detector:
         flame: FlameThresholds | None = FLAME,
         smoke: SmokeThresholds | None = SMOKE,
         masks: Iterable[Mask] = (),
+        familiar: Familiar | None = None,
     ) -> None:
-        self.flame = FlameDetector(flame) if flame else None
+        self.flame = FlameDetector(flame, familiar=familiar) if flame else None
         self._smoke = SmokeDetector(smoke) if smoke else None
         self._motion = MotionGate()
         self._masks = tuple(masks)
@@ -84,6 +86,8 @@ class Detector:
             level = Level.ALARM
         elif seen.held_ns >= limits.pre_alarm_ns:
             level = Level.PRE_ALARM
+        if isinstance(seen, Flame) and seen.colourless:
+            level = min(level, Level.PRE_ALARM)
         box = None
         if seen.box:
             (x, y, w, h), (height, width) = seen.box, self._shape

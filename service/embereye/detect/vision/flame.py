@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from embereye.detect.vision.appearance import SITES, Looks, close_up_of
 from embereye.detect.vision.character import rest_and_unity, travel
+from embereye.detect.vision.familiar import Familiar
 from embereye.detect.vision.periodicity import Periodicity
 from embereye.detect.vision.pixels import (
     NOTHING,
@@ -67,6 +68,7 @@ class Flame:
     needed_ns: int = FlameThresholds.alarm_ns  # how long it has to be one for an alarm
     box: PixelBox | None = None
     terms: tuple[Term, ...] = ()
+    colourless: bool = False  # no more than a pre-alarm: what tells a flame from a lamp at night is missing
 
 
 @dataclass(frozen=True)
@@ -238,8 +240,11 @@ def _window_of_all(patches: tuple[Patch, ...]) -> Window:
 class FlameDetector:
     """The temporal memory of one camera. Feed it every frame; a gap or a step back in time starts it anew."""
 
-    def __init__(self, thresholds: FlameThresholds | None = None, looks: Looks | None = None) -> None:
+    def __init__(
+        self, thresholds: FlameThresholds | None = None, looks: Looks | None = None, familiar: Familiar | None = None
+    ) -> None:
         self.looks = looks or Looks()
+        self.familiar = familiar or Familiar()
         self.limits = limits = thresholds or FlameThresholds()
         self._even = math.log(limits.score_min / (1.0 - limits.score_min)) if 0 < limits.score_min < 1 else 0.0
         # What the traits can do for a site at best. One that has no hope even so is not measured further: that takes
@@ -280,6 +285,8 @@ class FlameDetector:
         self._holding = False  # whether any pixel is held
         self._swung_ns = 0  # when anything of a flame's colour swung last
         self._forget_recent()
+        self._colour_ns = 0  # when it was asked last whether pictures have colour
+        self._colour_spread = 255.0  # counts
         self._white = 255.0  # counts: how bright the brightest pixels of this camera get
         self.judged_ns = 0  # when sites were looked at last
         self._since_ns = 0  # for how much time the latest look counts
@@ -297,6 +304,8 @@ class FlameDetector:
             self.judged_ns = elapsed = 0
         self._red = picture.red
         self._adapt(elapsed)
+        if not self._colour_ns or not 0 <= time_ns - self._colour_ns < limits.colour_every_ns:
+            self._colour_ns, self._colour_spread = time_ns, colour_spread(picture)
         scale = self._white / 255.0
         step = _Step(time_ns, green, flame_coloured(picture, limits, scale), glowing(picture, limits, scale))
         if ignored is not None:
@@ -391,15 +400,30 @@ class FlameDetector:
         elapsed = time_ns - self.judged_ns if self.judged_ns else 0
         self.judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
         self.sites = sites = self._sites(memory, time_ns)
+        self._learn(sites, time_ns)
         if self._holding or any(site.score >= self.limits.score_min for site in sites):
             self._hold(memory, sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
         best = max(sites, key=lambda site: (self._held_at(memory, site), site.score), default=None)
         held = float(memory.held.max(initial=0.0)) if self._holding else 0.0
         if best is None:
-            self._result = Flame(held_ns=int(held * SECOND))
+            self._result = Flame(held_ns=int(held * SECOND), colourless=self._colourless)
             return
         needed_ns = self._needed(best)
-        self._result = Flame(best.score, int(held * SECOND), needed_ns, best.box, self._terms(best, held, needed_ns))
+        terms = self._terms(best, held, needed_ns)
+        self._result = Flame(best.score, int(held * SECOND), needed_ns, best.box, terms, self._colourless)
+
+    def _learn(self, sites: list[Site], time_ns: int) -> None:
+        """Note where something resembles a flame, whether it is held to be one or not."""
+        limits = self.limits
+        for site in sites:
+            if site.odds - limits.weights["familiar"].of(site.values["familiar"]) >= limits.resembles_odds:
+                area = np.count_nonzero(site.mask) / mask_size(self._shape)
+                self.familiar.learn(self._share(site.box), area, self._since_ns / SECOND, time_ns)
+
+    @property
+    def _colourless(self) -> bool:
+        """Whether pictures have no colour: infrared light at night, or black and white."""
+        return self._colour_spread < self.limits.colour_spread_min
 
     def _needed(self, site: Site) -> int:
         """For how long `site` has to be a flame."""
@@ -432,7 +456,7 @@ class FlameDetector:
                 sites.append(self._site(memory, box, mask, seeds[window] & mask, time_ns))
         return sites
 
-    def _bodies(self, memory: _Memory, flickering: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    def _bodies(self, memory: _Memory, flickering: Picture) -> Picture:
         """1 where something over-exposed shines whose rim is `flickering` (1 there): it is one flame with all its rim.
 
         Inside it is clipped and shows no flicker, and pieces of a rim are neither brighter than what they surround nor
@@ -470,10 +494,13 @@ class FlameDetector:
             "flicker": float(memory.of(memory.flicker, box)[seeds].mean()) / ALWAYS,
             "core": float(memory.of(memory.core, box)[mask].sum()) / max(1e-6, occupied),
             "contrast": self._contrast(box, mask) * 255.0 / self._white,
-            "colour": float(memory.of(memory.colour, box)[mask].sum()) / max(1e-6, occupied),
+            "colour": limits.weights["colour"].limit
+            if self._colourless
+            else float(memory.of(memory.colour, box)[mask].sum()) / max(1e-6, occupied),
             "border": self._border(box, mask),
             **self._appearance(box, time_ns),
-            "area": np.count_nonzero(mask) / mask_size(self._shape),
+            "area": (area := np.count_nonzero(mask) / mask_size(self._shape)),
+            "familiar": self.familiar.of(self._share(box), area, time_ns),
         }
         odds = limits.prior + sum(limits.weights[name].of(value) for name, value in values.items())
         latest: list[float | None] = [None] * len(TRAITS)
@@ -580,8 +607,18 @@ class FlameDetector:
     def _terms(self, site: Site, held: float, needed_ns: int) -> tuple[Term, ...]:
         limits = self.limits
         terms = [weight.term("flame", name, site.values[name]) for name, weight in limits.weights.items()]
+        if self._colourless:
+            terms.append(
+                Term(name="flame.colourless.below", value=self._colour_spread, threshold=limits.colour_spread_min)
+            )
         terms.append(Term(name="flame.held", value=held, threshold=needed_ns / SECOND, unit="s"))
         return tuple(terms)
+
+
+def colour_spread(picture: Planes) -> float:
+    """By how much red differs over blue from pixel to pixel, in counts: a tint that all pixels have is no colour."""
+    red, blue = picture.red[::4, ::4].astype(np.float32), picture.blue[::4, ::4].astype(np.float32)
+    return float((red - blue).std())
 
 
 def mask_size(shape: tuple[int, ...]) -> int:

@@ -60,6 +60,8 @@ def suggested_weights() -> dict[str, Weight]:
         "appearance": Weight(0.0, 0.5, -1.5, 2.0),
         "close_up": Weight(0.0, 0.4, -1.2, 1.2),
         "area": Weight(16 / 19200, 0.1, -0.3, 0.3, relative=True, unit="%", scale=100),
+        # Seen there for long at this time of day, and no larger: what else speaks for fire has to speak clearly.
+        "familiar": Weight(0.0, -4.0, -4.0, 0.0, unit="%", scale=100),
         # What moves as a whole is found again a few pixels further on: 0.0 to 0.2 of a flame, half and more of things.
         "travel": Weight(0.20, -6.0, -4.0, 1.2),
         # What passes before a wall lets it return to what it was: 0.3 to 0.45 of the time is noise, and flames.
@@ -106,6 +108,10 @@ class FlameThresholds:
     glow_green_min: int = 170
     glow_blue_over_red_max: int = 16
     glow_swing_min: float = 60.0  # counts of green: before what is darker, the rim of such a flame swings by far more
+    # In infrared light pictures have no colour: less spread than this, a camera's noise, of red over blue. A flame of
+    # 12 pixels in a grey room makes 8. What is found then is a pre-alarm at most.
+    colour_spread_min: float = 4.0  # counts, standard deviation
+    colour_every_ns: int = 1_000_000_000
     # A camera that never gets brighter than this share of 255 is judged as one that does: the limits above shrink.
     white_least: float = 0.65
     white_memory_ns: int = 60_000_000_000  # in which a level that is not seen again is forgotten entirely
@@ -149,6 +155,7 @@ class FlameThresholds:
     movement: Mapping[str, Weight] = field(default_factory=_movement)
     movement_least: float = -0.5
     looks_slope: float = 2.0  # log odds of the network that are borne out, per log odds of movement above that
+    resembles_odds: float = -1.5  # log odds from which on a site is worth remembering of a view
     repeat_shortest_ns: int = 250_000_000
     repeat_longest_ns: int = 1_600_000_000
 

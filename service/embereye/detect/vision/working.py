@@ -5,6 +5,7 @@ import cv2
 from embereye.detect.vision.pixels import Picture
 
 WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
+CLOSER_SIDE = 640  # pixels, at least where there are so many: of what close-ups are cut from
 WORKING_SLACK = 0.8  # nearer than this to the working size, a picture is left as it is
 INTERPOLATED = 0.66  # of its size; 1080p comes here with 240 pixels
 SCALES = (8, 4, 2, 1)  # what a JPEG decoder can reduce by without decoding everything

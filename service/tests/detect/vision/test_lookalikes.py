@@ -64,13 +64,30 @@ def test_a_flame_that_stays_is_not_forgotten():
     assert levels[-60:].count(Level.ALARM) > 30
 
 
-def test_a_flame_without_colour_is_not_found():
-    """At night, in infrared light, a picture has no colour: what the colour rules cannot see is not claimed."""
+def infrared(draw):
+    """What `draw` shows by night: without colour, in front of a dark room, what glows clipped."""
 
     def grey(t, random):
-        return np.repeat(candle(24)(t, random).mean(axis=2, keepdims=True), 3, axis=2)
+        picture = draw(t, random)
+        return np.repeat(np.clip(1.6 * picture[..., 2:] - 60, 0, 300), 3, axis=2)
 
-    assert watch(grey, 15.0, seconds=8) < Level.ALARM
+    return grey
+
+
+@pytest.mark.parametrize("logit", [0.0, 4.0])
+def test_a_flame_without_colour_is_a_pre_alarm_at_most_that_says_why(logit):
+    """At night, in infrared light, a picture has no colour: what tells flames from lamps is missing."""
+    assert watch_with(logit, infrared(tongues(30)), 15.0) == Level.PRE_ALARM
+    detector, names = Detector(), set()
+    for picture, at in filmed(infrared(tongues(30)), 15.0, 8):
+        seen = detector.detect(picture, START + int(at * 1e9))
+        names |= {term.name for finding in seen.findings for term in finding.terms if finding.level > Level.CLEAR}
+    assert "flame.colourless.below" in names
+
+
+@pytest.mark.parametrize("name", LOOKALIKES)
+def test_without_colour_what_looks_like_fire_raises_no_alarm_either(name):
+    assert watch(infrared(LOOKALIKES[name]), 15.0, seconds=8) < Level.ALARM
 
 
 def watch_with(logit, draw, rate):

@@ -1,0 +1,33 @@
+from pathlib import Path
+
+import numpy as np
+
+from embereye.sim.lookalikes import LOOKALIKES, candle, filmed
+from embereye_bench.detection_day import MOST, RATE, Day, results_of, watch_day, watch_film
+from embereye_bench.folds import LabelledClip
+from embereye_bench.footage import Footage
+
+
+def film(draw, name="drawn"):
+    pictures, seconds = zip(*filmed(draw, RATE, 10.0), strict=True)
+    return Footage(LabelledClip(Path(name), "negative", name, 0.0, fixed=True), np.stack(pictures), np.array(seconds))
+
+
+def test_one_alarm_that_lasts_is_one():
+    day = Day()
+    watch_film(film(candle(24), "flame"), None, 30.0, day)
+    assert day.alarms == {("flame", "flame"): 1}
+    assert day.seconds == 30.0
+    assert [result.ok for result in results_of(day)] == [False, True]
+
+
+def test_a_day_is_looked_at_in_parts_and_what_was_done_is_not_done_again(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr("embereye_bench.detection_day.watch_film", lambda film, *_: shown.append(film.clip.name))
+    kept = tmp_path / "day.json"
+    for part in (0, 1, 0):
+        day = watch_day([], tmp_path, [None] * 4, 24.0, (part, 2), kept)
+    assert sorted(shown) == sorted(LOOKALIKES)
+    assert round(day.seconds) == 24 * 3600
+    assert not day.alarms
+    assert len(results_of(day)) == len(MOST)

@@ -1,0 +1,68 @@
+"""Keeps what cameras know of their views across restarts: one small file for each."""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from embereye.detect.vision.familiar import Familiar
+from embereye.process.files import write_whole
+from embereye.units import SECOND
+from embereye.v1.types_pb2 import Device
+
+logger = logging.getLogger(__name__)
+
+EVERY_NS = 600 * SECOND  # between two saves of one camera's: a crash loses no more
+Camera = TypeVar("Camera")
+
+
+class ViewStore:
+    """A folder of views. What cannot be read or written is logged, and learnt anew: it is never worth a fault."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._saved_ns: dict[str, int] = {}
+        self._failing = False
+
+    def load(self, device: Device) -> Familiar | None:
+        """What is kept of the present view of `device`; what is kept of an earlier one is removed."""
+        path = self._path(device)
+        try:
+            for other in self._folder.glob(f"{_short(device.id)}-*"):
+                if other != path:
+                    other.unlink(missing_ok=True)
+            return Familiar.load(path.read_bytes()) if path.exists() else None
+        except (OSError, ValueError) as error:
+            logger.warning("camera %s: %s, what is known of its view, is not used: %s", device.id, path, error)
+            return None
+
+    def save(self, device: Device, familiar: Familiar) -> None:
+        """Keep what is known of the view of `device`; of one of which nothing is known, nothing is kept."""
+        if not familiar.known:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path(device), familiar.dump(), durable=False)
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                logger.warning("%s: what cameras know of their views is not kept: %s", self._folder, error)
+            self._failing = True
+
+    def next_due(self, cameras: Mapping[str, Camera], now_ns: int) -> Camera | None:
+        """The camera that was not saved for longest, if that is EVERY_NS ago; its time begins anew."""
+        self._saved_ns = {name: min(now_ns, self._saved_ns.get(name, now_ns)) for name in cameras}
+        name = min(self._saved_ns, key=self._saved_ns.__getitem__, default="")
+        if not name or now_ns - self._saved_ns[name] < EVERY_NS:
+            return None
+        self._saved_ns[name] = now_ns
+        return cameras[name]
+
+    def _path(self, device: Device) -> Path:
+        view = "\n".join((device.source, device.detect_stream, device.view))
+        return self._folder / f"{_short(device.id)}-{_short(view)}.view"
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:20]

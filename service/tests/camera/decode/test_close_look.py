@@ -1,0 +1,49 @@
+"""Of what the appearance network's close-ups are cut."""
+
+import cv2
+import numpy as np
+import pytest
+
+from embereye.camera.decode.image import DecodeOrder, decode_frame, judged
+from embereye.detect.vision.appearance import AppearanceNetwork
+from embereye.detect.vision.working import working_scale
+
+BOX = (0.4, 0.4, 0.15, 0.15)
+
+
+class Network(AppearanceNetwork):
+    """Notes what it is shown."""
+
+    def __init__(self):
+        pass
+
+    def logits(self, picture, close_ups, closer=None):
+        self.shown = picture.shape, None if closer is None else closer.shape
+        return (0.0,) * (1 + len(close_ups))
+
+
+def looked(width, height, close_ups):
+    """The shapes of the whole picture and of what close-ups are cut from, as the network gets them."""
+    picture = np.random.default_rng(1).integers(0, 255, (height, width, 3), np.uint8)
+    data = cv2.imencode(".jpg", picture)[1].tobytes()
+    order, network = DecodeOrder(working_scale(width, height), close_ups=close_ups), Network()
+    decoded = judged(decode_frame(order, data, width, height), order, network)
+    assert decoded.closer is None, "it goes no further"
+    return network.shown
+
+
+@pytest.mark.parametrize(
+    ("size", "side"), [((640, 480), 640), ((1920, 1080), 960), ((1280, 720), 640), ((704, 576), 704)]
+)
+def test_close_ups_are_cut_from_four_times_the_pixels_and_the_whole_picture_is_not(size, side):
+    (_, width, _), closer = looked(size[0], size[1], [BOX])
+    assert width <= 200
+    assert closer[1] == side
+
+
+def test_a_look_at_the_whole_picture_alone_decodes_nothing_more():
+    assert looked(640, 480, [])[1] is None
+
+
+def test_a_small_picture_has_no_more_pixels_to_show():
+    assert looked(160, 120, [BOX])[1] is None

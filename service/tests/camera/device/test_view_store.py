@@ -1,0 +1,66 @@
+import pytest
+
+from embereye.camera.device.view_store import EVERY_NS, ViewStore
+from embereye.detect.vision.familiar import Familiar
+from embereye.units import SECOND
+from embereye.v1.types_pb2 import Device
+
+NOON = 1_700_000_000 * SECOND
+STOVE = (0.4, 0.5, 0.05, 0.08)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ViewStore(tmp_path / "views")
+
+
+def camera(**changes):
+    return Device(id="yard/gate", source="rtsp://camera/1", **changes)
+
+
+def known():
+    familiar = Familiar()
+    familiar.mark(STOVE, 0.004)
+    return familiar
+
+
+def test_what_is_known_of_a_view_comes_back_after_a_restart(store, tmp_path):
+    store.save(camera(), known())
+    assert ViewStore(tmp_path / "views").load(camera()).of(STOVE, 0.004, NOON) == 1.0
+    assert store.load(Device(id="another", source="rtsp://camera/1")) is None
+
+
+@pytest.mark.parametrize("changed", [{"view": "2"}, {"detect_stream": "low"}])
+def test_another_view_begins_anew_and_removes_what_is_kept_of_the_first(store, tmp_path, changed):
+    store.save(camera(), known())
+    assert store.load(camera(**changed)) is None
+    assert not list((tmp_path / "views").iterdir())
+
+
+def test_nothing_is_kept_of_a_view_of_which_nothing_is_known(store, tmp_path):
+    store.save(camera(), Familiar())
+    assert not (tmp_path / "views").exists()
+
+
+def test_what_cannot_be_read_is_learnt_anew(store, tmp_path, caplog):
+    store.save(camera(), known())
+    (path,) = (tmp_path / "views").iterdir()
+    path.write_bytes(b"half")
+    assert store.load(camera()) is None
+    assert "no memory of a view" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, caplog):
+    (tmp_path / "views").write_text("a file")
+    store = ViewStore(tmp_path / "views")
+    for _ in range(3):
+        store.save(camera(), known())
+    assert caplog.text.count("is not kept") == 1
+
+
+def test_each_camera_is_saved_in_its_turn(store):
+    cameras = {"a": 1, "b": 2}
+    assert store.next_due(cameras, NOON) is None
+    due = [store.next_due(cameras, NOON + EVERY_NS + second * SECOND) for second in range(4)]
+    assert sorted(one for one in due if one) == [1, 2]
+    assert store.next_due({}, NOON) is None
