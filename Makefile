@@ -12,7 +12,10 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 
 # Programs of other makers that tests send from and compare with; without them those tests are skipped.
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
-  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager
+  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql
+
+# The same, built from Go modules into .cache where Go is: an ONVIF camera, and a server of RTSP.
+CAMERA_PEERS := go2rtc mediamtx
 
 # What `make model` learns from, and where it works; a run that was interrupted goes on where it was.
 DATA := ../shared/data
@@ -20,9 +23,10 @@ TRAINING := .cache/training
 
 # What Grafana says that a dashboard is, and what checks that; where there is npm.
 GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
+OIDC_PROVIDER := oidc-provider@9.13.3
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
-PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm
+PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api
 
 .PHONY: help install peers programs up observe test fuzz fresh lint format bench model image e2e e2e-up e2e-down requirements crds monitoring golden clean
 
@@ -31,19 +35,22 @@ help: ## Show this list
 
 install: $(VENV)/.installed ## Install into .venv (done by the others when needed)
 
-$(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject.toml $(PROTOS)
+$(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject.toml e2e/pyproject.toml $(PROTOS)
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or later is needed: install python3 and python3-venv" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $(PYTHON) is older: make PYTHON=python3.11 …" >&2; exit 2; }
 	@echo "installing into $(VENV) (about a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench
+	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench --editable e2e
 	@touch $@
 
-peers: ## Install FFmpeg, GStreamer and Prometheus, which tests talk to where they are present (root, Debian)
-	@dpkg -s $(PEERS) >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEERS) >/dev/null; }
+peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, camera servers and an identity provider, which tests talk to where they are (root, Debian)
+	@dpkg -s $(PEERS) >/dev/null 2>&1 || DEBIAN_FRONTEND=noninteractive e2e/cluster/packages --without-services $(PEERS) >/dev/null
+	@e2e/cluster/binaries --optional $(CAMERA_PEERS) >/dev/null
 	@if command -v npm >/dev/null && [ ! -x .cache/grafana/node_modules/.bin/tsc ]; then \
 	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/grafana $(GRAFANA_TYPES); fi
+	@if command -v npm >/dev/null && [ ! -d .cache/oidc/node_modules/oidc-provider ]; then \
+	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/oidc $(OIDC_PROVIDER); fi
 
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
 	$(BIN)/embereye up --data .data $(ARGS) $(EXAMPLES)
@@ -71,9 +78,10 @@ lint: install ## Check style, types and layers
 	$(BIN)/lint-imports
 	$$(e2e/cluster/binaries helm)/helm lint --strict charts/embereye
 
-bench: install ## Measure sensors, cameras and operator against baselines, and detection on clips where they are
+bench: install ## Measure sensors, cameras, hub and operator against baselines, and detection on clips where they are
 	$(BIN)/embereye bench sensors --quick
 	$(BIN)/embereye bench cameras --quick
+	$(BIN)/embereye bench hub --quick
 	$(BIN)/embereye bench operator --quick
 	$(BIN)/embereye bench heat --quick
 	$(BIN)/embereye bench detection --quick || true
@@ -115,8 +123,8 @@ golden: install programs ## Write what the chart makes of its main values anew, 
 	$(BIN)/python charts/tests/golden.py
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
-	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra otel --output-file requirements.txt pyproject.toml
-	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --all-build-deps --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra otel --extra parquet --extra postgres --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --all-build-deps --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
 
 clean: ## Remove what was built here (.cache stays)
 	rm -rf $(VENV) build dist *.egg-info service/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

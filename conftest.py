@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from harness.apiserver import ApiServer, install_crds, run_api_server
 from harness.need import summary
+from harness.postgres import Postgres, run_postgres
 
 from embereye_operator.api.crds import build_crd
 from embereye_operator.api.fleets import FLEET_TYPES
@@ -24,6 +25,13 @@ def namespace(cluster: ApiServer, request: pytest.FixtureRequest) -> str:
     name = f"t{abs(hash(request.node.nodeid)) % 10**10}"
     cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A real PostgreSQL."""
+    with run_postgres() as running:
+        yield running
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -28,6 +28,9 @@ VALUE_SETS = {
         "--set", "operator.namespaces={north,south}", "--set-string", r"operator.fleetSelector=site=a\,stage!=test",
     ),
     "without persistence": ("--set", "hub.persistence.enabled=false"),
+    "a database and a volume of one's own": (
+        "--set", "hub.database.dsnSecret.name=hub-database", "--set", "hub.persistence.existingClaim=history",
+    ),
     "node ports": ("--set", "hub.service.type=NodePort", "--set", "hub.service.httpPort=80"),
     "labels and tolerations": (*LABELS, *TOLERATIONS),
     "an own class and image": (
@@ -41,6 +44,10 @@ VALUE_SETS = {
         "--set", "operator.extraArgs[0]=--namespace=site", "--set", "hub.extraEnv[0].name=EMBEREYE_LOG_LEVEL",
         "--set", "hub.extraEnv[0].value=DEBUG", "--set", "operator.scalingTrace.enabled=true",
         "--set", "operator.prometheus=http://prometheus:9090", "--set", "hub.extraArgs[0]=--retention=7d",
+    ),
+    "an identity provider": (
+        "--set", "hub.oidc.issuer=https://accounts.example", "--set", "hub.oidc.clientId=embereye",
+        "--set", "hub.oidc.roles.operator={fire wardens}", "--set", "hub.oidc.clientSecret.existingSecret=oidc",
     ),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations",
                     "--set", "monitoring.grafanaAlerts.enabled=true"),
@@ -135,7 +142,12 @@ def pod_of(deployment: Any) -> Any:
         ("hub.service.grpcPort=http", "hub.service.grpcPort"),
         ("hub.persistence.size=2 GB", "hub.persistence.size"),
         ("hub.persistence.enabled=perhaps", "hub.persistence.enabled"),
-        ("hub.replicas=2", "replicas"),
+        ("hub.replicas=0", "hub.replicas"),
+        ("hub.database.dsnSecret.name=A secret", "hub.database.dsnSecret.name"),
+        ("hub.persistence.existingClaim=A claim", "hub.persistence.existingClaim"),
+        ("hub.oidc.issuer=http://accounts.example", "hub.oidc.issuer"),
+        ("hub.oidc.issuer=https://accounts.example", "hub.oidc.clientId"),
+        ("hub.oidc.roles.warden={a}", "hub.oidc.roles"),
         ("image.repository=", "image.repository"),
         ("image.pullPolicy=Sometimes", "image.pullPolicy"),
         ("operator.namespaced=site", "operator.namespaced"),
@@ -165,6 +177,20 @@ def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
     place = "/" + "/".join(named.split(".")[:-1]) if "." in named else ""
     assert sentences, result.stderr
     assert place in sentences[0]
+
+
+def test_a_second_hub_is_refused_in_words() -> None:
+    result = template("--set", "hub.replicas=2", "--set", "hub.database.dsnSecret.name=hub-database")
+    assert result.returncode != 0
+    assert "hub.replicas: 2 hubs cannot share one history yet: leave it at 1" in result.stderr
+
+
+def test_a_volume_of_ones_own_is_mounted_and_none_made() -> None:
+    manifests = render("--set", "hub.persistence.existingClaim=history")
+    assert not [manifest for manifest in manifests if manifest["kind"] == "PersistentVolumeClaim"]
+    hub = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
+    volumes = {volume["name"]: volume for volume in hub["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["data"]["persistentVolumeClaim"] == {"claimName": "history"}
 
 
 def test_labels_of_the_users_are_on_every_object_and_pod() -> None:
@@ -257,3 +283,20 @@ def test_the_admins_token_is_in_a_secret_of_the_charts_or_of_ones_own() -> None:
         if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub")
     ]
     assert "--allowed-host=*.a.example" in arguments
+
+
+def test_the_hub_learns_of_the_identity_provider_and_starts_without_its_secret() -> None:
+    (hub,) = [
+        m["spec"]["template"]["spec"]
+        for m in render(*VALUE_SETS["an identity provider"])
+        if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub")
+    ]
+    arguments = [one for one in hub["containers"][0]["args"] if one.startswith("--oidc")]
+    assert arguments == [
+        "--oidc-issuer=https://accounts.example", "--oidc-client-id=embereye", "--oidc-scopes=openid profile email",
+        "--oidc-claim=groups", "--oidc-role=operator=fire wardens",
+        "--oidc-client-secret-file=/etc/embereye/oidc/client-secret",
+    ]  # fmt: skip
+    (volume,) = [volume["secret"] for volume in hub["volumes"] if volume["name"] == "oidc"]
+    assert (volume["secretName"], volume["optional"]) == ("oidc", True)
+    assert "oidc" not in str(render())

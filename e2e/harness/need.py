@@ -85,6 +85,26 @@ def _has_grafana_types() -> bool:
     return shutil.which("node") is not None and (GRAFANA_TYPES_FOLDER / "node_modules/.bin/tsc").exists()
 
 
+@cache
+def postgres_programs() -> Path:
+    """The folder of PostgreSQL's own programs, which Debian keeps apart from everybody's path; the newest release's."""
+    folders = [Path(path).parent for name in ("postgres", "initdb") if (path := shutil.which(name))]
+    folders += sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name), reverse=True
+    )
+    return next(
+        (folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), Path()
+    )
+
+
+def _has_postgres() -> bool:
+    return postgres_programs() != Path() and importlib.util.find_spec("psycopg") is not None
+
+
+def _has_oidc_provider() -> bool:
+    return shutil.which("node") is not None and (OIDC_PROVIDER_FOLDER / "node_modules/oidc-provider").exists()
+
+
 def _packages(*names: str) -> Callable[[], bool]:
     return lambda: all(map(importlib.util.find_spec, names))
 
@@ -94,6 +114,7 @@ def _recordings(*names: str) -> Callable[[], bool]:
 
 
 GRAFANA_TYPES_FOLDER = ROOT / ".cache" / "grafana"
+OIDC_PROVIDER_FOLDER = ROOT / ".cache" / "oidc"
 RECORDINGS = ROOT / ".." / "shared" / "data" / "device"  # not ours to distribute
 
 _build = "`make test` builds that first, with Go 1.21 or later; or name a folder that has it in KUBEBUILDER_ASSETS"
@@ -101,17 +122,25 @@ _install = "`make peers` installs it"
 API_SERVER = Need("kube-apiserver and etcd", _build, _programs("kube-apiserver", "etcd"), "make test")
 CONTROLLER_MANAGER = Need("kube-controller-manager", _build, _programs("kube-controller-manager"), "make test")
 KUBECTL = Need("kubectl", _build, _programs("kubectl"), "make test")
+GATEWAY_API = Need("Gateway API's CRDs", _build, _programs("gateway-api"), "make test")
 HELM = Need("Helm", _build, _programs("helm"), "make test")
 OPENSSL = Need("openssl", "install Debian's package openssl", _commands("openssl"))
 FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
 GSTREAMER = Need("GStreamer", _install, _commands("gst-launch-1.0"), "make peers")
 RTSP_SERVER = Need("gst-rtsp-server", _install, _has_rtsp_server, "make peers")
 PROMETHEUS = Need("Prometheus and promtool", _install, _commands("prometheus", "promtool"), "make peers")
+_peers = "`make peers` builds it, with Go 1.21 or later"
+GO2RTC = Need("go2rtc", _peers, _programs("go2rtc"), "make peers")
+MEDIAMTX = Need("mediamtx", _peers, _programs("mediamtx"), "make peers")
 GRAFANA_TYPES = Need(
     "Grafana's types", "`make peers` fetches them where npm is installed", _has_grafana_types, "make peers"
 )
+OIDC_PROVIDER = Need(
+    "npm's oidc-provider", "`make peers` fetches it where npm is installed", _has_oidc_provider, "make peers"
+)
 CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
+POSTGRES = Need("PostgreSQL", _install, _has_postgres, "make peers")
 CAPTURE = Need(
     "a real device's recording",
     f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS, ROOT)}",

@@ -15,19 +15,24 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("up",): ("embereye_cli.processes.up", "run fleets on this machine: operator, hub and shards as local processes"),
     ("operator",): ("embereye_cli.processes.operator", "run the Kubernetes operator"),
     ("hub",): ("embereye_cli.processes.hub", "run the hub: evidence in, alarms and the console out"),
+    ("hub", "backup"): ("embereye_cli.hub_history.backup", "write what a hub has stored into a file, while it runs"),
+    ("hub", "restore"): ("embereye_cli.hub_history.restore", "fill a hub's database from such a file"),
+    ("hub", "migrate"): ("embereye_cli.hub_history.migrate", "move what a hub has stored into another database"),
     ("shard", "sensor"): ("embereye_cli.processes.shard_sensor", "run one sensor shard"),
     ("shard", "camera"): ("embereye_cli.processes.shard_camera", "run one camera shard"),
     ("simulate", "sensors"): ("embereye_cli.simulate.sensors", "simulate thermal/gas sensors over the real protocol"),
     ("simulate", "cameras"): ("embereye_cli.simulate.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("bench", "sensors"): ("embereye_bench.sensors", "measure the sensor path against baselines"),
     ("bench", "cameras"): ("embereye_bench.cameras", "measure the camera path against baselines"),
+    ("bench", "hub"): ("embereye_bench.hub", "measure how long an alarm takes, from the wire to whom it is told"),
     ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
-    ("request",): ("embereye_cli.request", "have a sensor send a frame or its calibration now"),
+    ("request",): ("embereye_cli.devices.request", "have a sensor send a frame or its calibration now"),
     ("bench", "detection"): ("embereye_bench.detection", "score flame and smoke detection on labelled clips"),
     ("explain", "device"): ("embereye_cli.explain.device", "say what became of everything a device sent"),
-    ("access",): ("embereye_cli.access", "say who may do what: make, list and revoke tokens"),
-    ("alarms",): ("embereye_cli.alarms", "watch, list and acknowledge alarms"),
-    ("detect",): ("embereye_cli.detect", "look for fire in recordings, and say why it is or is not one"),
+    ("discover",): ("embereye_cli.discover", "look for cameras in the network, and print a fleet of them"),
+    ("access",): ("embereye_cli.hub.access", "say who may do what: make, list and revoke tokens"),
+    ("alarms",): ("embereye_cli.hub.alarms", "watch, list and acknowledge alarms"),
+    ("detect",): ("embereye_cli.devices.detect", "look for fire in recordings, and say why it is or is not one"),
     ("dashboards", "render"): (
         "embereye_cli.dashboards",
         "write dashboards and alert rules as files",
@@ -35,9 +40,9 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("explain", "fleet"): ("embereye_cli.explain.fleet", "say why a fleet has as many shards as it has"),
     ("explain", "replay"): ("embereye_cli.explain.replay", "decide once more on a recorded scaling trace"),
     ("bench", "operator"): ("embereye_bench.operator.command", "measure the operator against a real API server"),
-    ("calibrate", "gas"): ("embereye_cli.calibrate_gas", "measure a gas sensor's R0 in clean air"),
-    ("self-test",): ("embereye_cli.self_test", "prove an alarm from end to end in a cluster"),
-    ("inspect",): ("embereye_cli.inspect_capture", "explain a capture of a device's bytes"),
+    ("calibrate", "gas"): ("embereye_cli.devices.calibrate_gas", "measure a gas sensor's R0 in clean air"),
+    ("self-test",): ("embereye_cli.cluster.self_test", "prove an alarm from end to end in a cluster"),
+    ("inspect",): ("embereye_cli.devices.inspect_capture", "explain a capture of a device's bytes"),
 }
 GROUPS = {
     "bench": "measure this machine",
@@ -61,10 +66,8 @@ def _describe(name: str) -> str:
 
 
 def _command_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
-    for words in COMMANDS:
-        if tuple(arguments[: len(words)]) == words:
-            return words
-    return None
+    found = [words for words in COMMANDS if tuple(arguments[: len(words)]) == words]
+    return max(found, key=len, default=None)
 
 
 def _overview() -> argparse.ArgumentParser:

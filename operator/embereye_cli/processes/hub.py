@@ -1,35 +1,19 @@
-"""`embereye hub`: run the hub."""
+"""Run the hub. `embereye hub backup`, `restore` and `migrate` copy what it has stored."""
 
 import os
-import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from pathlib import Path
 
+from embereye.hub.access.roles import Role, role_named
 from embereye.hub.http.origin import AllowedHosts
+from embereye.hub.oidc.options import ProviderOptions, RoleRules
 from embereye.hub.server import HubOptions, serve
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.processes.shard_options import add_identity
-
-SIZES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def seconds(text: str) -> int:
-    """A span such as "90s", "30m", "12h" or "7d" in seconds."""
-    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if not match or not int(match[1]):
-        raise ArgumentTypeError(f'"{text}" is not a time span such as 90s, 30m, 12h or 7d')
-    return int(match[1]) * UNITS[match[2]]
-
-
-def size(text: str) -> int:
-    """A size such as "500M", "20G" or "1T" in bytes."""
-    match = re.fullmatch(r"(\d{1,6})([MGT])i?", text)
-    if not match or not int(match[1]):
-        raise ArgumentTypeError(f'"{text}" is not a size such as 500M, 20G or 1T')
-    return int(match[1]) * SIZES[match[2]]
+from embereye_cli.values import duration, size
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -49,16 +33,80 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--admin-token-file", type=Path, default=env("ADMIN_TOKEN_FILE") or None, metavar="FILE",
                         help="file with a token that may do everything, made where there is none and read again when "
                         "it changes; default: admin-token in the data folder [EMBEREYE_ADMIN_TOKEN_FILE]")  # fmt: skip
+    parser.add_argument("--tls", type=Path, default=Path(env("TLS")) if env("TLS") else None, metavar="DIR",
+                        help="folder with tls.crt and tls.key that people and programs are shown: the gRPC port and "
+                        "that of the console then serve TLS alone [EMBEREYE_TLS]")  # fmt: skip
     add_identity(parser, 50053)
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
-                        help="folder of the database; required [EMBEREYE_DATA]")  # fmt: skip
-    parser.add_argument("--retention", type=seconds, default=env("RETENTION", "30d"),
+                        help="folder of clips and, without --database, of all else; required "
+                        "[EMBEREYE_DATA]")  # fmt: skip
+    add_database(parser)
+    parser.add_argument("--retention", type=duration, default=env("RETENTION", "30d"),
                         help="how long history is kept, for example 12h or 30d [EMBEREYE_RETENTION]")  # fmt: skip
     parser.add_argument("--clips", type=size, default=env("CLIPS", "5G"),
                         help="room for clips, for example 500M or 20G; the oldest go [EMBEREYE_CLIPS]")  # fmt: skip
     parser.add_argument("--allowed-host", action="append", default=env("ALLOWED_HOSTS").split(), metavar="NAME",
                         help="a name that browsers may call the hub by, or *.DOMAIN; may be given again; addresses and "
                         "localhost always may [EMBEREYE_ALLOWED_HOSTS, separated by spaces]")  # fmt: skip
+    _add_provider(parser, env)
+
+
+def _add_provider(parser: ArgumentParser, env: Callable[..., str]) -> None:
+    group = parser.add_argument_group("identity provider", "people sign in to the console with OpenID Connect, too")
+    group.add_argument("--oidc-issuer", default=env("OIDC_ISSUER"), metavar="URL",
+                       help="the provider, as its tokens name it; default: none [EMBEREYE_OIDC_ISSUER]")  # fmt: skip
+    group.add_argument("--oidc-client-id", default=env("OIDC_CLIENT_ID"), metavar="ID",
+                       help="what it knows this hub by; its redirect URI there is https://HUB/login/oidc/callback "
+                       "[EMBEREYE_OIDC_CLIENT_ID]")  # fmt: skip
+    group.add_argument("--oidc-client-secret-file", type=Path, default=env("OIDC_CLIENT_SECRET_FILE") or None,
+                       metavar="FILE", help="file with the client's secret, read anew each time; default: a public "
+                       "client [EMBEREYE_OIDC_CLIENT_SECRET_FILE]")  # fmt: skip
+    group.add_argument("--oidc-role", action="append", type=_role_value, metavar="ROLE=VALUE",
+                       default=[_role_value(one) for one in env("OIDC_ROLES").split()],
+                       help="who has VALUE in the claim is viewer, operator or admin here; may be given again; the "
+                       "highest counts, who has none is refused [EMBEREYE_OIDC_ROLES, by spaces]")  # fmt: skip
+    group.add_argument("--oidc-claim", default=env("OIDC_CLAIM", "groups"), metavar="CLAIM",
+                       help="the claim with such values; a dot leads into an object: realm_access.roles "
+                       "[EMBEREYE_OIDC_CLAIM]")  # fmt: skip
+    group.add_argument("--oidc-scopes", default=env("OIDC_SCOPES", "openid profile email"), metavar="SCOPES",
+                       help="what the provider is asked for [EMBEREYE_OIDC_SCOPES]")  # fmt: skip
+
+
+def _role_value(text: str) -> tuple[Role, str]:
+    role, separator, value = text.partition("=")
+    if not separator or not value:
+        raise ArgumentTypeError(f'"{text}" is not of the form ROLE=VALUE, such as operator=fire-wardens')
+    try:
+        return role_named(role), value
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def _provider(arguments: Namespace) -> ProviderOptions | None:
+    if not arguments.oidc_issuer:
+        return None
+    if not arguments.oidc_client_id:
+        raise UserError("--oidc-client-id is missing: name what the provider knows this hub by")
+    if not arguments.oidc_role:
+        raise UserError("--oidc-role is missing: without one nobody who signs in there may do anything here")
+    values: dict[str, Role] = {}
+    for role, value in arguments.oidc_role:
+        values[value] = max(role, values.get(value, role))
+    try:
+        return ProviderOptions(
+            arguments.oidc_issuer, arguments.oidc_client_id, RoleRules(arguments.oidc_claim, values),
+            arguments.oidc_client_secret_file, arguments.oidc_scopes,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UserError(f"--oidc-issuer {error}") from error
+
+
+def add_database(parser: ArgumentParser) -> None:
+    """Declare where the hub's rows are kept."""
+    parser.add_argument("--database", default=os.environ.get("EMBEREYE_DATABASE", ""), metavar="ADDRESS",
+                        help="a PostgreSQL for the history and state, as postgresql://USER:PASSWORD@HOST/NAME or "
+                        "@FILE, which is read again for each connection; default: SQLite in the data folder "
+                        "[EMBEREYE_DATABASE]")  # fmt: skip
 
 
 def run(arguments: Namespace) -> int:
@@ -77,10 +125,13 @@ def run(arguments: Namespace) -> int:
         http_port=arguments.http_port,
         metrics_port=arguments.metrics_port,
         admin_token_file=Path(arguments.admin_token_file or arguments.data / "admin-token"),
-        retention_ns=arguments.retention * SECOND,
+        retention_ns=int(arguments.retention * SECOND),
         clips_bytes=arguments.clips,
         control_port=arguments.control_port,
         identity=arguments.identity,
+        tls=arguments.tls,
         hosts=hosts,
+        database=arguments.database,
+        oidc=_provider(arguments),
     )
     return lifecycle.run(lambda stop: serve(options, stop))

@@ -36,12 +36,21 @@ def add_arguments(parser: ArgumentParser) -> None:
                         " process [EMBEREYE_LINGER]")  # fmt: skip
     parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
     add_identity(parser, 50055)
+    for name, text in (
+        ("tls", "folder with tls.crt and tls.key that devices are shown: the gRPC port then serves TLS alone"),
+        ("client-ca", "folder with ca.crt: devices that speak TLS have to show a certificate of these authorities"),
+    ):
+        variable = name.upper().replace("-", "_")
+        parser.add_argument(f"--{name}", type=Path, default=Path(env(variable)) if env(variable) else None,
+                            metavar="DIR", help=f"{text} [EMBEREYE_{variable}]")  # fmt: skip
     for name, port, text in (
         ("grpc", 50051, "gRPC port"),
         ("tcp", 9001, "port of the text listener (sensors)"),
+        ("tls", 0, "port of the text listener with TLS (sensors); 0: none"),
         ("metrics", 9100, "port of /metrics and /healthz"),
         ("shared-grpc", 0, "a second gRPC port, shared with other shards on this machine; 0: none"),
         ("shared-tcp", 0, "a second text port, shared with other shards on this machine; 0: none"),
+        ("shared-tls", 0, "the same with TLS; 0: none"),
     ):
         variable = f"{name.upper().replace('-', '_')}_PORT"
         parser.add_argument(f"--{name}-port", type=int, default=int(env(variable, str(port))),

@@ -11,10 +11,13 @@ from embereye.process.lifecycle import UserError
 from embereye.sim.films import Cameras, CameraSpec, prepare
 from embereye.sim.fire import parse_fire
 from embereye.sim.mjpeg import serve_mjpeg
+from embereye.sim.onvif import OnvifCameras, serve_onvif
 from embereye.sim.push import push_cameras
 from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp
 from embereye.sim.rtsp import serve_rtsp
-from embereye_cli.hub_token import add_device_token_option, device_token
+from embereye.wire.onvif.media import Profile
+from embereye_cli.hub.token import add_device_token_option, device_token
+from embereye_cli.simulate.tls_options import add_tls_options, tls_options
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--push", default="", metavar="HOST:PORT", help="push frames over gRPC instead of serving them")
     add_device_token_option(parser, "--push")
+    add_tls_options(parser)
     how.add_argument("--rtp", default="", metavar="HOST:PORT",
                      help="send RTP/JPEG instead: the first camera to PORT, the next one to PORT+2, …")  # fmt: skip
     how.add_argument("--rtsp", default="", metavar="HOST:PORT", help="serve rtsp://HOST:PORT/ID instead")
     parser.add_argument("--codec", default="jpeg", choices=["jpeg", "h264", "h265"],
                         help="what --rtsp serves; ?codec=h264 in a URL asks for another (%(default)s)")  # fmt: skip
+    parser.add_argument("--onvif", default="", metavar="HOST:PORT",
+                        help="besides --rtsp: answer by ONVIF, also `embereye discover`, with a profile of --size and "
+                        "one of half that")  # fmt: skip
     parser.add_argument("--loss", type=float, default=0.0, metavar="PERCENT",
                         help="packets that --rtsp loses over UDP (%(default)s)")  # fmt: skip
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0: until stopped")
@@ -105,16 +112,16 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     options = {"fps": arguments.fps, "size": (int(width), int(height)), "seed": arguments.seed, "fires": fires}
     if arguments.push:
         address_option("--push", arguments.push, any_port=True)
+    tls = tls_options(arguments, usable=bool(arguments.push), needed="--push")
     cameras = await prepare(specs, **options)
     if arguments.push:
         logger.info("pushing %d cameras to %s", len(specs), arguments.push)
-        await push_cameras(cameras, arguments.push, stop, device_token(arguments.token))
+        await push_cameras(cameras, arguments.push, stop, device_token(arguments.token), tls)
         return 0
 
     if not 0 <= arguments.loss < 100:
         raise UserError(f"--loss {arguments.loss:g} is not between 0 and 100")
-    if arguments.codec != "jpeg" and not arguments.rtsp:
-        raise UserError(f"--codec {arguments.codec}: only --rtsp serves it")
+    _check_rtsp_options(arguments)
     if arguments.rtp or arguments.rtsp:
         return await _main_rtp(cameras, arguments, stop)
 
@@ -123,6 +130,13 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
 
     await serve_mjpeg(cameras, host, port, stop, ready)
     return 0
+
+
+def _check_rtsp_options(arguments: argparse.Namespace) -> None:
+    if arguments.codec != "jpeg" and not arguments.rtsp:
+        raise UserError(f"--codec {arguments.codec}: only --rtsp serves it")
+    if arguments.onvif and (not arguments.rtsp or arguments.codec == "jpeg"):
+        raise UserError("--onvif: name what its cameras play, with --rtsp HOST:PORT and --codec h264 or h265")
 
 
 async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: asyncio.Event) -> int:
@@ -142,5 +156,41 @@ async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: async
     def ready(bound: int) -> None:
         logger.info("%d cameras on rtsp://%s:%d/ID", count, host, bound)
 
-    await serve_rtsp(cameras, host, port, stop, ready, arguments.codec.upper(), arguments.loss / 100)
+    if arguments.onvif:
+        await _add_smaller(cameras, arguments)
+    async with asyncio.TaskGroup() as group:
+        if arguments.onvif:
+            group.create_task(_answer_onvif(cameras, arguments, stop), name="onvif")
+        await serve_rtsp(cameras, host, port, stop, ready, arguments.codec.upper(), arguments.loss / 100)
+        stop.set()
     return 0
+
+
+async def _add_smaller(cameras: Cameras, arguments: argparse.Namespace) -> None:
+    """Add a stream of half the size to each camera."""
+    width, height = (int(side) // 2 for side in arguments.size.split("x"))
+    fires = [parse_fire(text) for text in arguments.fire]
+    small = await prepare(cameras.specs, fps=arguments.fps, size=(width, height), seed=arguments.seed, fires=fires)
+    cameras.films.update({sub(camera): film for camera, film in small.films.items()})
+
+
+async def _answer_onvif(cameras: Cameras, arguments: argparse.Namespace, stop: asyncio.Event) -> None:
+    host, port = address_option("--onvif", arguments.onvif, any_port=True)
+    width, height = map(int, arguments.size.split("x"))
+    encoding = arguments.codec.upper()
+    served: dict[str, list[tuple[Profile, str]]] = {}
+    for spec in cameras.specs:
+        whole = Profile("main", "main", encoding, width, height, arguments.fps, 4096, "video")
+        half = Profile("sub", "sub", encoding, width // 2, height // 2, arguments.fps, 512, "video")
+        address = f"rtsp://{arguments.rtsp}"
+        served[spec.id] = [(whole, f"{address}/{spec.id}"), (half, f"{address}/{sub(spec.id)}")]
+
+    def ready(bound: int) -> None:
+        logger.info("ONVIF on http://%s:%d/ID", host, bound)
+
+    await serve_onvif(OnvifCameras(served), host, port, stop, ready)
+
+
+def sub(camera: str) -> str:
+    """The name of the smaller stream of `camera`."""
+    return f"{camera}-sub"

@@ -11,7 +11,8 @@ from embereye.sim.fire import parse_fire
 from embereye.sim.sensors import SensorSpec, run_sensors
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SerialNumber
-from embereye_cli.hub_token import add_device_token_option, device_token
+from embereye_cli.hub.token import add_device_token_option, device_token
+from embereye_cli.simulate.tls_options import add_tls_options, tls_options
 
 
 def parse_devices(text: str) -> list[SensorSpec]:
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a fire, seconds after the start; may be given more than once")  # fmt: skip
     parser.add_argument("--grpc", action="store_true", help="send by gRPC: the target is a shard's gRPC port")
     add_device_token_option(parser, "--grpc")
+    add_tls_options(parser)
     parser.add_argument("--spool", type=Path, metavar="FILE", help="with --grpc: keep there what is not acknowledged")
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0 (default): until stopped")
 
@@ -68,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
         if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
             raise UserError(f"--fire {text}: no simulated device is there")
 
+    tls = tls_options(arguments)
+
     async def main(stop: asyncio.Event) -> int:
         if arguments.duration:
             asyncio.get_running_loop().call_later(arguments.duration, stop.set)
@@ -82,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
             grpc=arguments.grpc,
             spool=arguments.spool,
             token=device_token(arguments.token),
+            tls=tls,
         )
         print(
             f"{len(specs)} devices: {stats.readings} readings, {stats.frames} frames, "

@@ -1,10 +1,12 @@
 """What a CameraFleet declares."""
 # ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from embereye_operator.api.exposure import Expose, exposure
 from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Resource, Rule, described
 from embereye_operator.api.shared import (
@@ -31,6 +33,8 @@ from embereye_operator.api.shared import (
 
 Detector = Literal["motion", "flame", "smoke", "heat", "model"]
 SOURCES = "rtsp, rtsps, rtp, http, https, onvif, push, file"
+STREAM = r"^((rtsp|rtsps|http|https|onvif)://[!-~]+|[^:/\x00-\x1f]{1,64})$"
+RECORDED = r"^((rtsp|rtsps|onvif)://[!-~]+|[^:/\x00-\x1f]{1,64})$"
 SOURCE = r"^((rtsp|rtsps|rtp|http|https|onvif|file)://[!-~]+|push(:[!-~]*)?)$"
 
 
@@ -78,6 +82,32 @@ class SecretReference(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class CameraStreams(Resource):
+    """Which of a camera's streams is for what. A profile of ONVIF goes by its name or its token."""
+
+    detect: str = described(
+        "What is looked at, instead of source: a URL, or a profile of a source onvif://HOST, which else is chosen.",
+        default="",
+        pattern=STREAM,
+        hint="is neither a URL whose scheme is one of rtsp, rtsps, http, https, onvif nor the name of an ONVIF profile",
+        max_length=1024,
+    )
+    record: str = described(
+        "What clips are kept of, as it comes, in full size: likewise, of H.264 or H.265; else what is looked at.",
+        default="",
+        pattern=RECORDED,
+        hint="is neither a URL whose scheme is one of rtsp, rtsps, onvif nor the name of an ONVIF profile",
+        max_length=1024,
+    )
+
+
+def _names_no_profile(camera: Mapping[str, Any]) -> bool:
+    streams = camera.get("streams") or {}
+    named = [value for value in streams.values() if "://" not in value]
+    return not named or camera["source"].startswith("onvif://")
+
+
+@dataclass(frozen=True, slots=True)
 class PixelScale(Resource):
     """°C of a pixel of a radiometric camera: scale times its 16-bit word, plus offset."""
 
@@ -89,6 +119,16 @@ class PixelScale(Resource):
 class Camera(Resource):
     """A camera."""
 
+    RULES = (
+        Rule(
+            "!has(self.streams) || self.source.startsWith('onvif://') || "
+            "(!has(self.streams.detect) || self.streams.detect.contains('://')) && "
+            "(!has(self.streams.record) || self.streams.record.contains('://'))",
+            "names a profile, which only a source onvif://HOST has: write a URL",
+            lambda value, _: _names_no_profile(value),
+            ".streams",
+        ),
+    )
     id: str = device_id("camera")
     zone: str = zone_name()
     source: str = described(
@@ -98,6 +138,7 @@ class Camera(Resource):
         hint=f"is not a URL whose scheme is one of {SOURCES}",
         max_length=1024,
     )
+    streams: CameraStreams | None = described("Streams for detection and for clips.", default=None)
     location: str = described("Where it is, for people.", default="", max_length=200)
     fps: CameraRate | None = described("Instead of the fleet's frame rate.", default=None)
     detectors: tuple[Detector, ...] = described(
@@ -300,6 +341,7 @@ class CameraFleetSpec(Resource):
     evidence: Evidence = described("Pictures kept around an alarm.", default=Evidence)
     canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
     access: DeviceAccess | None = device_access()
+    expose: Expose | None = exposure()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

@@ -298,7 +298,7 @@ def _json_schema(schema: Mapping[str, Any], *, strict: bool) -> Manifest:
 def _shown(instance: Any, where: str) -> str:
     """`instance`, the value at `where`, as far as it is told."""
     value = json.dumps(instance, ensure_ascii=False, default=str)
-    if where.endswith(".source") or '"source"' in value:
+    if where.endswith((".source", ".streams.detect", ".streams.record")) or '"source"' in value or '"streams"' in value:
         # A camera's password may stand anywhere in its address, and a status is read by more people than the spec.
         value = re.sub(r'(://)[^"\s]*', r"\1…", value)
     return value if len(value) <= 80 else value[:79] + "…"

@@ -6,6 +6,7 @@ from typing import Literal
 
 from embereye.units import MILLISECOND, SECOND
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
+from embereye_operator.api.exposure import Expose, exposure
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 from embereye_operator.api.shared import (
     CONTROL_PORT,
@@ -70,6 +71,12 @@ class SensorListen(Resource):
     RULES = (
         Rule("self.tcp != self.grpc", "must not be grpc's", lambda value, _: value["tcp"] != value["grpc"], ".tcp"),
         Rule(
+            "!has(self.tls) || !(self.tls in [self.tcp, self.grpc])",
+            "must not be tcp's or grpc's",
+            lambda value, _: value.get("tls") not in {value["tcp"], value["grpc"]},
+            ".tls",
+        ),
+        Rule(
             f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}, {CONTROL_PORT}])",
             f"must not be {GRPC_PORT}, {METRICS_PORT} or {CONTROL_PORT}: a shard uses them itself",
             lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT, CONTROL_PORT},
@@ -77,6 +84,13 @@ class SensorListen(Resource):
         ),
     )
     tcp: int = described("Text lines over TCP.", default=9001, minimum=1024, maximum=65535, rules=(IMMUTABLE,))
+    tls: int | None = described(
+        "Text lines over TLS; needs access.tls. Without it, text devices have no such port.",
+        default=None,
+        minimum=1024,
+        maximum=65535,
+        rules=(NOT_METRICS,),
+    )
     grpc: int = described(
         "gRPC, Ingest.Stream.", default=GRPC_PORT, minimum=1024, maximum=65535, rules=(IMMUTABLE, NOT_METRICS)
     )
@@ -184,7 +198,7 @@ class DeviceCommands(Resource):
 class Telemetry(Resource):
     """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
 
-    archive: bool = described("Keep them; the image needs the extra embereye[parquet].", default=False)
+    archive: bool = described("Keep them as Parquet files.", default=False)
     size: Quantity = described("Of the files of one shard; the oldest go beyond it.", default=Quantity("10Gi"))
     claim: str = described(
         "Name of a PersistentVolumeClaim, ReadWriteMany, that they are kept in; empty: gone with the shard's pod.",
@@ -199,6 +213,14 @@ class Telemetry(Resource):
 class SensorFleetSpec(Resource):
     """Sensors that are watched together."""
 
+    RULES = (
+        Rule(
+            "!has(self.listen.tls) || (has(self.access) && has(self.access.tls))",
+            "needs access.tls: the certificate that devices are shown there",
+            lambda value, _: not value["listen"].get("tls") or bool((value.get("access") or {}).get("tls")),
+            ".listen.tls",
+        ),
+    )
     sensors: tuple[Sensor, ...] = device_list("sensors")
     sensors_from: tuple[DevicesFrom, ...] = more_devices("sensors")
     deadline: Duration = deadline(5)
@@ -214,6 +236,7 @@ class SensorFleetSpec(Resource):
     telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
     canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
     access: DeviceAccess | None = device_access()
+    expose: Expose | None = exposure()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

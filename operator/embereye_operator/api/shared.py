@@ -102,19 +102,117 @@ class TokenSecret(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class TlsSecret(Resource):
+    """A Secret in the fleet's namespace with the certificate that devices are shown."""
+
+    name: str = described(
+        "Name of a Secret with tls.crt and tls.key.",
+        pattern=OBJECT_NAME,
+        hint="is not the name of a Secret",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AuthoritySecret(Resource):
+    """A Secret in the fleet's namespace with certificate authorities."""
+
+    name: str = described(
+        "Name of a Secret with ca.crt: one or several authorities.",
+        pattern=OBJECT_NAME,
+        hint="is not the name of a Secret",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificates(Resource):
+    """Certificates that devices show, and how they say whose they are."""
+
+    ca_ref: AuthoritySecret = described("The authorities that devices' certificates are of.")
+    field: Literal["commonName", "dns", "uri"] = described(
+        "Where a device's id stands: the subject's common name, or a subject alternative name.", default="commonName"
+    )
+    match: str = described(
+        "What such a name looks like; * stands for the device's id, for example *.devices.example.org.",
+        default="*",
+        pattern=r"^[^*]*[*][^*]*$",
+        hint="has not exactly one *, which stands for the device's id",
+        max_length=253,
+    )
+    gateways: tuple[str, ...] = described(
+        "Names, whole, whose certificates speak for every device of the fleet.",
+        default=(),
+        max_items=64,
+        item=Limit(min_length=1, max_length=253),
+    )
+
+
+RESERVED = ("embereye.internal", ".svc", ".cluster.local")  # how names end that a certificate has only by right
+
+
+def _ends(end: str) -> str:
+    return f"name.endsWith('{end}')"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTls(Resource):
+    """TLS between devices and shards."""
+
+    RULES = (
+        Rule(
+            f"self.names.all(name, !({' || '.join(_ends(end) for end in RESERVED)}))",
+            "must not end with embereye.internal, .svc or .cluster.local: the fleet's own Service is named anyway",
+            lambda value, _: not any(name.endswith(RESERVED) for name in value.get("names", ())),
+            ".names",
+        ),
+        Rule(
+            "!has(self.secretRef) || size(self.names) == 0",
+            "mean nothing beside secretRef: the certificate in the Secret has its own",
+            lambda value, _: not (value.get("secretRef") and value.get("names")),
+            ".names",
+        ),
+    )
+    secret_ref: TlsSecret | None = described(
+        "The certificate that devices are shown; without it the operator's own authority issues one.", default=None
+    )
+    names: tuple[str, ...] = described(
+        "Names and addresses beside the Service's that devices dial, for the certificate of the operator's authority.",
+        default=(),
+        max_items=32,
+        item=Limit(
+            pattern=r"^([*][.])?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$|^[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*$",
+            hint="is neither a name of a host nor an address",
+            max_length=253,
+        ),
+    )
+    clients: ClientCertificates | None = described(
+        "Devices have to show a certificate; without it TLS proves the shard to devices alone.", default=None
+    )
+
+
+def _restricts(value: Mapping[str, Any]) -> bool:
+    """Whether what is said of access keeps anybody out."""
+    return bool(value.get("tokensRef") or value.get("networks") or (value.get("tls") or {}).get("clients"))
+
+
+_RESTRICTS = "has(self.tokensRef) || size(self.networks) > 0 || (has(self.tls) && has(self.tls.clients))"
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceAccess(Resource):
     """Which devices are listened to; see docs/security.md."""
 
     RULES = (
         Rule(
-            "self.open || has(self.tokensRef) || size(self.networks) > 0",
-            "says neither tokensRef nor networks: name one, or say open: true for everybody",
-            lambda value, _: bool(value.get("open") or value.get("tokensRef") or value.get("networks")),
+            f"self.open || {_RESTRICTS}",
+            "says none of tokensRef, networks and tls.clients: name one, or say open: true for everybody",
+            lambda value, _: bool(value.get("open") or _restricts(value)),
         ),
         Rule(
-            "!(self.open && (has(self.tokensRef) || size(self.networks) > 0))",
-            "says open: true beside tokensRef or networks, which would then mean nothing: choose",
-            lambda value, _: not (value.get("open") and (value.get("tokensRef") or value.get("networks"))),
+            f"!(self.open && ({_RESTRICTS}))",
+            "says open: true beside tokensRef, networks or tls.clients, which would then mean nothing: choose",
+            lambda value, _: not (value.get("open") and _restricts(value)),
         ),
     )
     open: bool = described(
@@ -126,6 +224,10 @@ class DeviceAccess(Resource):
         default=(),
         max_items=64,
         item=Limit(pattern=NETWORK, hint="is not a network such as 10.1.0.0/16 or fd00:1::/64", max_length=49),
+    )
+    tls: DeviceTls | None = described(
+        "gRPC speaks TLS alone; text devices may at listen.tls. Its beginning, and its end, roll the shards.",
+        default=None,
     )
 
 
@@ -237,7 +339,11 @@ class Resources(Resource):
 class Template(Resource):
     """What goes into every shard's pod."""
 
-    resources: Resources = described("Resource requests and limits.", default=Resources)
+    resources: Resources = described(
+        "Resource requests and limits. What is named in neither has a default: memory is requested and limited, "
+        "CPU requested.",
+        default=Resources,
+    )
     node_selector: Mapping[str, str] = described("Node labels.", default=dict, max_items=32, item=Limit(max_length=63))
     tolerations: tuple[Toleration, ...] = described("Taints that are borne.", default=(), max_items=32)
     topology_spread: tuple[TopologySpread, ...] = described(

@@ -12,6 +12,7 @@ from embereye.v1.shard_pb2 import (
     Assignment,
     CameraSettings,
     Canary,
+    ClientCertificates,
     Commands,
     GasThresholds,
     HeatThresholds,
@@ -44,6 +45,11 @@ ACTIVATION = {
     "softmax": Model.ACTIVATION_SOFTMAX,
 }
 KIND = {"flame": Kind.KIND_FLAME, "smoke": Kind.KIND_SMOKE}
+CERTIFICATE_FIELD = {
+    "commonName": ClientCertificates.FIELD_COMMON_NAME,
+    "dns": ClientCertificates.FIELD_DNS,
+    "uri": ClientCertificates.FIELD_URI,
+}
 DIGITAL_FLAME = {
     None: DigitalFlame.DIGITAL_FLAME_UNSPECIFIED,
     "activeHigh": DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH,
@@ -57,6 +63,8 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
     if isinstance(device, Camera) and isinstance(fleet.spec, CameraFleetSpec):
         rate, own = fleet.spec.fps, device.fps
         out.source = device.source
+        if device.streams:
+            out.detect_stream, out.record_stream = device.streams.detect, device.streams.record
         out.fps_target = (own and own.target) or max(rate.target, (own and own.min) or 0)
         out.fps_min = (own and own.min) or min(rate.min, out.fps_target)
         out.detectors.extend(device.detectors)
@@ -142,7 +150,13 @@ def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
 
 def _access(declared: DeviceAccess) -> AccessRules:
     tokens = declared.tokens_ref.name if declared.tokens_ref else ""
-    return AccessRules(open=declared.open, tokens=tokens, networks=declared.networks)
+    rules = AccessRules(open=declared.open, tokens=tokens, networks=declared.networks)
+    if declared.tls and (clients := declared.tls.clients):
+        certificates = ClientCertificates(
+            field=CERTIFICATE_FIELD[clients.field], match=clients.match, gateways=clients.gateways
+        )
+        rules.certificates.CopyFrom(certificates)
+    return rules
 
 
 def _model(declared: DetectionModel) -> Model:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-RUNBOOKS = "https://embereye.dev/runbooks"  # where docs/runbooks is published, until a release says otherwise
+# Where the hub of `embereye up` serves docs/runbooks, and `kubectl port-forward` brings that of a cluster. The chart
+# puts its own address here.
+RUNBOOKS = "http://127.0.0.1:8080/runbooks"
 OPERATOR_JOB, HUB_JOB, SHARD_JOB = "embereye-operator", "embereye-hub", "embereye-shard"
 
 FLEET = "namespace, kind, fleet"
@@ -342,7 +344,7 @@ ALERTS = (
         f"min by ({PROCESS}) (embereye_certificate_expiration_timestamp_seconds - time()) < 129600", "10m",
         "The certificate of {{ $labels.job }} {{ $labels.shard }} is not renewed",
         "It expires in {{ $value | humanizeDuration }}, and ought to have been renewed hours ago. Once it has expired "
-        "no new connection for control is made: alarms wait in the shards.",
+        "no new connection is made: alarms wait in the shards; where it is one for devices or people, they are out.",
         "Told only where processes prove who they are.",
     ),
     Alert(

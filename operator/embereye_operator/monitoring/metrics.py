@@ -274,6 +274,14 @@ METRICS = (
         "Smoke, share of the converter's range.",
         (SENSOR,),
     ),
+    Metric(
+        "embereye_sensor_tls_handshakes_failed_total",
+        "counter",
+        "",
+        (),
+        "Text connections that did not come to speak TLS.",
+        (SENSOR,),
+    ),
     Metric("embereye_sensor_streams", "gauge", "", (), "Open gRPC streams.", (SENSOR,)),
     Metric(
         "embereye_sensor_takeovers_total",
@@ -422,6 +430,14 @@ METRICS = (
         (CAMERA,),
     ),
     Metric(
+        "embereye_camera_record_failing",
+        "gauge",
+        "",
+        (),
+        "Cameras whose stream to record does not come: their clips are of the stream that is looked at.",
+        (CAMERA,),
+    ),
+    Metric(
         "embereye_camera_refused", "gauge", "", (), "Cameras that are not looked at for want of decoding.", (CAMERA,)
     ),
     Metric(
@@ -560,10 +576,11 @@ METRICS = (
         "embereye_certificate_expiration_timestamp_seconds",
         "gauge",
         "seconds since the Unix epoch",
-        (),
+        ("ports",),
         "When the certificate expires that the process proves itself with.",
         EVERYBODY,
-        "where processes prove who they are: always but without --identity; of operators the one that acts",
+        "control: where processes prove who they are, always but without --identity; of operators the one that acts; "
+        "open: where devices or people speak TLS",
     ),
     Metric(
         "embereye_event_loop_lag_seconds",
@@ -607,6 +624,7 @@ LABELS = {
     "device": "its id, as declared",
     "camera": "its id, as declared",
     "zone": "as declared",
+    "ports": "`control`, `open`: those for our own processes, and those for devices or people",
     "reason": "a few words, a fixed set",
     "outcome": "`offered`, `analysed`, `duplicate`, `shed`, `rejected`; of the archive: `written`, `dropped`",
     "stage": "`wait`, `analyse`",

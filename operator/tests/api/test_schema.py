@@ -106,6 +106,17 @@ def test_a_null_counts_as_absent() -> None:
             'spec.cameras[1].source: "rtps://…" is not a URL whose scheme is one of '
             "rtsp, rtsps, rtp, http, https, onvif, push, file",
         ),
+        (
+            "CameraFleet",
+            {"cameras": [camera(source="onvif://cam", streams={"detect": "main", "record": "http://u:hush@cam/main"})]},
+            'spec.cameras[0].streams.record: "http://…" is neither a URL whose scheme is one of rtsp, rtsps, onvif '
+            "nor the name of an ONVIF profile",
+        ),
+        (
+            "CameraFleet",
+            {"cameras": [camera(source="rtsp://cam/sub", streams={"record": "main"})]},
+            "spec.cameras[0].streams: names a profile, which only a source onvif://HOST has: write a URL",
+        ),
         ("CameraFleet", {"camera": []}, "spec.camera: there is no such field; known here: access, alerts, autoscaling"),
         ("CameraFleet", {"cameras": [{"id": "c-1", "zone": "z"}]}, "spec.cameras[0].source: is required"),
         ("CameraFleet", {"cameras": [camera(), camera()]}, 'spec.cameras[1].id: "c-1" is there twice'),

@@ -114,6 +114,7 @@ def healthy() -> dict[str, Values]:
     for process in (SENSOR, CAMERA, HUB, OPERATOR):
         world |= histogram(LAG, process, LAGS, 0)
         world[f"embereye_certificate_expiration_timestamp_seconds{{{process}}}"] = gauge(600_000)
+    world[f'embereye_certificate_expiration_timestamp_seconds{{ports="open",{SENSOR}}}'] = gauge(600_000)
     return world | histogram(DELAY, CAMERA, DELAYS, 0)
 
 
@@ -194,6 +195,8 @@ FAULTS = (
     fault("EmberEyeDiskFilling", series("hub_disk_free_bytes", gauge(1e9))),
     fault("EmberEyeDiskFilling", series(f"shard_disk_free_bytes{{{SENSOR}", gauge(1e9)), name="a shard's disk fills"),
     fault("EmberEyeCertificateExpiring", series(f"certificate_expiration_timestamp_seconds{{{SENSOR}", gauge(120_000))),
+    fault("EmberEyeCertificateExpiring", series(f'seconds{{ports="open",{SENSOR}', gauge(120_000)),
+          name="the certificate that devices are shown is not renewed"),
     fault("EmberEyeCertificateExpiring", series(f"certificate_expiration_timestamp_seconds{{{HUB}", gauge(120_000)),
           name="the hub's certificate is not renewed"),
     fault("EmberEyeClipsFailing", series("camera_clips_failing", gauge(1))),

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ from harness.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
 from embereye.process.grpc_server import GrpcServer, Service, channel
-from embereye.process.identity.authority import LIFE, Authority, utc_now
+from embereye.process.identity.authority import LIFE, Authority, served_names, utc_now
 from embereye.process.identity.credentials import Credentials, read_certificate
 from embereye.process.identity.names import Identity, Role
 from embereye.v1.shard_pb2 import StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub, add_ShardServicer_to_server
 from embereye_operator.api.fleets import Fleet, parse_fleet
+from embereye_operator.api.shared import DeviceAccess, DeviceTls
 from embereye_operator.errors import TakenError, UnavailableError
 from embereye_operator.runtime.kubernetes import identities
 from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES, Identities
@@ -211,3 +212,25 @@ async def test_the_operator_and_a_shard_prove_to_each_other_who_they_are(release
         with pytest.raises(grpc.aio.AioRpcError):
             await ShardStub(link).Status(StatusRequest(), timeout=2)
     await asyncio.gather(server.stop(0), runtime.close())
+
+
+async def test_the_names_that_devices_dial_stand_in_the_certificates_of_a_fleet_that_shows_them(
+    release: Release,
+) -> None:
+    def names() -> set[str]:
+        return served_names(base64.b64decode(release.secret(f"{SHARD}-identity")["data"]["tls.crt"]))
+
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    assert len(names()) == 1
+    tls = replace(release.fleet.spec, access=DeviceAccess(open=True, tls=DeviceTls(names=("10.0.0.5", "hall.example"))))
+    secured = replace(release.fleet, spec=tls)
+    await release.identities.identify(secured, [SHARD])
+    assert names() >= {"hall-sensors", f"hall-sensors.{release.namespace}.svc", "10.0.0.5", "hall.example"}
+    version = release.secret(f"{SHARD}-identity")["metadata"]["resourceVersion"]
+    following = release.another()
+    await following.keep([release.namespace])
+    await following.identify(secured, [SHARD])
+    assert release.secret(f"{SHARD}-identity")["metadata"]["resourceVersion"] == version
+    await release.identities.identify(release.fleet, [SHARD])
+    assert len(names()) == 1

@@ -73,6 +73,11 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
         value=sum(bool(camera.status.degraded(now_ns)) for camera in cameras),
     )
     yield GaugeMetricFamily(
+        "embereye_camera_record_failing",
+        "Cameras whose stream to record does not come: their clips are of the stream that is looked at.",
+        value=sum(camera.status.record_failing for camera in cameras),
+    )
+    yield GaugeMetricFamily(
         "embereye_camera_slowed",
         "Cameras that are looked at less often than they are to be, because the shard does not keep up.",
         value=sum(camera.arrivals.mailbox.rate_controller.limited for camera in cameras),

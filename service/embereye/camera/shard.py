@@ -22,7 +22,7 @@ from embereye.camera.scheduling.admission import Admission, Demand
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.dials import DialLimiter
-from embereye.camera.sources.open import open_source
+from embereye.camera.sources.open import open_recorded, open_watched
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.push.service import WINDOW, PushService, PushVerdict
 from embereye.camera.sources.source import Source, keep_playing
@@ -58,6 +58,7 @@ class CameraShard:
     def __init__(self, *, decoders: int | None = None) -> None:
         self._cameras: dict[str, CameraDevice] = {}
         self._sources: dict[str, asyncio.Task[Any]] = {}
+        self._records: dict[str, asyncio.Task[Any]] = {}  # of the streams that clips are kept of
         self._assignment = Assignment()
         self._episodes = Episodes("")
         self._pool = DecoderPool(decoders or decoder_count(os.cpu_count()))
@@ -90,6 +91,8 @@ class CameraShard:
         freeze_heap()
         cv2.setNumThreads(1)  # the decoder processes are the parallelism: OpenCV's own threads would compete with them
         self._context = context
+        if context.tls:
+            context.tls.subscribe(self._access.judge_anew)
         await self._pool.start()
         if context.options.data:
             self._clips = await ClipPipeline.start(context)
@@ -114,7 +117,7 @@ class CameraShard:
                 self._cameras[name] = CameraDevice(device, settings, self._links)
                 self._open_source(device)
                 continue
-            reopened = (camera.device.source, camera.device.credentials) != (device.source, device.credentials)
+            reopened = _streams(camera.device) != _streams(device)
             camera.configure(device, settings)
             if reopened:
                 self._close_source(name)
@@ -143,11 +146,10 @@ class CameraShard:
     def _open_source(self, device: Device) -> None:
         camera = self._cameras[device.id]
         status = camera.status
-        status.pushed, status.unopened, status.source_state = False, "", "connecting"
+        status.pushed, status.unopened, status.source_state, status.record_state = False, "", "connecting", ""
+        self._open_recorded(camera)
         try:
-            source = open_source(
-                device.source, self._dials, self._poller, secret=device.credentials, frame_rate=device.fps_target
-            )
+            source = open_watched(device, self._dials, self._poller)
         except SourceError as error:
             status.unopened = str(error)
             status.source_state = f"failed: {error}"
@@ -157,21 +159,47 @@ class CameraShard:
         elif not self._draining:
             self._play_source(camera, source)
 
+    def _open_recorded(self, camera: CameraDevice) -> None:
+        """Open the stream that clips are kept of, where it is another one than is looked at, and clips are kept."""
+        device, status = camera.device, camera.status
+        try:
+            source = open_recorded(device, self._dials, self._poller) if self._clips else None
+        except SourceError as error:
+            status.record_state = f"failed: {error}"
+            return
+        if source is None or self._draining:
+            return
+        assert self._context, "started before it is assigned cameras"
+
+        def set_state(state: str) -> None:
+            status.record_state = state
+
+        self._records[device.id] = self._context.tasks.start(
+            keep_playing(
+                f"{device.id} (to record)", source, camera.record_frame, set_state,
+                declared=(device.source, device.record_stream),
+            ),
+            name=f"record-{device.id}",
+        )  # fmt: skip
+
     def _play_source(self, camera: CameraDevice, source: Source) -> None:
         assert self._context, "started before it is assigned cameras"
-        name = camera.device.id
+        device = camera.device
 
         def set_state(state: str) -> None:
             camera.status.source_state = state
 
-        self._sources[name] = self._context.tasks.start(
-            keep_playing(name, source, camera.offer_frame, set_state, declared=camera.device.source),
-            name=f"source-{name}",
+        self._sources[device.id] = self._context.tasks.start(
+            keep_playing(
+                device.id, source, camera.offer_frame, set_state, declared=(device.source, device.detect_stream)
+            ),
+            name=f"source-{device.id}",
         )
 
     def _close_source(self, name: str) -> None:
-        if task := self._sources.pop(name, None):
-            task.cancel()
+        for tasks in (self._sources, self._records):
+            if task := tasks.pop(name, None):
+                task.cancel()
 
     # What comes in, and what goes out
 
@@ -317,7 +345,7 @@ class CameraShard:
         """Send senders away, close sources, finish the frames in work and deliver clips, within DRAIN_SECONDS."""
         self._draining = True
         self._push.send_drain(None, "this shard is draining")
-        for name in list(self._sources):
+        for name in {*self._sources, *self._records}:
             self._close_source(name)
         deadline = time.monotonic() + DRAIN_SECONDS
         while self._pool.busy and time.monotonic() < deadline:
@@ -333,6 +361,11 @@ class CameraShard:
         if self._clips:
             self._clips.close()
         self._host.threads.stop()
+
+
+def _streams(device: Device) -> tuple[str, ...]:
+    """What says which streams of `device` are opened, and how."""
+    return device.source, device.credentials, device.detect_stream, device.record_stream
 
 
 def _demand(name: str, camera: CameraDevice) -> Demand:

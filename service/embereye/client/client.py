@@ -16,8 +16,10 @@ import grpc
 from embereye.client.outbox import Counting, Outbox, Spooled, SpoolFullError
 from embereye.process.backoff import Backoff
 from embereye.process.bearer import bearer
-from embereye.process.grpc_server import channel, converse
+from embereye.process.client_tls import ClientTls, dial
+from embereye.process.grpc_server import converse
 from embereye.process.tasks import Tasks
+from embereye.units import split_address
 from embereye.v1.ingest_pb2 import (
     DeviceBatch,
     Drain,
@@ -60,6 +62,7 @@ class Client:
     `linger` seconds after `send`, or when `spooled()` returns. It is sent, and sent again if need be, until a shard has
     analysed it and said so. With `spool=None` it is kept in memory only. What a shard had analysed but not acknowledged
     when it was killed is analysed again by the next one. `token` is shown where the fleet's spec.access asks for one.
+    With `tls` every shard has to prove the name that `target` has, or `tls.server_name`.
     """
 
     def __init__(
@@ -72,9 +75,11 @@ class Client:
         linger: float = LINGER,
         jitter: Random | None = None,
         token: str = "",
+        tls: ClientTls | None = None,
     ) -> None:
         self._target = target
         self.shown = bearer(token)
+        self._tls = tls
         self._outbox = Outbox(spool, capacity)
         self._batch = batch
         self._linger = linger
@@ -323,6 +328,10 @@ class Client:
             return self._target
         return self._jitter.choice(list(self._known))
 
+    def dial(self, address: str) -> grpc.aio.Channel:
+        """A channel to a shard. OSError where the files of `tls` cannot be read."""
+        return dial(address, self._tls, server_name=split_address(self._target)[0] if self._tls else "")
+
     def release(self, state: _Device, link: "_Link") -> None:
         """What is in flight for a device on `link` will not be acknowledged there."""
         if state.holder is link:
@@ -365,11 +374,13 @@ class _Link:
         while True:
             self.draining = False
             address = self._client.home(backoff.failures) if self.home else self.target
-            link = channel(address)
             try:
-                async with contextlib.aclosing(
-                    converse(IngestStub(link).Stream(metadata=self._client.shown), self._send)
-                ) as responses:
+                async with (
+                    self._client.dial(address) as link,
+                    contextlib.aclosing(
+                        converse(IngestStub(link).Stream(metadata=self._client.shown), self._send)
+                    ) as responses,
+                ):
                     async for response in responses:
                         self._client.handle_response(response, self)
                         backoff.reset()
@@ -378,9 +389,10 @@ class _Link:
                 reason = "drained" if self.draining else "the shard closed the stream"
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
+            except OSError as error:  # certificates that cannot be read now: they may be on their way
+                reason = f"TLS: {error}"
             finally:
                 self._client.lost(self)
-                await link.close(None)
             if reason != logged:
                 logger.info("%s: %s, %d not acknowledged", address, reason, self._client.waiting)
                 logged = reason

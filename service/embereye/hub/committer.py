@@ -7,14 +7,15 @@ of people answered and events published. The next batch gathers while this one i
 
 import asyncio
 import logging
-import sqlite3
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from embereye.hub.store import Store, StoreThreads, Transaction
+from embereye.hub.databases.interface import StoreError
+from embereye.hub.store import RECENT, Store, StoreThreads, Transaction
 from embereye.process.clock import Timeline
 from embereye.v1.alarms_pb2 import AlarmEvent
 
@@ -132,6 +133,7 @@ class Committer:
         self._idle = asyncio.Event()
         self._idle.set()
         self.counters = CommitCounters()
+        self._recent: OrderedDict[str, None] = OrderedDict()  # ids of reports that were committed, newest last
         self.failing = ""  # why the store cannot be written; empty: it can
 
     def enqueue(self, operation: Operation) -> None:
@@ -185,9 +187,9 @@ class Committer:
                     known = await self._known(batch)
                     applied += self._apply(batch, known, transaction)
                     batch = []
-                    if transaction or self._store.failing:
+                    if transaction or self._store.failing or self.failing:
                         await self._store.write(partial(_write, transaction))
-                except sqlite3.Error as error:
+                except StoreError as error:
                     self._pending[:0] = batch
                     self.counters.failures += 1
                     self.note_failing(str(error))
@@ -197,14 +199,33 @@ class Committer:
                 if transaction:
                     self.counters.commits += 1
                     self.counters.commit_seconds += time.perf_counter() - started
+                    for name, _ in transaction.evidence:
+                        self._remember(name)
                     self._publish(transaction.events)
                 self._finish(applied)
                 transaction, applied = Transaction(), []
             self._idle.set()
 
     async def _known(self, batch: list[Operation]) -> set[str]:
+        """Which reports of `batch` were committed before; of the newest alone where the store cannot be asked."""
         ids = [operation.evidence_id for operation in batch if operation.evidence_id]
-        return await self._store.write(lambda store: store.known(ids)) if ids else set()
+        if not ids:
+            return set()
+        try:
+            return await self._store.write(lambda store: store.known(ids))
+        except StoreError as error:
+            self.note_failing(str(error))
+            return {name for name in ids if name in self._recent}
+
+    def restore(self, recent: Iterable[str]) -> None:
+        """Go on from the ids of the newest reports, oldest first."""
+        for name in recent:
+            self._remember(name)
+
+    def _remember(self, name: str) -> None:
+        self._recent[name] = None
+        if len(self._recent) > RECENT:
+            self._recent.popitem(last=False)
 
     def _apply(self, batch: list[Operation], known: set[str], transaction: Transaction) -> list[_Applied]:
         """Do the operations of `batch` in memory; returns those that somebody waits for, with their errors."""

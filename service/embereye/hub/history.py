@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable
 
 from embereye.hub.access.records import AuditEntry
 from embereye.hub.committer import Committer
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Feed
 from embereye.hub.store import StoreThreads
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -55,7 +55,7 @@ class History:
             try:
                 while not committer.failing and await self._prune_some(clock() - retention_ns):
                     await asyncio.sleep(PAUSE_SECONDS)
-            except sqlite3.Error as error:
+            except StoreError as error:
                 logger.warning("old history could not be removed: %s", error)
 
     async def _prune_some(self, before_ns: int) -> int:

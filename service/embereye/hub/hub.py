@@ -11,10 +11,11 @@ from embereye.hub.canaries import Canaries
 from embereye.hub.committer import Committer, Step
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Feed
 from embereye.hub.history import History
 from embereye.hub.inbox import EvidenceInbox
-from embereye.hub.store import StoreThreads
+from embereye.hub.store import Store, StoreThreads
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
 from embereye.process.clock import Timeline, now_ns
@@ -24,6 +25,7 @@ from embereye.zone.sentences import duration
 logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 TIDY_SECONDS = 60.0
+CHECK_SECONDS = 2.0  # between two looks at whether the database can be reached
 LEDGER_SECONDS = 10.0  # between two times that the ledgers of the present owners are stored
 
 
@@ -86,6 +88,7 @@ class Hub:
                 "the clock is %s %s what this hub stored last: that time does not count, nothing is forgotten for it",
                 duration(abs(ahead)), "ahead of" if ahead > 0 else "behind",
             )  # fmt: skip
+        self.committer.restore(stored.recent)
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
         self.canaries.restore(stored.canaries)
@@ -104,6 +107,7 @@ class Hub:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.committer.run(), name="hub-commit")
             tasks.create_task(self._tick(), name="hub-tick")
+            tasks.create_task(self._check_store(), name="hub-check-store")
             tasks.create_task(
                 self.history.prune(self.committer, self._retention_ns, self.timeline.now_ns), name="hub-prune"
             )
@@ -112,6 +116,15 @@ class Hub:
         """What happens every tick: signs end, devices go dark or come back. Raises StoreFailingError."""
         self.coverage.note_listening()
         await self.committer.commit(self.coverage.pass_time)
+
+    async def _check_store(self) -> None:
+        """Notice that the database is gone also while nothing is to be written; the committer has it recover."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                await self._store.write(Store.check)
+            except StoreError as error:
+                self.committer.note_failing(str(error))
 
     async def _tick(self) -> None:
         tidied = kept = time.monotonic()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -13,6 +14,7 @@ from embereye.hub.http.api import Api
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
+from embereye.hub.oidc.options import ProviderOptions
 from embereye.hub.outputs import Outputs
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService, RosterService
@@ -27,6 +29,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.tls import ServerTls
 from embereye.process.tracing import open_tracer
 from embereye.v1.access_pb2_grpc import add_AccessServicer_to_server
 from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
@@ -34,6 +37,9 @@ from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
 from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2_grpc import add_RosterServicer_to_server
+
+if TYPE_CHECKING:
+    from embereye.hub.oidc.provider import Provider
 
 logger = logging.getLogger(__name__)
 STOP_SECONDS = 0.2  # for calls that do not end by themselves
@@ -52,13 +58,16 @@ class HubOptions:
     retention_ns: int  # how long history is kept
     clips_bytes: int  # room for clips
     control_port: int = 0  # where shards and the operator call
+    tls: Path | None = None  # folder of the certificate that people are shown; None: they are served without TLS
     identity: Path | None = None  # folder of its certificate; None: control is served on loopback alone
+    database: str = ""  # address of a PostgreSQL, as in `open_database`; '': SQLite in `data`
     hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
+    oidc: ProviderOptions | None = None  # the identity provider that people may sign in with
 
 
 async def serve(options: HubOptions, stop: asyncio.Event) -> int:
     """Run a hub until `stop` is set; returns the exit code. UserError where its folder or a port cannot be had."""
-    store = StoreThreads(options.data)
+    store = StoreThreads(options.data, options.database)
     hub = Hub(store, retention_ns=options.retention_ns)
     clips = ClipStore(options.data / "clips", capacity=options.clips_bytes, clock=hub.timeline.now_ns)
     tracer = open_tracer("embereye-hub")
@@ -76,6 +85,15 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
             tracer.close()
 
 
+def _provider(options: HubOptions) -> "Provider | None":
+    if options.oidc is None:
+        return None
+    # It loads cryptography, 12 MB, which a hub without a provider has no use for.
+    from embereye.hub.oidc.provider import Provider
+
+    return Provider(options.oidc)
+
+
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     outputs, evidence = Outputs(), EvidenceService(hub)
     credentials = Credentials(options.identity) if options.identity else None
@@ -87,15 +105,17 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         Service(add_ControlServicer_to_server, ControlService(hub, outputs), "embereye.v1.Control"),
         Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
     ]
-    grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)])
+    tls = ServerTls(options.tls) if options.tls else None
+    grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)], tls=tls)
     control = GrpcServer(services, control=True, credentials=credentials)
     registry = CollectorRegistry()
     registry.register(HubCollector(hub, evidence, clips, options.data))
-    runtime = RuntimeMetrics(registry, lambda: credentials)
+    runtime = RuntimeMetrics(registry, lambda: credentials, tls)
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
     control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
-    web = await serve_http(Api(hub, outputs, clips, options.hosts).app(registry), options.host, options.http_port)
-    pages = metrics_pages(registry)
+    api = Api(hub, outputs, clips, options.hosts, _provider(options))
+    web = await serve_http(api.app(registry), options.host, options.http_port, tls)
+    pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
@@ -104,12 +124,14 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
         if credentials:
             tasks.start(credentials.follow(), name="follow-identity")
+        if tls:
+            tasks.start(tls.follow(), name="follow-tls")
         for server in (grpc, control):
             await server.start()
             await server.set_serving(True)
         logger.info(
-            "hub ready: gRPC %d, control %d, HTTP %d, data in %s",
-            grpc_port, control_port, bound_port(web), options.data,
+            "hub ready: gRPC %d, control %d, %s %d, data in %s",
+            grpc_port, control_port, "HTTPS" if tls else "HTTP", bound_port(web), options.data,
         )  # fmt: skip
         await first_of(stop.wait(), tasks.failed.wait())
         failed = tasks.failed.is_set()

@@ -1,23 +1,23 @@
-"""What the hub must not forget, in SQLite: evidence ids, zones, events, rosters."""
+"""What the hub must not forget: evidence ids, zones, events, rosters."""
 
 import asyncio
-import contextlib
 import fcntl
 import logging
 import os
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from google.protobuf.message import DecodeError
 
 from embereye.hub.access import records
 from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
 from embereye.hub.coverage.ledgers import LedgerKey, Part
+from embereye.hub.databases.interface import DamagedError, Database, StoreError
+from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import Ledger
@@ -26,33 +26,11 @@ from embereye.v1.roster_pb2 import FleetRoster
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
-SCHEMA = 1
-BUSY_SECONDS = 1.0  # to wait for a lock that somebody else's tool holds on the file
 PRUNE_ROWS = 5_000  # at once, so that pruning never delays an alarm
+RECENT = 20_000  # ids of reports that the hub knows without asking; what is sent again is sent soon
+PATIENCE_SECONDS = 4.0  # with a database that does not answer, before fires are shown without it
+MOST_PATIENCE_SECONDS = 60.0
 KEPT_PICTURES = 2_000  # of past alarms; about 100 MB
-
-TABLES = """
-CREATE TABLE IF NOT EXISTS evidence (id TEXT PRIMARY KEY, received_ns INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS evidence_received ON evidence (received_ns);
-CREATE TABLE IF NOT EXISTS zones (namespace TEXT NOT NULL, name TEXT NOT NULL, state BLOB NOT NULL,
-    PRIMARY KEY (namespace, name)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS events (cursor INTEGER PRIMARY KEY AUTOINCREMENT, time_ns INTEGER NOT NULL,
-    namespace TEXT NOT NULL, zone TEXT NOT NULL, event BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS events_zone ON events (zone, cursor);
-CREATE TABLE IF NOT EXISTS rosters (fleet TEXT PRIMARY KEY, derived INTEGER NOT NULL, roster BLOB NOT NULL)
-    WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS ledgers (fleet TEXT NOT NULL, device TEXT NOT NULL, shard TEXT NOT NULL,
-    since_ns INTEGER NOT NULL, until_ns INTEGER NOT NULL, final INTEGER NOT NULL, ledger BLOB NOT NULL,
-    PRIMARY KEY (fleet, device, shard, since_ns)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS forgotten (fleet TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS pictures (number INTEGER PRIMARY KEY AUTOINCREMENT, alarm TEXT NOT NULL,
-    device TEXT NOT NULL, kind INTEGER NOT NULL, time_ns INTEGER NOT NULL, jpeg BLOB NOT NULL,
-    UNIQUE (alarm, device, kind));
-CREATE TABLE IF NOT EXISTS episodes (alarm TEXT NOT NULL, episode TEXT NOT NULL, time_ns INTEGER NOT NULL,
-    PRIMARY KEY (alarm, episode)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS canaries (fleet TEXT NOT NULL, shard TEXT NOT NULL, alarmed_ns INTEGER NOT NULL,
-    delay_ns INTEGER NOT NULL, PRIMARY KEY (fleet, shard)) WITHOUT ROWID;
-"""
 
 
 @dataclass(frozen=True)
@@ -91,11 +69,12 @@ class Transaction:
 class StoredState:
     """What was stored when the hub last ended, however it ended."""
 
-    zones: list[bytes]
-    rosters: list[tuple[bool, FleetRoster]]  # derived?
-    forgotten: list[str]
-    ledgers: list[Part]
-    cursor: int  # of the newest event there ever was
+    zones: list[bytes] = field(default_factory=list)
+    rosters: list[tuple[bool, FleetRoster]] = field(default_factory=list)  # derived?
+    forgotten: list[str] = field(default_factory=list)
+    ledgers: list[Part] = field(default_factory=list)
+    cursor: int = 0  # of the newest event there ever was
+    recent: list[str] = field(default_factory=list)  # ids of the newest reports, oldest first
     access: StoredAccess = field(default_factory=StoredAccess)
     latest_ns: int = 0  # the newest time on the hub's timeline; 0: nothing was stored yet
     canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, when alarmed, delay
@@ -120,88 +99,25 @@ def lock_folder(folder: Path) -> int:
 
 
 class Store:
-    """The database. Not to be shared between threads.
+    """What the hub keeps, in a database. Not to be shared between threads; everything may raise StoreError.
 
-    Where it cannot be written when it is opened, `failing` says why, and it serves what can be read until a `commit`
-    succeeds.
+    Where the database cannot be written when it is opened, `failing` says why, and what can be read is served until a
+    `commit` succeeds.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.failing = ""
+    def __init__(self, database: Database) -> None:
+        self._db = database
         self.unreadable = 0  # rows that were passed over
-        self._loaded = 0  # cursor of the newest event that the hub went on from
-        try:
-            self._db = self._open()
-        except sqlite3.OperationalError as error:
-            self.failing = str(error)
-            self._db = self._open_readable()
+        # Events and entries of the audit trail in the commits that failed: tried last, and known to be stored.
+        self._tried = self._stored = (0, 0)
 
-    def _open(self) -> sqlite3.Connection:
-        """A connection that can write; sqlite3.OperationalError where there is none to be had now."""
-        db = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_SECONDS)
-        try:
-            self._check_version(db)
-            # FULL: an acknowledgement promises that the report outlives a power cut.
-            db.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES} {records.TABLES}")
-            db.execute(f"PRAGMA user_version = {SCHEMA}")
-        except BaseException as error:
-            db.close()
-            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-                raise UserError(f"{self._path} cannot be used as the hub's database: {error}") from error
-            raise
-        return db
-
-    def _open_readable(self) -> sqlite3.Connection:
-        """A connection that reads what there is, whatever it takes; an empty database where nothing can be read."""
-        # Without room for the file that readers share, one alone can read. The last one misses what is in the log.
-        for options, mode in (("mode=rw", "EXCLUSIVE"), ("mode=ro", "NORMAL"), ("immutable=1", "NORMAL")):
-            uri = f"file:{quote(str(self._path))}?{options}"
-            with contextlib.suppress(sqlite3.OperationalError):
-                db = sqlite3.connect(uri, uri=True, isolation_level=None)
-                try:
-                    db.execute(f"PRAGMA locking_mode = {mode}")
-                    self._check_version(db)
-                    db.execute("SELECT COUNT(*) FROM zones")
-                except sqlite3.Error:
-                    db.close()
-                    raise
-                return db
-        db = sqlite3.connect(":memory:", isolation_level=None)
-        db.executescript(TABLES + records.TABLES)
-        return db
-
-    def _check_version(self, db: sqlite3.Connection) -> None:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA:
-            raise UserError(f"{self._path} was written by a newer version of the hub (format {version}, not {SCHEMA})")
-
-    def _reopen(self) -> None:
-        """Go on with a connection that can write; sqlite3.OperationalError where that is still not to be had.
-
-        RuntimeError where it turns out to hold more than could be read: the hub has to begin anew, from all of it.
-        """
-        # As it is the only one allowed, the one that reads has to go first.
-        self._db.close()
-        try:
-            self._db = self._open()
-        except sqlite3.OperationalError:
-            self._db = self._open_readable()
-            raise
-        newest = self._newest_cursor()
-        if newest > self._loaded:
-            raise RuntimeError(
-                f"{self._path} holds events up to {newest}, of which {self._loaded} could be read before"
-            )
-        self.failing = ""
-
-    def _newest_cursor(self) -> int:
-        query = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
-        return max(self._rows(query, lambda row: int(row[0])), default=0)
+    @property
+    def failing(self) -> str:
+        """Why the database cannot be written; '' where it can, or where that is not known yet."""
+        return self._db.failing
 
     def load(self) -> StoredState:
         """All that the hub goes on from; what cannot be read is passed over, counted and logged."""
-        self._loaded = self._newest_cursor()
         return StoredState(
             zones=list(self._rows("SELECT state FROM zones", lambda row: bytes(row[0]))),
             rosters=list(
@@ -217,7 +133,12 @@ class Store:
                     lambda row: Part(LedgerKey(*row[:4]), int(row[4]), bool(row[5]), Ledger.FromString(row[6])),
                 )
             ),
-            cursor=self._loaded,
+            cursor=self._db.newest_cursor(),
+            recent=list(
+                self._rows(
+                    "SELECT id FROM evidence ORDER BY received_ns DESC LIMIT ?", lambda row: str(row[0]), (RECENT,)
+                )
+            )[::-1],
             access=records.load(self._db),
             latest_ns=self._latest_ns(),
             canaries=list(
@@ -238,14 +159,14 @@ class Store:
 
     def _rows(self, query: str, read: Callable[[Any], R], arguments: Sequence[object] = ()) -> Iterator[R]:
         """What `read` makes of each row of `query`; a row that it cannot read is passed over."""
-        rows = self._db.execute(query, arguments)
+        rows = self._db.rows(query, arguments)
         while True:
             try:
-                row = rows.fetchone()
+                row = next(rows, None)
                 if row is None:
                     return
                 yield read(row)
-            except sqlite3.DatabaseError as error:  # the file is damaged: there is no way past this place
+            except DamagedError as error:  # there is no way past this place
                 self._pass_over(query, error)
                 return
             except (DecodeError, ValueError, TypeError) as error:
@@ -253,7 +174,7 @@ class Store:
 
     def _pass_over(self, query: str, error: Exception) -> None:
         self.unreadable += 1
-        logger.error("%s: a row cannot be read and is passed over: %s (%s)", self._path, error, query)
+        logger.error("%s: a row cannot be read and is passed over: %s (%s)", self._db.name, error, query)
 
     def known(self, ids: Iterable[str]) -> set[str]:
         """Which of `ids` were committed before."""
@@ -262,98 +183,118 @@ class Store:
         for start in range(0, len(wanted), 500):
             part = wanted[start : start + 500]
             marks = ",".join("?" * len(part))
-            found.update(row[0] for row in self._db.execute(f"SELECT id FROM evidence WHERE id IN ({marks})", part))
+            found.update(row[0] for row in self._db.rows(f"SELECT id FROM evidence WHERE id IN ({marks})", part))
         return found
 
     def commit(self, transaction: Transaction) -> None:
-        """Make `transaction` durable; sqlite3.Error where that failed, and then nothing of it is stored."""
-        if self.failing:
-            self._reopen()
+        """Make `transaction` durable. StoreError: it is not, as far as can be told.
+
+        After that the next one has to begin with all that this one had: it may turn out to be stored already.
+        RuntimeError where the hub has to begin anew, from what the database holds.
+        """
+        if self._db.failing:
+            self._db.recover()
+        newest = transaction.events[-1].cursor if transaction.events else 0
+        with self._db.owned_transaction(newest) as landed:
+            if landed:
+                self._stored = self._tried
+            events, entries = self._stored
+            self._tried = len(transaction.events), len(transaction.access.audit)
+            self._write_evidence(transaction, transaction.events[events:])
+            self._write_coverage(transaction)
+            records.write(self._db, transaction.access, entries)
+        self._tried = self._stored = (0, 0)
+
+    def _write_evidence(self, transaction: Transaction, events: Sequence[AlarmEvent]) -> None:
         db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            db.executemany("INSERT OR IGNORE INTO evidence VALUES (?, ?)", transaction.evidence)
-            for (namespace, name), state in transaction.zones.items():
-                if state is None:
-                    db.execute("DELETE FROM zones WHERE namespace = ? AND name = ?", (namespace, name))
-                else:
-                    db.execute("INSERT OR REPLACE INTO zones VALUES (?, ?, ?)", (namespace, name, state))
-            db.executemany(
-                "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-                [
-                    (e.cursor, transaction.recorded_ns or e.time_ns, e.namespace, e.zone, e.SerializeToString())
-                    for e in transaction.events
-                ],
-            )
-            for fleet, entry in transaction.rosters.items():
-                if entry is None:
-                    db.execute("DELETE FROM rosters WHERE fleet = ?", (fleet,))
-                else:
-                    row = (fleet, int(entry[0]), entry[1].SerializeToString())
-                    db.execute("INSERT OR REPLACE INTO rosters VALUES (?, ?, ?)", row)
-            for fleet, forgotten in transaction.forgotten.items():
-                remember, remove = "INSERT OR IGNORE INTO forgotten VALUES (?)", "DELETE FROM forgotten WHERE fleet = ?"
-                db.execute(remember if forgotten else remove, (fleet,))
-            db.executemany(
-                "INSERT OR REPLACE INTO pictures (alarm, device, kind, time_ns, jpeg) VALUES (?, ?, ?, ?, ?)",
-                [(p.alarm, p.device, p.kind, p.time_ns, p.jpeg) for p in transaction.pictures],
-            )
-            db.executemany(
-                "DELETE FROM ledgers WHERE fleet = ? AND device = ? AND shard = ? AND since_ns = ?",
-                [key for key, part in transaction.ledgers.items() if part is None],
-            )
-            db.executemany(
-                "INSERT OR REPLACE INTO ledgers VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (*key, part.until_ns, int(part.final), part.ledger.SerializeToString())
-                    for key, part in transaction.ledgers.items()
-                    if part is not None
-                ],
-            )
-            db.executemany(
-                "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?)",
-                [(alarm, episode, time_ns) for (alarm, episode), time_ns in transaction.episodes.items()],
-            )
-            for (fleet, shard), alarmed in transaction.canaries.items():
-                if alarmed is None:
-                    db.execute("DELETE FROM canaries WHERE fleet = ? AND shard = ?", (fleet, shard))
-                else:
-                    db.execute("INSERT OR REPLACE INTO canaries VALUES (?, ?, ?, ?)", (fleet, shard, *alarmed))
-            records.write(db, transaction.access)
-            db.execute("COMMIT")
-        except BaseException:
-            # A full disk rolls back by itself, and then there is nothing left to roll back.
-            with contextlib.suppress(sqlite3.Error):
-                db.execute("ROLLBACK")
-            raise
+        db.execute_many("INSERT INTO evidence VALUES (?, ?) ON CONFLICT (id) DO NOTHING", transaction.evidence)
+        for (namespace, name), state in transaction.zones.items():
+            if state is None:
+                db.execute("DELETE FROM zones WHERE namespace = ? AND name = ?", (namespace, name))
+            else:
+                upsert = """INSERT INTO zones VALUES (?, ?, ?)
+                    ON CONFLICT (namespace, name) DO UPDATE SET state = excluded.state"""
+                db.execute(upsert, (namespace, name, state))
+        db.execute_many(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
+            [
+                (e.cursor, transaction.recorded_ns or e.time_ns, e.namespace, e.zone, e.SerializeToString())
+                for e in events
+            ],
+        )
+        db.execute_many(
+            "DELETE FROM pictures WHERE alarm = ? AND device = ? AND kind = ?",
+            [(p.alarm, p.device, p.kind) for p in transaction.pictures],
+        )
+        db.execute_many(
+            "INSERT INTO pictures (alarm, device, kind, time_ns, jpeg) VALUES (?, ?, ?, ?, ?)",
+            [(p.alarm, p.device, p.kind, p.time_ns, p.jpeg) for p in transaction.pictures],
+        )
+        db.execute_many(
+            """INSERT INTO episodes VALUES (?, ?, ?)
+                ON CONFLICT (alarm, episode) DO UPDATE SET time_ns = excluded.time_ns""",
+            [(alarm, episode, time_ns) for (alarm, episode), time_ns in transaction.episodes.items()],
+        )
+
+    def _write_coverage(self, transaction: Transaction) -> None:
+        db = self._db
+        for fleet, entry in transaction.rosters.items():
+            if entry is None:
+                db.execute("DELETE FROM rosters WHERE fleet = ?", (fleet,))
+            else:
+                upsert = """INSERT INTO rosters VALUES (?, ?, ?) ON CONFLICT (fleet)
+                    DO UPDATE SET derived = excluded.derived, roster = excluded.roster"""
+                db.execute(upsert, (fleet, int(entry[0]), entry[1].SerializeToString()))
+        for fleet, forgotten in transaction.forgotten.items():
+            remember = "INSERT INTO forgotten VALUES (?) ON CONFLICT (fleet) DO NOTHING"
+            db.execute(remember if forgotten else "DELETE FROM forgotten WHERE fleet = ?", (fleet,))
+        db.execute_many(
+            "DELETE FROM ledgers WHERE fleet = ? AND device = ? AND shard = ? AND since_ns = ?",
+            [key for key, part in transaction.ledgers.items() if part is None],
+        )
+        db.execute_many(
+            """INSERT INTO ledgers VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (fleet, device, shard, since_ns)
+                DO UPDATE SET until_ns = excluded.until_ns, final = excluded.final, ledger = excluded.ledger""",
+            [
+                (*key, part.until_ns, int(part.final), part.ledger.SerializeToString())
+                for key, part in transaction.ledgers.items()
+                if part is not None
+            ],
+        )
+        for (fleet, shard), alarmed in transaction.canaries.items():
+            if alarmed is None:
+                db.execute("DELETE FROM canaries WHERE fleet = ? AND shard = ?", (fleet, shard))
+            else:
+                upsert = """INSERT INTO canaries VALUES (?, ?, ?, ?) ON CONFLICT (fleet, shard)
+                    DO UPDATE SET alarmed_ns = excluded.alarmed_ns, delay_ns = excluded.delay_ns"""
+                db.execute(upsert, (fleet, shard, *alarmed))
 
     def prune(self, before_ns: int) -> int:
         """Forget some of what is older than `before_ns`; returns how many rows went, 0 when there are no more."""
         db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with db.transaction():
             gone = db.execute(
                 "DELETE FROM evidence WHERE id IN (SELECT id FROM evidence WHERE received_ns < ? LIMIT ?)",
                 (before_ns, PRUNE_ROWS),
-            ).rowcount
+            )
             # Events are old at the front: looking at all of them once a minute would not do.
             gone += db.execute(
                 """DELETE FROM events WHERE time_ns < ?
                     AND cursor IN (SELECT cursor FROM events ORDER BY cursor LIMIT ?)""",
                 (before_ns, PRUNE_ROWS),
-            ).rowcount
+            )
             gone += records.prune(db, before_ns)
-            gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,)).rowcount
+            gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,))
             gone += db.execute(
                 "DELETE FROM pictures WHERE time_ns < ? OR number <= (SELECT MAX(number) FROM pictures) - ?",
                 (before_ns, KEPT_PICTURES),
-            ).rowcount
-            db.execute("COMMIT")
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                db.execute("ROLLBACK")
-            raise
+            )
         return gone
+
+    def check(self) -> None:
+        """Find out whether the database can still be reached."""
+        if not self._db.failing:
+            self._db.check()
 
     def events(self, after: int, limit: int, zone: str = "") -> list[AlarmEvent]:
         """Up to `limit` events past cursor `after`, ascending; `zone` is "name", "namespace/name" or '' for all."""
@@ -371,21 +312,23 @@ class Store:
 
     def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """The JPEG that was kept of `device` for `alarm`."""
-        row = self._db.execute(
-            "SELECT jpeg FROM pictures WHERE alarm = ? AND device = ? AND kind = ?", (alarm, device, kind)
-        ).fetchone()
-        return row[0] if row else None
+        query = "SELECT jpeg FROM pictures WHERE alarm = ? AND device = ? AND kind = ?"
+        return next((row[0] for row in self._db.rows(query, (alarm, device, kind))), None)
 
     def episodes(self, alarm: str) -> list[str]:
         """The signs that contributed to `alarm`."""
-        return [row[0] for row in self._db.execute("SELECT episode FROM episodes WHERE alarm = ?", (alarm,))]
+        return [row[0] for row in self._db.rows("SELECT episode FROM episodes WHERE alarm = ?", (alarm,))]
 
     def audit(self, before: int, limit: int) -> list[AuditEntry]:
         """As `records.audit`."""
         return records.audit(self._db, before, limit)
 
+    def interrupt(self) -> None:
+        """As `Database.interrupt`."""
+        self._db.interrupt()
+
     def close(self) -> None:
-        """Close the file."""
+        """Let go of the database."""
         self._db.close()
 
 
@@ -393,30 +336,76 @@ def _event(row: tuple[bytes]) -> AlarmEvent:
     return AlarmEvent.FromString(row[0])
 
 
+async def _await_patiently(running: "asyncio.Future[R]", store: Store, seconds: float) -> bool:
+    """Wait until `running`, which uses `store`, is done, and interrupt it after `seconds`; whether these sufficed."""
+    done, _ = await asyncio.wait({running}, timeout=seconds)
+    patient = bool(done)
+    while not done:
+        store.interrupt()
+        done, _ = await asyncio.wait({running}, timeout=PATIENCE_SECONDS)
+    return patient
+
+
+def open_database(folder: Path, address: str = "", *, writer: bool = True) -> Database:
+    """The database at `address`, a connection string of PostgreSQL or "@FILE" with one in it; '': SQLite's in `folder`.
+
+    UserError where that cannot be.
+    """
+    if not address:
+        return SqliteDatabase(folder / "hub.sqlite")
+    try:
+        from embereye.hub.databases.postgres import PostgresDatabase
+    except ImportError as error:
+        raise UserError(
+            f"a database in PostgreSQL takes psycopg: pip install 'embereye[postgres]' ({error})"
+        ) from error
+    return PostgresDatabase(lambda: read_address(address), writer=writer)
+
+
+def read_address(address: str) -> str:
+    """The connection string that `address` is or, as "@FILE", names the file of."""
+    if not address.startswith("@"):
+        return address
+    try:
+        return Path(address[1:]).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UserError(f"the database's address in {address[1:]} cannot be read: {error.strerror or error}") from error
+
+
 class StoreThreads:
     """The store for the event loop: one thread writes, another reads, so that a long history delays no alarm."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = "") -> None:
+        """`address` as in `open_database`."""
         self._folder = folder
+        self._address = address
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="hub-store")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="hub-history")
         self._lock: int | None = None
+        self._patience = PATIENCE_SECONDS
+
+    def _open(self, *, writer: bool = True) -> Store:
+        return Store(open_database(self._folder, self._address, writer=writer))
 
     async def open(self) -> StoredState:
-        """Lock the folder, open the database in it, and return what it holds."""
+        """Lock the folder, open the database, and return what it holds."""
         loop = asyncio.get_running_loop()
         self._lock = lock_folder(self._folder)
-        path = self._folder / "hub.sqlite"
-        self._store = await loop.run_in_executor(self._writer, Store, path)
+        self._store = await loop.run_in_executor(self._writer, self._open)
         if self._store.failing:
-            logger.error("%s cannot be written: %s; what it holds is served", path, self._store.failing)
-        else:
-            self._history = await loop.run_in_executor(self._reader, Store, path)
-        return await self.write(Store.load)
+            logger.error("the database cannot be written: %s; what it holds is served", self._store.failing)
+        if self._address or not self._store.failing:
+            self._history = await loop.run_in_executor(self._reader, partial(self._open, writer=False))
+        if self._address and self._store.failing:
+            return StoredState()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._writer, self._store.load)
+        except StoreError as error:
+            raise UserError(f"what the hub stored cannot be read: {error}") from error
 
     @property
     def failing(self) -> str:
-        """Why the database could not be written when it was opened, nor since; '' where it can."""
+        """Why the database cannot be written, as far as is known; '' where it can."""
         return self._store.failing
 
     @property
@@ -425,14 +414,31 @@ class StoreThreads:
         return self._store.unreadable + (self._history.unreadable if hasattr(self, "_history") else 0)
 
     async def write(self, method: "Callable[[Store], R]") -> R:
-        """Run `method(store)` in the writing thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, lambda: method(self._store))
+        """Run `method(store)` in the writing thread.
+
+        What takes longer than the present patience fails; the next one is given twice as much, as there may just be
+        much to write.
+        """
+        running = asyncio.get_running_loop().run_in_executor(self._writer, lambda: method(self._store))
+        patient = await _await_patiently(running, self._store, self._patience)
+        self._patience = PATIENCE_SECONDS if patient else min(2 * self._patience, MOST_PATIENCE_SECONDS)
+        return await running
 
     async def read(self, method: "Callable[[Store], R]") -> R:
         """Run `method(store)` in the reading thread; in the writing one where there was no room for two."""
         if not hasattr(self, "_history"):
             return await self.write(method)
-        return await asyncio.get_running_loop().run_in_executor(self._reader, lambda: method(self._history))
+
+        def attempt() -> R:
+            try:
+                return method(self._history)
+            except StoreError:
+                # A connection that broke while nobody read is noticed only now, and may well be had again.
+                return method(self._history)
+
+        running = asyncio.get_running_loop().run_in_executor(self._reader, attempt)
+        await _await_patiently(running, self._history, MOST_PATIENCE_SECONDS)
+        return await running
 
     async def close(self) -> None:
         """Finish what is under way and let go of the folder."""

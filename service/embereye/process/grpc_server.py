@@ -16,6 +16,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.guard import Registrar
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
+from embereye.process.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 Q = TypeVar("Q")
@@ -77,15 +78,19 @@ class GrpcServer:
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
         control: bool = False,
         credentials: Credentials | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
+        """`tls` is what a port that is not for control shows, and asks for; None: it is plain."""
         # SO_REUSEPORT is grpc's default and would let a second process silently take half of the connections.
         services = list(services)
         own = [option for service in services for option in service.options]
-        own += CONTROL_OPTIONS if credentials else ()
+        own += CONTROL_OPTIONS if credentials or (tls and tls.asks_clients) else ()
         self._credentials = credentials
+        self._tls = tls
         options = [*SERVER_OPTIONS, *own, ("grpc.so_reuseport", int(share_port))]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
         self._health = health.aio.HealthServicer()
+        self.not_serving = "starting"  # why it does not serve; '' where it does
         registrar = Registrar(self._server, control=control, credentials=credentials)
         for service in services:
             service.add(service.servicer, registrar)
@@ -96,10 +101,10 @@ class GrpcServer:
     def listen(self, address: str) -> int:
         """Bind `address` ("host:port", port 0 for any) and return the port."""
         try:
-            if self._credentials is None:
-                port = self._server.add_insecure_port(address)
+            if shown := self._credentials.for_server() if self._credentials else self._tls and self._tls.for_grpc():
+                port = self._server.add_secure_port(address, shown)
             else:
-                port = self._server.add_secure_port(address, self._credentials.for_server())
+                port = self._server.add_insecure_port(address)
         except RuntimeError:
             port = 0
         if not port:
@@ -113,6 +118,7 @@ class GrpcServer:
 
     async def set_serving(self, serving: bool) -> None:
         """Set the health of the process and of each service."""
+        self.not_serving = "" if serving else self.not_serving or "ending"
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ("", *self._names):
             await self._health.set(name, status)

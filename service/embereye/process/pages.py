@@ -22,14 +22,21 @@ Answer = tuple[int, str, bytes]  # status, content type, body
 Page = Callable[[], Answer]
 
 
-def metrics_pages(registry: CollectorRegistry, unhealthy: Callable[[], str] = str) -> dict[str, Page]:
-    """`registry` at /metrics, and /healthz: 503 while `unhealthy()` says why."""
+def metrics_pages(
+    registry: CollectorRegistry, unhealthy: Callable[[], str] = str, not_ready: Callable[[], str] | None = None
+) -> dict[str, Page]:
+    """`registry` at /metrics, /healthz and, with `not_ready`, /readyz: 503 while the function says why."""
 
-    def healthz() -> Answer:
-        why = unhealthy()
+    def told(why: str) -> Answer:
         return 503 if why else 200, "text/plain; charset=utf-8", f"{why or 'ok'}\n".encode()
 
-    return {"/metrics": lambda: (200, CONTENT_TYPE_LATEST, exposition(registry)), "/healthz": healthz}
+    pages: dict[str, Page] = {
+        "/metrics": lambda: (200, CONTENT_TYPE_LATEST, exposition(registry)),
+        "/healthz": lambda: told(unhealthy()),
+    }
+    if not_ready:
+        pages["/readyz"] = lambda: told(not_ready())
+    return pages
 
 
 def all_interfaces(host: str) -> str | None:

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from embereye.process.identity.credentials import Credentials
 from embereye.process.latency import LatencyHistogram
+from embereye.process.tls import ServerTls
 
 PROBE_SECONDS = 0.5  # between two measurements of the event loop's lag
 LAG_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # seconds
@@ -21,9 +22,16 @@ class RuntimeMetrics(Collector):
     """Registers itself and prometheus_client's own collectors; `run` measures the event loop until it is cancelled."""
 
     def __init__(
-        self, registry: CollectorRegistry, credentials: Callable[[], Credentials | None] = lambda: None
+        self,
+        registry: CollectorRegistry,
+        credentials: Callable[[], Credentials | None] = lambda: None,
+        tls: ServerTls | None = None,
     ) -> None:
-        """`credentials` are those that the process proves itself with at the time; None: it does not."""
+        """`credentials` are those that the process proves itself with at the time; None: it does not.
+
+        `tls` is what it shows to devices or people, on its open ports.
+        """
+        self._tls = tls
         self._credentials = credentials
         self._lag = LatencyHistogram(LAG_BOUNDS)
         try:
@@ -57,12 +65,17 @@ class RuntimeMetrics(Collector):
             buckets=self._lag.buckets(),
             sum_value=self._lag.sum,
         )
+        expirations = GaugeMetricFamily(
+            "embereye_certificate_expiration_timestamp_seconds",
+            "When the certificate expires that the process proves itself with.",
+            labels=["ports"],
+        )
         if credentials := self._credentials():
-            yield GaugeMetricFamily(
-                "embereye_certificate_expiration_timestamp_seconds",
-                "When the certificate expires that the process proves itself with.",
-                value=credentials.current.expires,
-            )
+            expirations.add_metric(["control"], credentials.current.expires)
+        if self._tls:
+            expirations.add_metric(["open"], self._tls.current.expires)
+        if expirations.samples:
+            yield expirations
         if (threads := _threads()) is not None:
             yield GaugeMetricFamily("embereye_threads", "Threads of the process.", value=threads)
 

@@ -29,6 +29,7 @@ class ShardCounts(NamedTuple):
     """What a shard counts besides its devices' ledgers."""
 
     connections: int  # open text connections
+    handshakes_failed: int  # of text connections with TLS
     streams: int  # open gRPC streams
     waiting_bytes: int  # for a tick
     ticks: int
@@ -43,6 +44,10 @@ class ShardCounts(NamedTuple):
 def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
     """Counters of the whole shard."""
     yield GaugeMetricFamily("embereye_sensor_connections", "Open text connections.", value=counts.connections)
+    yield CounterMetricFamily(
+        "embereye_sensor_tls_handshakes_failed", "Text connections that did not come to speak TLS.",
+        value=counts.handshakes_failed,
+    )  # fmt: skip
     yield GaugeMetricFamily("embereye_sensor_streams", "Open gRPC streams.", value=counts.streams)
     yield GaugeMetricFamily("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", value=counts.waiting_bytes)
     yield CounterMetricFamily("embereye_sensor_ticks", "Ticks.", value=counts.ticks)

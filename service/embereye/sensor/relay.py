@@ -1,73 +1,164 @@
-"""A connection from one shard to another: what a device sends to the wrong shard is passed on to its owner."""
+"""What a text device sends to the wrong shard is passed on to its owner: one stream to each shard, for all devices.
+
+Shards prove to each other who they are, as for every call between them: nobody else can pass anything on.
+"""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
-from typing import cast
+from dataclasses import dataclass
 
+import grpc
+
+from embereye.process.grpc_server import converse
 from embereye.process.tasks import Tasks
-from embereye.units import MIB, split_address
+from embereye.shard.links import PeerAddress
+from embereye.units import MIB
+from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, RelayResponse
+from embereye.v1.ingest_pb2_grpc import RelaysStub
 
 logger = logging.getLogger(__name__)
-RELAY_LIMIT = MIB  # bytes that may wait for another shard before a device's lines are dropped
-DIAL_SECONDS = 3.0  # for the other shard to be reached; a device's lines wait meanwhile, up to RELAY_LIMIT
+CONNECTION_LIMIT = 256 * 1024  # bytes of one device that may wait for another shard before its lines are dropped
+SHARD_LIMIT = 16 * MIB  # bytes of all devices that may wait for it
+REQUEST_BYTES = 256 * 1024  # of one message, about
+DIAL_SECONDS = 3.0  # for the other shard to be reached; lines wait meanwhile
+IDLE_SECONDS = 30.0  # that a stream is kept on which no device is left
 
 
-class Relay(asyncio.Protocol):
-    """Dials at once and passes lines on; `pass_back` gets what the other shard sends.
+@dataclass(frozen=True)
+class Passed:
+    """The connection of a device whose lines are passed on."""
 
-    Lines are buffered up to RELAY_LIMIT, before the connection stands and after; beyond it `send` drops. When the
-    connection cannot be made or ends, `closed` is set and what was buffered is lost: its session makes another.
+    since_ns: int  # when the device connected
+    also: bool  # its lines are analysed here, too
+    address: str  # that it comes from
+    device: str  # that its certificate proved it to be; '': none did
+
+
+class Relay:
+    """Passes one connection's lines on; `pass_back` gets the commands that its owner sends.
+
+    Lines wait up to a limit, before the stream stands and after; beyond it `send` drops. Where the stream cannot be
+    had, or ends, `closed` is set and what waited is lost: its session makes another.
     """
 
-    def __init__(self, address: str, greeting: bytes, pass_back: Callable[[bytes], None], tasks: Tasks) -> None:
+    def __init__(self, link: "_Link", passed: Passed, pass_back: Callable[[str], None]) -> None:
         self.closed = False
-        self._pass_back = pass_back
-        self._transport: asyncio.Transport | None = None
-        self._waiting = bytearray(greeting)
-        self._dialling = tasks.start(self._dial(address), name=f"relay-{address}")
-
-    async def _dial(self, address: str) -> None:
-        try:
-            host, port = split_address(address)
-            async with asyncio.timeout(DIAL_SECONDS):
-                await asyncio.get_running_loop().create_connection(lambda: self, host, port)
-        except (OSError, ValueError, TimeoutError) as error:
-            logger.warning("relay to %s: %s", address, error or "timed out")
-            self.closed = True
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send what has been waiting."""
-        self._transport = cast("asyncio.Transport", transport)
-        if self.closed:
-            self._transport.close()
-            return
-        self._transport.write(bytes(self._waiting))
-        self._waiting.clear()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Let the session make another when it needs one."""
-        self.closed = True
-
-    def data_received(self, data: bytes) -> None:
-        """Pass the owner's commands back to the device."""
-        self._pass_back(data)
+        self.passed = passed
+        self.pass_back = pass_back
+        self.waiting = bytearray()
+        self._link = link
 
     def send(self, line: bytes) -> bool:
-        """Send `line`, or buffer it; False where there is no room and it was dropped."""
-        if self._transport is None:
-            if len(self._waiting) + len(line) > RELAY_LIMIT:
-                return False
-            self._waiting += line
-            return True
-        if self._transport.get_write_buffer_size() > RELAY_LIMIT:
+        """Send `line` soon; False where there is no room and it was dropped."""
+        if len(self.waiting) + len(line) > CONNECTION_LIMIT or self._link.size + len(line) > SHARD_LIMIT:
             return False
-        self._transport.write(line)
+        self.waiting += line
+        self._link.add(self, len(line))
         return True
 
     def close(self) -> None:
-        """Close the connection, or give up making it; what is buffered for the other shard is still sent."""
-        self.closed = True
-        self._dialling.cancel()
-        if self._transport is not None:
-            self._transport.close()
+        """End it; what waits is still sent."""
+        if not self.closed:
+            self.closed = True
+            self._link.add(self, 0)
+
+
+class Relays:
+    """The streams to a fleet's other shards, which `dial` makes channels to; `dropped` counts lines that are lost."""
+
+    def __init__(
+        self, dial: Callable[[PeerAddress], grpc.aio.Channel], dropped: Callable[[int], None], tasks: Tasks
+    ) -> None:
+        self._dial = dial
+        self._dropped = dropped
+        self._tasks = tasks
+        self._links: dict[PeerAddress, _Link] = {}
+
+    def open(self, peer: PeerAddress, passed: Passed, pass_back: Callable[[str], None]) -> Relay:
+        """Pass the lines of one more connection on to `peer`."""
+        link = self._links.get(peer)
+        if link is None:
+            link = self._links[peer] = _Link()
+            self._tasks.start(self._run(peer, link), name=f"relay-{peer.shard}")
+        relay = Relay(link, passed, pass_back)
+        link.relays[passed.since_ns] = relay
+        return relay
+
+    async def _run(self, peer: PeerAddress, link: "_Link") -> None:
+        try:
+            async with self._dial(peer) as channel:
+                async with asyncio.timeout(DIAL_SECONDS):
+                    await channel.channel_ready()
+                responses = converse(RelaysStub(channel).Pass(), link.write)
+                async with contextlib.aclosing(responses):
+                    async for response in responses:
+                        link.pass_back(response)
+        except (grpc.aio.AioRpcError, OSError, TimeoutError) as error:
+            reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error) or "timed out"
+            logger.warning("relay to %s at %s: %s", peer.shard, peer.control, reason)
+        finally:
+            del self._links[peer]
+            self._dropped(link.lose())
+
+
+class _Link:
+    """The stream to one shard, or the attempt to have one."""
+
+    def __init__(self) -> None:
+        self.size = 0  # bytes that wait
+        self.relays: dict[int, Relay] = {}  # by since_ns, the latest one
+        self._changed: dict[Relay, None] = {}  # of which something is to be sent, in order
+        self._wake = asyncio.Event()
+
+    def add(self, relay: Relay, size: int) -> None:
+        """Have what `relay` holds sent."""
+        self.size += size
+        self._changed[relay] = None
+        self._wake.set()
+
+    async def write(self, call: "grpc.aio.StreamStreamCall[RelayRequest, RelayResponse]") -> None:
+        """Send what there is, until there is nobody left to send for."""
+        while True:
+            while self._changed:
+                await call.write(self._request())
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(None if self.relays else IDLE_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                call.cancel()
+                return
+
+    def _request(self) -> RelayRequest:
+        request, size = RelayRequest(), 0
+        while self._changed and size < REQUEST_BYTES:
+            relay = next(iter(self._changed))
+            del self._changed[relay]
+            lines, relay.waiting = bytes(relay.waiting), bytearray()
+            size += len(lines)
+            passed = relay.passed
+            request.connections.append(
+                RelayedConnection(
+                    since_ns=passed.since_ns, also=passed.also, address=passed.address, device=passed.device,
+                    lines=lines, closed=relay.closed,
+                )
+            )  # fmt: skip
+            if relay.closed and self.relays.get(passed.since_ns) is relay:
+                del self.relays[passed.since_ns]
+        self.size -= size
+        return request
+
+    def pass_back(self, response: RelayResponse) -> None:
+        """Have a command reach its device."""
+        if relay := self.relays.get(response.since_ns):
+            relay.pass_back(response.word)
+
+    def lose(self) -> int:
+        """Close all relays; how many lines are lost with them."""
+        lost = sum(relay.waiting.count(b"\n") for relay in self._changed)
+        for relay in (*self.relays.values(), *self._changed):
+            relay.closed = True
+            relay.waiting.clear()
+        return lost

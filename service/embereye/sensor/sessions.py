@@ -10,20 +10,21 @@ import resource
 import socket
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Protocol, cast
 
 from embereye.process.clock import BEGAN_NS, now_ns
+from embereye.process.identity.credentials import expiry
 from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
-from embereye.sensor.relay import Relay
+from embereye.sensor.relay import Passed, Relay, Relays
 from embereye.sensor.tick import TickBatcher
-from embereye.shard.access import DeviceAccess, NotAdmittedError
+from embereye.shard.access import EVERYTHING, DeviceAccess, Grant, Names, NotAdmittedError, names_of
+from embereye.shard.links import PeerAddress
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Commands, Peer
-from embereye.wire.device.commands import CommandParser
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import (
     RAM_WORDS,
@@ -32,7 +33,6 @@ from embereye.wire.device.messages import (
     Garbage,
     LocationId,
     Message,
-    PassedOn,
     SensorReading,
     SerialNumber,
 )
@@ -55,6 +55,8 @@ RECEIVE_BUFFER = 64 * 1024
 TOTAL_LIMIT = 32 * 1024 * 1024
 CROWDED_LIMIT = 2048
 SUPERSEDED = "a newer connection speaks for it"
+PINNED = "another address speaks for it"
+NOT_ITS_CERTIFICATE = "certificate of another device"
 MAX_DENIED = 1_000  # addresses that are remembered
 NAN = float("nan")
 
@@ -70,6 +72,16 @@ class Owner(Protocol):
     relayed: int  # messages passed on to the shard that owns their device
     relay_dropped: int
     batcher: TickBatcher
+
+    @property
+    def relays(self) -> Relays:
+        """The way to the fleet's other shards."""
+        ...
+
+    @property
+    def deadline_ns(self) -> int:
+        """Nanoseconds without data after which a device is dark."""
+        ...
 
     def is_own(self, peername: tuple[str, int]) -> bool:
         """Whether a connection from `peername` is the shard's own."""
@@ -104,11 +116,12 @@ class Sessions:
         self._unspoken: dict[TextSession, float] = {}  # that have not said whose they are → since, monotonic seconds
         self._denied: OrderedDict[str, str] = OrderedDict()  # address → why, as it was told
         self.refused = 0
+        self.handshakes_failed = 0  # of TLS
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def protocol(self) -> asyncio.Protocol:
+    def protocol(self) -> "TextSession":
         """A protocol for one more connection: a factory for `create_server`."""
         self._last = max(self._last + 1, now_ns())
         return TextSession(self._owner, self, self._last)
@@ -127,7 +140,13 @@ class Sessions:
         self._unspoken.pop(session, None)
 
     def drop_silent(self) -> None:
-        """Close connections on which nothing was said that makes sense; to be called now and then."""
+        """Close connections on which nothing was said that makes sense, or whose certificate has expired.
+
+        To be called now and then.
+        """
+        now = time.time()
+        for session in [session for session in self._open if session.expires < now]:
+            session.close()
         due = time.monotonic() - SPEAK_SECONDS
         self._drop_silent(sum(since < due for since in self._unspoken.values()))
 
@@ -142,23 +161,31 @@ class Sessions:
 
     def admits(self, session: "TextSession") -> bool:
         """Whether a device may speak from where `session` comes from."""
-        if self._owner.is_own(session.peername):
+        if session.is_passed_on or self._owner.is_own(session.peername):
             return True
         try:
-            self._owner.access.check_text(session.address)
+            session.grant = self._owner.access.check_text(session.address, session.names)
         except NotAdmittedError as error:
-            # A device dials again every second or so: the change is told, not each time.
-            if self._denied.get(session.address) != str(error):
-                self._denied[session.address] = str(error)
-                if len(self._denied) > MAX_DENIED:
-                    self._denied.popitem(last=False)
-                logger.warning("a text device at %s is not listened to: %s", session.address, error)
+            self.deny(session.address, str(error))
             return False
         return True
 
+    def deny(self, address: str, why: str) -> None:
+        """Tell why nobody listens to a device at `address`; it dials again every second or so, and is told once."""
+        if self._denied.get(address) != why:
+            self._denied[address] = why
+            if len(self._denied) > MAX_DENIED:
+                self._denied.popitem(last=False)
+            logger.warning("a text device at %s is not listened to: %s", address, why)
+
     def recheck(self) -> None:
         """Close the connections of devices that are not admitted any more."""
-        for session in [session for session in self._open if not self.admits(session)]:
+        for session in [session for session in self._open if session.handshake is None and not self.admits(session)]:
+            session.close()
+
+    def recheck_certified(self) -> None:
+        """Close the connections of devices that showed a certificate: another authority is asked for now."""
+        for session in [session for session in self._open if session.names is not None]:
             session.close()
 
     def closed(self, session: "TextSession") -> None:
@@ -170,6 +197,10 @@ class Sessions:
         """Look anew for whose lines come on which connection: the assignment has changed."""
         for session in self._open:
             session.forget()
+
+    def drop_relayed(self, lines: int) -> None:
+        """Count lines that another shard passed on, and that found no room."""
+        self._owner.relay_dropped += lines
 
     def close(self) -> None:
         """Close every connection: its device dials again and finds the shard that serves it now."""
@@ -191,7 +222,7 @@ class TextSession(asyncio.Protocol):
         "_hurried_at",
         "_identity",
         "_owner",
-        "_passed_on",
+        "_passed",
         "_paused",
         "_relays",
         "_sessions",
@@ -200,6 +231,10 @@ class TextSession(asyncio.Protocol):
         "_spoken_for",
         "_transport",
         "address",
+        "expires",
+        "grant",
+        "handshake",
+        "names",
         "number",
         "queued",
         "reader",
@@ -209,13 +244,17 @@ class TextSession(asyncio.Protocol):
         self.number = number  # when the device connected, nanoseconds since the Unix epoch: one connection, one number
         self.queued = False
         self.address = ""  # that the connection comes from
+        self.grant: Grant = EVERYTHING  # what it may speak for
+        self.names: Names | None = None  # of the certificate that was shown; None: nothing could be
+        self.expires = float("inf")  # until when that holds, seconds since the Unix epoch
+        self.handshake: asyncio.Task[None] | None = None  # of TLS, while it lasts
         self.reader = LineReader()
         self._owner = owner
         self._sessions = sessions
         self._transport: asyncio.Transport | None = None
         self._identity = ""
-        self._passed_on: PassedOn | None = None  # the other end is a shard
-        self._relays: dict[tuple[str, bool], Relay] | None = None  # by address, and whether we analyse the lines, too
+        self._passed: Passed | None = None  # the other end is a shard, which says so of the device's connection
+        self._relays: dict[tuple[str, bool], Relay] | None = None  # by shard, and whether we analyse the lines, too
         self._asked_ns = 0  # when the calibration was last asked for
         self._spoke = False  # something that makes sense
         self._paused = False
@@ -230,20 +269,39 @@ class TextSession(asyncio.Protocol):
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
         return (str(peer[0]), int(peer[1])) if peer else ("", 0)
 
+    def pass_on(self, passed: Passed) -> None:
+        """Be the session of a connection to another shard, which has admitted its device."""
+        self._passed = passed
+        # Nothing is newer than the connection that it came by: whose clock is ahead would speak for good.
+        self.number = min(passed.since_ns, self.number)
+        self.grant = Grant(passed.device)
+
+    @property
+    def is_passed_on(self) -> bool:
+        """Whether another shard has admitted its device."""
+        return self._passed is not None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet the device with the command that makes it stream."""
+        """Greet the device with the command that makes it stream, where it may speak."""
         self._transport = cast("asyncio.Transport", transport)
-        if not self._sessions.opened(self):
+        if self.handshake is None and not self._sessions.opened(self):
             self._transport.abort()
             return
         peer = transport.get_extra_info("peername")
-        self._identity = self.address = str(peer[0]) if peer else "unknown"
+        self._identity = self.address = str(peer[0]).removeprefix("::ffff:") if peer else "unknown"
+        if self.handshake is not None:
+            certificate = transport.get_extra_info("peercert") or {}
+            self.names = names_of(certificate)
+            if certificate:
+                self.expires = expiry(certificate)
+            self.handshake = None
         if not self._sessions.admits(self):
             self._transport.abort()
             return
         if (connection := transport.get_extra_info("socket")) is not None:
             _keep_alive(connection)
-        self.command(self._owner.commands.start)
+        if self._passed is None:
+            self.command(self._owner.commands.start)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Analyse what was still waiting, then forget the session."""
@@ -320,7 +378,7 @@ class TextSession(asyncio.Protocol):
         device = self._owner.owned(name)
         if device is None or device.arrivals.speaker is not self or self._owner.peer_of(name):
             return  # what another shard has to hear as well goes line by line
-        if self._passed_on is not None and self._passed_on.also:
+        if self._passed is not None and self._passed.also:
             return  # as does what the relaying shard counts as well
         self._shape = shape
         if self._owner.batcher.archive is None:  # what is archived has to come with a tick
@@ -343,24 +401,20 @@ class TextSession(asyncio.Protocol):
         """Close the connection."""
         if self._transport is not None:
             self._transport.close()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
     def abort(self) -> None:
         """End the connection at once, whatever waits to be sent."""
         if self._transport is not None:
             self._transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
     def _handle(self, item: Message | Rows, now_ns: int) -> None:
         match item:
             case SerialNumber(device) | LocationId(device):
                 self._identity = device
-                self.forget()
-            case PassedOn():
-                if not any(self._owner.peers()):
-                    self._refuse("passed on although the fleet has no other shard")
-                    return
-                self._passed_on = item
-                # Nothing is newer than the connection that it came by: who claims so would speak for good.
-                self.number = min(item.since_ns or self.number, self.number)
                 self.forget()
             case Garbage(reason=reason):
                 self._refuse(reason)
@@ -375,6 +429,10 @@ class TextSession(asyncio.Protocol):
             sender.arrivals.refuse(reason)
 
     def _route(self, name: str, item: Measured, now_ns: int) -> None:
+        if not self.grant.permits(name):
+            self._owner.garbage[NOT_ITS_CERTIFICATE] += 1
+            self._sessions.deny(self.address, f'its certificate is of "{self.grant.device}", and it is "{name[:80]}"')
+            return
         device = self._owner.owned(name)
         if peer := self._owner.peer_of(name):
             # Another shard's; or ours until that one covers it, for which it has to hear the device.
@@ -386,9 +444,9 @@ class TextSession(asyncio.Protocol):
             if device is None:
                 return
         arrivals, count = device.arrivals, len(item.values) if isinstance(item, Rows) else 1
-        if self._passed_on is not None and self._passed_on.also:
+        if self._passed is not None and self._passed.also:
             arrivals.ledger.shared += count
-        if arrivals.speaker is not self and not self._speak_for(device, count):
+        if arrivals.speaker is not self and not self._speak_for(device, count, now_ns):
             return
         self._batch(device, item, now_ns)
         if device.frames.wants_calibration and now_ns - self._asked_ns > CALIBRATION_RETRY_NS:
@@ -411,10 +469,29 @@ class TextSession(asyncio.Protocol):
                 batcher.settle(now_ns)  # the frames before it were measured under the calibration before it
                 batcher.calibrate(device, words, now_ns)
 
-    def _speak_for(self, device: SensorDevice, count: int) -> bool:
-        """Become the one who speaks for `device`; False, and `count` messages refused, where a newer one does."""
+    def _is_kept_out(self, device: SensorDevice, other: "TextSession", now_ns: int) -> bool:
+        """Whether `other` goes on speaking for `device`: from another address, or proved, and still heard.
+
+        Who proves that it is the device is let in whoever else speaks.
+        """
+        if not self._owner.access.pins or self.grant.device:
+            return False
+        if other.address == self.address and not other.grant.device:
+            return False
+        return now_ns - device.arrivals.watch.heard_ns <= self._owner.deadline_ns
+
+    def _speak_for(self, device: SensorDevice, count: int, now_ns: int) -> bool:
+        """Become the one who speaks for `device`; False, and `count` messages refused, where another one does."""
         arrivals = device.arrivals
         other = arrivals.speaker
+        if isinstance(other, TextSession) and self._is_kept_out(device, other, now_ns):
+            arrivals.refuse(PINNED, count)
+            if arrivals.note_rival(self.address, now_ns):
+                logger.warning(
+                    "device %s: %s claims to be it and is refused, as %s is heard as it",
+                    device.spec.id, self.address, other.address,
+                )  # fmt: skip
+            return False
         if isinstance(other, TextSession) and other.number > self.number:
             arrivals.refuse(SUPERSEDED, count)
             return False
@@ -430,37 +507,28 @@ class TextSession(asyncio.Protocol):
 
     def _relay(self, peer: Peer, name: str, item: Measured, *, also: bool) -> None:
         messages = item.readings() if isinstance(item, Rows) else [item]
-        if self._passed_on is not None:
+        if self._passed is not None:
             # Two shards whose assignments differ for a moment would send it to and fro.
             self._owner.relay_dropped += len(messages)
             return
         relays = self._relays = self._relays or {}
-        relay = relays.get((peer.tcp, also))
+        relay = relays.get((peer.shard, also))
         if relay is None or relay.closed:
-            if other := relays.pop((peer.tcp, not also), None):
+            if other := relays.pop((peer.shard, not also), None):
                 other.close()
-            greeting = encode(PassedOn(also, self.number))
-            relay = Relay(peer.tcp, greeting, self._pass_back(), self._sessions.tasks)
-            relays[peer.tcp, also] = relay
+            passed = Passed(self.number, also, self.address, self.grant.device)
+            relay = self._owner.relays.open(PeerAddress(peer.shard, peer.control), passed, self._pass_back)
+            relays[peer.shard, also] = relay
         for message in messages:
             if relay.send(encode(_named(name, message))):
                 self._owner.relayed += 1
             else:
                 self._owner.relay_dropped += 1
 
-    def _pass_back(self) -> Callable[[bytes], None]:
-        """A function that passes another shard's commands on to the device."""
-        commands = self._owner.commands
-        # That shard greets the relay as if it were the device, which is streaming already.
-        passed = {commands.calibration, commands.request} - {"", commands.start}
-        parser = CommandParser({commands.start, *passed} - {""})
-
-        def pass_back(data: bytes) -> None:
-            for command in parser.feed(data):
-                if command in passed:
-                    self.command(command)
-
-        return pass_back
+    def _pass_back(self, word: str) -> None:
+        """Pass another shard's command on to the device, which is streaming already."""
+        if word in {self._owner.commands.calibration, self._owner.commands.request} - {self._owner.commands.start}:
+            self.command(word)
 
 
 def _row(reading: SensorReading) -> tuple[float, float, float, float]:

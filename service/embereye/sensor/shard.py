@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import grpc
 from prometheus_client.core import Metric
 
 from embereye.detect.sensing.bands import BandTable
@@ -24,12 +25,15 @@ from embereye.sensor.grpc.batches import analyse_batches
 from embereye.sensor.grpc.commands import CommandService
 from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
+from embereye.sensor.relay import Relays
+from embereye.sensor.relay_service import RelayService
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.tick import TickBatcher
+from embereye.sensor.tls_listener import TlsListener
 from embereye.shard.access import DeviceAccess
 from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes, Sign
-from embereye.shard.links import Links
+from embereye.shard.links import Links, PeerAddress
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.units import MINUTE, SECOND
@@ -75,15 +79,23 @@ class SensorShard:
         self._episodes = Episodes("")
         self._meter = Meter()
         self._sessions = Sessions(self)
+        self._relay_service = RelayService(self._sessions)
+        self.relays = Relays(self._dial_peer, self._sessions.drop_relayed, self._sessions.tasks)
         self._ingest = Ingest(self)
         self._servers: list[asyncio.Server] = []
+        self._tls_listeners: list[TlsListener] = []
         self._context: ShardContext | None = None
         self._covered: dict[str, bool] = {}
         self._pictured = 0  # the device whose thermal picture is told next
 
     def services(self) -> Iterable[Service]:
-        """Its own services: Ingest, and commands to text devices."""
-        return (self._ingest.service(), CommandService(self).service())
+        """Its own services: Ingest, commands to text devices, and what other shards pass on."""
+        return (self._ingest.service(), CommandService(self).service(), self._relay_service.service())
+
+    @property
+    def deadline_ns(self) -> int:
+        """Nanoseconds without data after which a device is dark."""
+        return self._settings.deadline_ns
 
     @property
     def links(self) -> Links:
@@ -100,6 +112,10 @@ class SensorShard:
         freeze_heap()
         self._context = context
         options = context.options
+        if options.tls_port and context.tls is None:
+            raise UserError("--tls-port needs --tls: the folder of the certificate that devices are shown")
+        if context.tls:
+            context.tls.subscribe(self._judge_anew)
         for port, shared in ((options.tcp_port, False), (options.shared_tcp_port, True)):
             if shared and not port:
                 continue
@@ -112,9 +128,27 @@ class SensorShard:
                     f"cannot listen for devices on {options.host}:{port}: {error.strerror or error}"
                 ) from error
             self._servers.append(server)
+        for port, shared in ((options.tls_port, False), (options.shared_tls_port, True)):
+            if port and context.tls:
+                try:
+                    listener = TlsListener(options.host, port, self._sessions, context.tls, shared=shared)
+                except OSError as error:
+                    raise UserError(
+                        f"cannot listen for devices on {options.host}:{port}: {error.strerror or error}"
+                    ) from error
+                self._tls_listeners.append(listener)
+                context.tasks.start(listener.run(), name=f"tls-listener-{port}")
         context.tasks.start(self._tick(), name="sensor-tick")
         if self._telemetry is not None:
             self._keep(self._telemetry, context)
+
+    def _dial_peer(self, peer: PeerAddress) -> grpc.aio.Channel:
+        return self.links.peer(peer)
+
+    def _judge_anew(self) -> None:
+        """Ask every sender who it is once more: certificates have to be of other authorities than before."""
+        self.access.judge_anew()
+        self._sessions.recheck_certified()
 
     def _keep(self, telemetry: Telemetry, context: ShardContext) -> None:
         try:
@@ -271,6 +305,7 @@ class SensorShard:
     def _counts(self) -> ShardCounts:
         return ShardCounts(
             connections=len(self._sessions),
+            handshakes_failed=self._sessions.handshakes_failed,
             streams=len(self._ingest),
             waiting_bytes=self.batcher.waiting,
             ticks=self.batcher.ticks,
@@ -282,10 +317,15 @@ class SensorShard:
             works=self.batcher.works,
         )
 
-    async def drain(self) -> None:
-        """Accept no new device, send gRPC senders elsewhere, and give them a moment to go."""
+    def _stop_listening(self) -> None:
         for server in self._servers:
             server.close()
+        for listener in self._tls_listeners:
+            listener.close()
+
+    async def drain(self) -> None:
+        """Accept no new device, send gRPC senders elsewhere, and give them a moment to go."""
+        self._stop_listening()
         self.batcher.flush()
         self._sessions.close()
         await self._ingest.drain(HANDOVER_SECONDS)
@@ -294,8 +334,7 @@ class SensorShard:
         """Close what is still open."""
         await self._ingest.close()
         await self._sessions.stop()
-        for server in self._servers:
-            server.close()
+        self._stop_listening()
 
     async def _tick(self) -> None:
         """Notice silence and recovery at once instead of with the next regular coverage report."""

@@ -1,4 +1,4 @@
-"""Which devices a shard listens to: networks that they may come from, and tokens that senders over gRPC show.
+"""Which devices a shard listens to: networks that they come from, certificates and tokens that they show.
 
 Tokens are in a Secret that is mounted in the shard's pod, and read again as it changes: its key `token` has those that
 speak for every device of the fleet, one in a line, and `devices` lines of a device's id and a token that speaks for
@@ -12,7 +12,7 @@ import ipaddress
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 
 from embereye.process.addresses import peer_host
-from embereye.v1.shard_pb2 import AccessRules
+from embereye.v1.shard_pb2 import AccessRules, ClientCertificates
 
 logger = logging.getLogger(__name__)
 VARIABLE = "EMBEREYE_CREDENTIALS"  # the folder that Secrets are mounted in, one folder each
@@ -45,6 +45,7 @@ class Grant:
 
 
 EVERYTHING = Grant()
+Names = Mapping["ClientCertificates.Field.ValueType", tuple[str, ...]]  # that a certificate, which was proved, has
 
 
 class DeviceAccess:
@@ -70,19 +71,35 @@ class DeviceAccess:
         self._rules = wanted
         self._networks = tuple(_networks(wanted.networks))
         self._looked, self._seen, self._grants = -LOOK_SECONDS, None, {}
-        while self._admitted:
-            self._admitted.pop().cancel()
+        self.judge_anew()
         return True
 
-    def check_text(self, host: str) -> None:
-        """Raise NotAdmittedError where a text device, which can prove nothing, may not come from `host`."""
+    def judge_anew(self) -> None:
+        """End the streams that are open: their senders dial again, and are asked anew who they are."""
+        while self._admitted:
+            self._admitted.pop().cancel()
+
+    @property
+    def pins(self) -> bool:
+        """Whether a text device stays with the address that it was first heard from, as long as it is heard there."""
+        return not self._rules.open
+
+    def check_text(self, host: str, names: Names | None = None) -> Grant:
+        """What a text device from `host` may speak for; NotAdmittedError where that is nothing.
+
+        `names` are those of the certificate that it showed; None: it came without TLS, and can prove nothing.
+        """
         if self._rules.open:
-            return
-        if not self._networks:
+            return EVERYTHING
+        certified = names is not None and self._rules.HasField("certificates")
+        if not self._networks and not certified:
             raise self._denied(
-                "text devices prove nothing, and spec.access.networks names none that they may come from"
+                "text devices without a certificate prove nothing, and spec.access.networks names none that they may "
+                "come from"
             )
-        self._check_network(host)
+        if self._networks:
+            self._check_network(host)
+        return self._certified(names) if certified and names is not None else EVERYTHING
 
     @contextlib.asynccontextmanager
     async def admitted(self, context: Any) -> AsyncIterator[Grant]:
@@ -108,19 +125,52 @@ class DeviceAccess:
         if self._rules.open:
             return EVERYTHING
         try:
-            return self.check_call(peer_host(context.peer()), context.invocation_metadata())
+            names = _names_of_call(context) if self._rules.HasField("certificates") else {}
+            return self.check_call(peer_host(context.peer()), context.invocation_metadata(), names)
         except NotAdmittedError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
             raise
 
-    def check_call(self, host: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Grant:
-        """What a call from `host` may speak for; NotAdmittedError where that is nothing."""
+    def check_call(
+        self, host: str, metadata: Iterable[tuple[str, str | bytes]] | None, names: Names | None = None
+    ) -> Grant:
+        """What a call from `host` may speak for; NotAdmittedError where that is nothing.
+
+        `names` are those of the certificate that it was made with.
+        """
         if self._rules.open:
             return EVERYTHING
         if self._rules.networks:
             self._check_network(host)
+        certified = self._certified(names or {}) if self._rules.HasField("certificates") else EVERYTHING
         if not self._rules.tokens:
+            return certified
+        token = self._by_token(metadata)
+        if certified.device and token.device and certified != token:
+            raise self._denied(f'the certificate is of "{certified.device}", and the token of "{token.device}"')
+        return certified if certified.device else token
+
+    def _certified(self, names: Names) -> Grant:
+        """What a certificate with `names` speaks for."""
+        rule = self._rules.certificates
+        found = names.get(rule.field, ())
+        if any(name in rule.gateways for name in found):
             return EVERYTHING
+        before, _, behind = rule.match.partition("*")
+        devices = {
+            name[len(before) : len(name) - len(behind)]
+            for name in found
+            if name.startswith(before) and name.endswith(behind) and len(name) > len(before) + len(behind)
+        }
+        if len(devices) != 1:
+            field = ClientCertificates.Field.Name(rule.field).removeprefix("FIELD_").lower()
+            said = ", ".join(f'"{name[:80]}"' for name in found[:3]) or "nothing"
+            raise self._denied(
+                f'devices of this fleet show a certificate with one {field} like "{rule.match}", and {said} is shown'
+            )
+        return Grant(devices.pop())
+
+    def _by_token(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> Grant:
         self._look()
         # By a digest, which nobody can steer towards another: how long it takes tells nothing of any token.
         grant = self._grants.get(_digest(_bearer(metadata)))
@@ -169,6 +219,30 @@ class DeviceAccess:
             self._failing = f'Secret "{self._rules.tokens}" {why}'
             return
         self._seen, self._grants, self._failing = version, found, ""
+
+
+def names_of(certificate: Mapping[str, Any]) -> Names:
+    """The names in a certificate as Python's ssl tells of it."""
+    subject = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    others = certificate.get("subjectAltName", ())
+    return {
+        ClientCertificates.FIELD_COMMON_NAME: tuple(subject),
+        ClientCertificates.FIELD_DNS: tuple(value for key, value in others if key == "DNS"),
+        ClientCertificates.FIELD_URI: tuple(value for key, value in others if key == "URI"),
+    }
+
+
+def _names_of_call(context: Any) -> Names:
+    found = context.auth_context()
+
+    def texts(key: str) -> tuple[str, ...]:
+        return tuple(bytes(value).decode("utf-8", "replace") for value in found.get(key, ()))
+
+    return {
+        ClientCertificates.FIELD_COMMON_NAME: texts("x509_common_name"),
+        ClientCertificates.FIELD_DNS: texts("peer_dns"),
+        ClientCertificates.FIELD_URI: texts("peer_uri"),
+    }
 
 
 def _networks(texts: Iterable[str]) -> Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics, disk_metrics
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.tls import ServerTls
 from embereye.process.tracing import open_tracer
 from embereye.shard.assignment import Assignments, follow_file
 from embereye.shard.canary import Canaries, Fire
@@ -52,6 +54,10 @@ class ShardOptions:
     linger: float = 0.0  # seconds to wait at the end for a hub that is away: the spool goes with the process
     control_port: int = 0
     identity: Path | None = None  # of its certificate; None: control is served on loopback alone
+    tls: Path | None = None  # folder of the certificate that devices are shown; None: they are served without TLS
+    client_ca: Path | None = None  # folder of the authorities that devices' certificates are of; None: they show none
+    tls_port: int = 0  # of the text listener with TLS; 0: none
+    shared_tls_port: int = 0  # 0: none
 
 
 class ShardCore(Protocol):
@@ -113,6 +119,7 @@ class ShardContext:
     closed: Callable[[str, Ledger], None] = lambda device, ledger: None  # the last word on a device that was let go
     links: Links = field(default_factory=Links)
     traces: EpisodeTraces | None = None  # None: alarms are not traced
+    tls: ServerTls | None = None  # that devices are shown
 
 
 class ShardProcess(ShardServicer, Collector):
@@ -122,6 +129,7 @@ class ShardProcess(ShardServicer, Collector):
         self._core = core
         self._options = options
         self._credentials = Credentials(options.identity) if options.identity else None
+        self._tls = ServerTls(options.tls, options.client_ca) if options.tls else None
         self._links = Links(options.hub, self._credentials)
         self._assignments = Assignments()
         self._assignments.subscribe(self._apply)
@@ -143,7 +151,7 @@ class ShardProcess(ShardServicer, Collector):
         self._draining = False
         self._started_ns = now_ns()
         services = [Service(add_ShardServicer_to_server, self, "embereye.v1.Shard"), *core.services()]
-        self._grpc = GrpcServer(services, share_port=bool(options.shared_grpc_port))
+        self._grpc = GrpcServer(services, share_port=bool(options.shared_grpc_port), tls=self._tls)
         self._control = GrpcServer(services, control=True, credentials=self._credentials)
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -151,13 +159,15 @@ class ShardProcess(ShardServicer, Collector):
         options = self._options
         registry = CollectorRegistry()
         registry.register(self)
-        runtime = RuntimeMetrics(registry, lambda: self._credentials)
+        runtime = RuntimeMetrics(registry, lambda: self._credentials, self._tls)
         self._grpc.listen(f"{options.host}:{options.grpc_port}")
         if options.shared_grpc_port:
             self._grpc.listen(f"{options.host}:{options.shared_grpc_port}")
         host = control_host(options.host, self._credentials)
         self._control.listen(f"{host}:{options.control_port}")
-        pages = await serve_pages(metrics_pages(registry), options.host, options.metrics_port)
+        pages = await serve_pages(
+            metrics_pages(registry, not_ready=lambda: self._grpc.not_serving), options.host, options.metrics_port
+        )
         tracer = open_tracer("embereye-shard", **{"service.instance.id": options.shard})
         traces = EpisodeTraces(tracer) if tracer else None
         if traces:
@@ -171,12 +181,15 @@ class ShardProcess(ShardServicer, Collector):
                 self._close_ledger,
                 self._links,
                 traces,
+                self._tls,
             )
             await self._core.start(context)
             await self._grpc.start()
             await self._control.start()
             if self._credentials:
                 tasks.start(self._credentials.follow(), name="follow-identity")
+            if self._tls:
+                tasks.start(self._tls.follow(), name="follow-tls")
             tasks.start(follow_file(options.assignment, self._assignments), name="follow-assignment")
             tasks.start(self._reporter.run(), name="report-to-hub")
             tasks.start(self._canaries.run(), name="canaries")
@@ -263,8 +276,20 @@ class ShardProcess(ShardServicer, Collector):
             load=self._core.load(),
             started_ns=self._started_ns,
             evidence_spooled=len(self._spool),
-            degraded="; ".join(filter(None, (self._core.degraded(), self._spool.degraded, self._lingering))),
+            degraded="; ".join(
+                filter(None, (self._core.degraded(), self._tls_trouble(), self._spool.degraded, self._lingering))
+            ),
         )
+
+    def _tls_trouble(self) -> str:
+        """Why devices that speak TLS may be turned away; '' where nothing is wrong with our side of it."""
+        if self._tls is None:
+            return ""
+        if self._tls.failing:
+            return f"spec.access.tls: {self._tls.failing}"
+        if self._tls.current.expires < time.time():
+            return "spec.access.tls: the certificate that devices are shown has expired: renew it in its Secret"
+        return ""
 
     async def _begin_drain(self) -> None:
         if not self._draining:

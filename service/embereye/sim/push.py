@@ -9,27 +9,30 @@ import grpc
 
 from embereye.process.backoff import Backoff
 from embereye.process.bearer import bearer
-from embereye.process.grpc_server import channel
+from embereye.process.client_tls import ClientTls, dial
 from embereye.process.tasks import Tasks, first_of
 from embereye.sim.films import Cameras
+from embereye.units import split_address
 from embereye.v1.frames_pb2 import PushRequest
 from embereye.v1.frames_pb2_grpc import FramesStub
 
 logger = logging.getLogger(__name__)
 
 
-async def push_cameras(cameras: Cameras, target: str, stop: asyncio.Event, token: str = "") -> None:
+async def push_cameras(
+    cameras: Cameras, target: str, stop: asyncio.Event, token: str = "", tls: ClientTls | None = None
+) -> None:
     """Push every camera's frames to `target` (host:port), and wherever a shard sends them, until `stop`."""
     async with Tasks() as tasks:
         for spec in cameras.specs:
-            tasks.start(_push(cameras, spec.id, target, token), name=f"push-{spec.id}")
+            tasks.start(_push(cameras, spec.id, target, token, tls), name=f"push-{spec.id}")
         await first_of(stop.wait(), tasks.failed.wait())
 
 
-async def _push(cameras: Cameras, camera: str, home: str, token: str) -> None:
+async def _push(cameras: Cameras, camera: str, home: str, token: str, tls: ClientTls | None) -> None:
     backoff, target, logged = Backoff(floor=0.1, cap=5.0), home, ""
     while True:
-        link = channel(target)
+        link = dial(target, tls, server_name=split_address(home)[0])
         try:
             drained = await _push_once(cameras, camera, link, backoff, token)
             reason = f"sent to {drained or 'the fleet'}"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from embereye.client import Client, SpoolFullError
 from embereye.detect.thermal.mlx90640 import COLUMNS, ROWS, Calibration
 from embereye.process.backoff import Backoff
+from embereye.process.client_tls import ClientTls
 from embereye.process.tasks import Tasks, first_of
 from embereye.sim.fire import Fire, intensity
 from embereye.sim.mlx90640 import invent_eeprom, measure
@@ -120,6 +121,7 @@ class _World:
     fires: tuple[Fire, ...]
     stats: SensorStats
     started: float  # event loop time
+    tls: ClientTls | None
     chips: dict[int, Chip] = field(default_factory=dict)
 
     def chip(self, index: int) -> Chip:
@@ -277,7 +279,11 @@ class _Device:
     async def _connect(self) -> _Connection:
         host, port = split_address(self.world.target(self.spec.id))
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, connection = await asyncio.get_running_loop().create_connection(lambda: _Connection(self), host, port)
+            tls = self.world.tls
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: _Connection(self), host, port,
+                ssl=tls.context() if tls else None, server_hostname=(tls.server_name or host) if tls else None,
+            )  # fmt: skip
         return connection
 
     async def _talk(self, connection: "_Connection | _Stream") -> bool:
@@ -329,12 +335,13 @@ async def run_sensors(  # noqa: PLR0913 -- a scenario, all by name
     grpc: bool = False,
     spool: Path | None = None,
     token: str = "",
+    tls: ClientTls | None = None,
 ) -> SensorStats:
     """Simulate `specs` against `target` ("host:port", or a function of the device's id) until `stop` is set.
 
     `rate` readings and `frame_rate` frames a second and device; 0: none. `fires` count from the call. With
     `grpc` the target is a shard's gRPC port, one for all devices, and what is not acknowledged is kept in `spool`;
-    `token` is shown.
+    `token` is shown. With `tls` devices speak it, by gRPC and by text.
     """
     world = _World(
         target=target if callable(target) else lambda _: target,
@@ -344,10 +351,15 @@ async def run_sensors(  # noqa: PLR0913 -- a scenario, all by name
         fires=tuple(fires),
         stats=stats if stats is not None else SensorStats(),
         started=asyncio.get_running_loop().time(),
+        tls=tls,
     )
     spread = min(1.0, len(specs) / 500)  # seconds over which the first connections are opened
     async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(world.target(""), spool=spool, token=token)) if grpc else None
+        client = (
+            await stack.enter_async_context(Client(world.target(""), spool=spool, token=token, tls=tls))
+            if grpc
+            else None
+        )
         tasks = await stack.enter_async_context(Tasks())
         for index, spec in enumerate(specs):
             wait = spread * index / max(len(specs), 1)

@@ -19,12 +19,13 @@ from harness.settings import sensor_settings
 
 from embereye.levels import ZoneState
 from embereye.process.addresses import free_ports
+from embereye.process.client_tls import ClientTls
 from embereye.process.grpc_server import channel
 from embereye.process.tasks import Tasks
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, HistoryRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye.v1.shard_pb2 import Assignment
+from embereye.v1.shard_pb2 import AccessRules, Assignment, SensorSettings
 from embereye.v1.types_pb2 import Device
 
 FLEET = "default/sensors/hall"
@@ -44,23 +45,31 @@ class Speaker:
     port: int
     line: bytes = CALM
     silent: bool = False
+    tls: ClientTls | None = None
+    source: str = ""  # address that it connects from
+    opened: int = 0  # connections that it was greeted on
 
     async def run(self) -> None:
         while True:
             writer: asyncio.StreamWriter | None = None
             try:
-                _, writer = await asyncio.open_connection(HOST, self.port)
+                options: dict[str, Any] = {"local_addr": (self.source, 0)} if self.source else {}
+                if self.tls:
+                    options |= {"ssl": self.tls.context(), "server_hostname": HOST}
+                reader, writer = await asyncio.open_connection(HOST, self.port, **options)
+                await reader.readexactly(1)
+                self.opened += 1
                 writer.write(b"#serialno:%s!\r\n" % self.name.encode())
                 while True:
                     if not self.silent:
                         writer.write(self.line)
                         await writer.drain()
                     await asyncio.sleep(0.2)
-            except OSError:
+            except (OSError, EOFError):
                 await asyncio.sleep(0.1)
             finally:
                 if writer is not None:
-                    writer.close()
+                    writer.transport.abort()
 
 
 def shown(url: str) -> urllib.request.Request:
@@ -107,14 +116,18 @@ class Site:
         with (self.folder / f"{name}.step").open("r+b") as file:
             file.write(int(seconds * SECOND).to_bytes(8, sys.byteorder, signed=True))
 
-    def assign(self, shard: str, *devices: str, epoch: int = 1) -> None:
+    def assign(self, shard: str, *devices: str, epoch: int = 1, access: AccessRules | None = None) -> None:
         self.devices[shard] = list(devices)
+        settings = SensorSettings()
+        settings.CopyFrom(sensor_settings(deadline="2s"))
+        if access:
+            settings.access.CopyFrom(access)
         assignment = Assignment(
             fleet=FLEET,
             shard=shard,
             epoch=epoch,
             devices=[Device(id=name, zone=name) for name in devices],
-            sensor=sensor_settings(deadline="2s"),
+            sensor=settings,
         )
         partial = self.folder / f"{shard}.partial"
         partial.write_text(json_format.MessageToJson(assignment))

@@ -30,9 +30,11 @@ from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, Reading, ReadingC
 from embereye.v1.types_pb2 import Device
 from embereye.wire import matroska, radiometric
 from embereye.wire.device.reader import LineReader, read_together
-from embereye.wire.http import authorization, soap
+from embereye.wire.http import authorization
 from embereye.wire.http.multipart import MultipartParser, boundary_of
 from embereye.wire.jpeg.header import Headers, JpegError
+from embereye.wire.onvif import device as onvif_device
+from embereye.wire.onvif import discovery, media, soap, xml
 from embereye.wire.rtp.depacketize import Depacketizer
 from embereye.wire.rtp.packet import RtpError, parse_packet, parse_rtcp
 from embereye.wire.rtsp import messages as rtsp
@@ -106,10 +108,21 @@ def _multipart(data: bytes, cuts: list[int]) -> None:
     assert parser.buffered <= len(data)
 
 
-def _soap(data: bytes, _: list[int]) -> None:
-    text = data.decode("utf-8", "replace")
-    for read in (soap.media_address, soap.first_profile, soap.snapshot_address, soap.fault, soap.camera_clock):
-        read(text)
+def _onvif(data: bytes, _: list[int]) -> None:
+    answer = xml.parse(data)
+    for profile in media.read_profiles(answer):
+        assert str(profile).isprintable()
+        assert profile.side >= 0
+    for read in (
+        media.read_uri, soap.read_fault, onvif_device.read_clock, onvif_device.read_services,
+        onvif_device.read_capabilities, onvif_device.read_information,
+    ):  # fmt: skip
+        read(answer)
+
+
+def _discovery(data: bytes, _: list[int]) -> None:
+    for match in discovery.read_matches(data, "1234"):
+        assert match.addresses
 
 
 def _authorization(data: bytes, _: list[int]) -> None:
@@ -129,7 +142,7 @@ TARGETS = {
         _lines,
         (
             b"#serialno:s-01!\r\n#Sensor:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n#Sensors-02:ADC1=3e9,ADC3:=-1!",
-            b"#frame:" + b"FFB8" * 768 + b"!#EEPROM1:" + b"0123" * 832 + b"!#passedon:also:123!#locid:hall!",
+            b"#frame:" + b"FFB8" * 768 + b"!#EEPROM1:" + b"0123" * 832 + b"!#locid:hall!",
         ),
     ),
     "gRPC batches": Target(
@@ -186,12 +199,27 @@ TARGETS = {
             % (len(JPEG), JPEG),
         ),
     ),
-    "SOAP": Target(
-        _soap,
+    "ONVIF": Target(
+        _onvif,
         (
-            b'<Envelope><Body><Media><XAddr>http://camera/media</XAddr></Media><Profiles token="p1"/><Uri>http://c/s</Uri>'
+            b"<Envelope><Body><Service><Namespace>http://www.onvif.org/ver10/media/wsdl</Namespace><XAddr>http://c/m</XAddr>"
+            b'</Service><Media><XAddr>http://camera/media</XAddr></Media><Profiles token="p1"><Name>n</Name>'
+            b"<VideoEncoderConfiguration><Encoding>H264</Encoding><Resolution><Width>640</Width><Height>360</Height>"
+            b"</Resolution><RateControl><FrameRateLimit>15</FrameRateLimit></RateControl></VideoEncoderConfiguration>"
+            b"</Profiles><Uri>http://c/s</Uri>"
             b"<UTCDateTime><Time><Hour>1</Hour><Minute>2</Minute><Second>3</Second></Time><Date><Year>2026</Year>"
-            b"<Month>1</Month><Day>2</Day></Date></UTCDateTime><Reason><Text>no</Text></Reason></Body></Envelope>",
+            b"<Month>1</Month><Day>2</Day></Date></UTCDateTime><Fault><Code><Value>ter:NotAuthorized</Value></Code>"
+            b"<Reason><Text>no</Text></Reason></Fault></Body></Envelope>",
+        ),
+        (xml.XmlError,),
+    ),
+    "WS-Discovery": Target(
+        _discovery,
+        (
+            b"<Envelope><Header><RelatesTo>urn:uuid:1234</RelatesTo></Header><Body><ProbeMatches><ProbeMatch>"
+            b"<EndpointReference><Address>urn:uuid:1</Address></EndpointReference><Scopes>onvif://www.onvif.org/name/a%20b"
+            b"</Scopes><XAddrs>http://10.0.0.1/onvif http://[fe80::1]/onvif</XAddrs></ProbeMatch></ProbeMatches></Body>"
+            b"</Envelope>",
         ),
     ),
     "HTTP headers": Target(

@@ -31,8 +31,8 @@ from embereye.v1.clips_pb2 import Clip
 from embereye.v1.clips_pb2_grpc import ClipsStub
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
-from embereye.v1.ingest_pb2 import TakeOverRequest, Watermark
-from embereye.v1.ingest_pb2_grpc import IngestStub
+from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, TakeOverRequest, Watermark
+from embereye.v1.ingest_pb2_grpc import IngestStub, RelaysStub
 from embereye.v1.roster_pb2 import FleetRoster, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.shard_pb2 import Assignment, DrainRequest, StatusRequest
@@ -207,10 +207,23 @@ HUB_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
     "Retain": lambda link: RosterStub(link).Retain(RetainRequest(), timeout=10),
     "Held": lambda link: ClipsStub(link).Held(Clip(fleet=FLEET, sha256="0" * 64), timeout=10),
 }
+
+
+async def pass_on(link: grpc.aio.Channel) -> None:
+    call = RelaysStub(link).Pass(timeout=10)
+    forged = RelayedConnection(since_ns=LAST // 2, address="10.0.0.1", device="a", lines=b"#Sensora:ADC1=3900!\r\n")
+    with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):  # why, whoever reads is told
+        await call.write(RelayRequest(connections=[forged]))
+        await call.done_writing()
+    async for _ in call:
+        pass
+
+
 SHARD_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
     "Assign": lambda link: ShardStub(link).Assign(Assignment(fleet=FLEET, shard=SHARD.name, epoch=LAST), timeout=10),
     "Status": lambda link: ShardStub(link).Status(StatusRequest(), timeout=10),
     "Drain": lambda link: ShardStub(link).Drain(DrainRequest(), timeout=10),
+    "Pass": pass_on,
     "TakeOver": lambda link: IngestStub(link).TakeOver(
         TakeOverRequest(fleet=FLEET, epoch=LAST, watermarks=[Watermark(device="a", epoch=LAST, sequence=LAST)]),
         timeout=10,
@@ -271,7 +284,12 @@ async def test_each_of_our_own_processes_makes_at_the_hub_the_calls_of_its_role_
 async def test_each_of_our_own_processes_makes_at_a_shard_the_calls_of_its_role_alone(watching: Site) -> None:
     stranger = shard("default/sensors/yard", "yard-sensors-0")
     peer = shard(FLEET, "hall-sensors-1")
-    for caller, allowed in ((HUB, set()), (stranger, set()), (peer, {"TakeOver"}), (OPERATOR, {"Status", "Assign"})):
+    for caller, allowed in (
+        (HUB, set()),
+        (stranger, set()),
+        (peer, {"TakeOver", "Pass"}),
+        (OPERATOR, {"Status", "Assign"}),
+    ):
         async with watching.control("shard", caller) as link:
             for name in SHARD_CALLS.keys() - allowed - ({"Drain"} if caller is OPERATOR else set()):
                 code, sentence = await refused(SHARD_CALLS[name](link))

@@ -1,6 +1,7 @@
 """A hub as a real process, and words to talk to it with."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -8,33 +9,52 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
+from harness.postgres import Postgres
+from harness.stored import Stored
 
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
+    """Each of the databases that a hub can have, empty."""
+    return (
+        Stored(tmp_path)
+        if request.param == "sqlite"
+        else Stored.in_postgres(tmp_path, request.getfixturevalue("postgres"))
+    )
+
+
+@pytest.fixture
+def stored_in_postgres(tmp_path: Path, postgres: Postgres) -> Stored:
+    """A database in PostgreSQL, empty."""
+    return Stored.in_postgres(tmp_path, postgres)
+
+
 class HubProcess:
     """`embereye hub` on loopback; may be killed and started again on the same ports and data."""
 
-    def __init__(self, data: Path) -> None:
-        self.data = data
+    def __init__(self, stored: Stored) -> None:
+        self.stored = stored
+        self.data = stored.folder
         grpc, control, self.http_port = free_ports(3)
         self.control = f"127.0.0.1:{control}"
         self.grpc = f"127.0.0.1:{grpc}"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "embereye_cli", "hub", "--host", "127.0.0.1",
              "--grpc-port", self.grpc.rpartition(":")[2], "--control-port", self.control.rpartition(":")[2],
-             "--http-port", str(self.http_port), "--data", str(self.data)],
+             "--http-port", str(self.http_port), "--data", str(self.data), *arguments],
             stderr=(self.data / "log").open("ab"),
-            env={**os.environ, "GRPC_VERBOSITY": "NONE"},
+            env={**os.environ, "GRPC_VERBOSITY": "NONE", "EMBEREYE_DATABASE": self.stored.address},
         )  # fmt: skip
 
     async def ready(self) -> None:
@@ -87,7 +107,18 @@ class HubProcess:
 
 
 @pytest.fixture
-def hub_process(tmp_path: Path) -> Iterator[HubProcess]:
-    hub = HubProcess(tmp_path)
-    yield hub
-    hub.close()
+def make_hub() -> Iterator[Callable[[Stored], HubProcess]]:
+    """Makes hubs, and ends them."""
+    with contextlib.ExitStack() as stack:
+
+        def make(stored: Stored) -> HubProcess:
+            hub = HubProcess(stored)
+            stack.callback(hub.close)
+            return hub
+
+        yield make
+
+
+@pytest.fixture
+def hub_process(stored: Stored, make_hub: Callable[[Stored], HubProcess]) -> HubProcess:
+    return make_hub(stored)

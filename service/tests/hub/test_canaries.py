@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 from harness.settings import camera_settings, sensor_settings
+from harness.stored import Stored
 
 from embereye.camera.shard import CameraShard
 from embereye.hub.canaries import GONE_NS, REPLACED_NS, Canaries
 from embereye.hub.committer import Draft
 from embereye.hub.hub import Hub
-from embereye.hub.store import Store, StoreThreads, Transaction
+from embereye.hub.store import StoreThreads, Transaction
 from embereye.levels import Kind, Level, Sense
 from embereye.process.addresses import free_ports
 from embereye.sensor.shard import SensorShard
@@ -305,8 +306,8 @@ async def test_a_mark_does_not_hide_a_device(tmp_path: Path) -> None:
     await threads.close()
 
 
-def test_when_a_canary_was_alarmed_last_outlives_the_hub(tmp_path: Path) -> None:
-    store = Store(tmp_path / "hub.sqlite")
+def test_when_a_canary_was_alarmed_last_outlives_the_hub(stored: Stored) -> None:
+    store = stored.open()
     store.commit(Transaction(canaries={(FLEET, SHARD): (1, 2), (FLEET, "gone"): (3, 4)}))
     store.commit(Transaction(canaries={(FLEET, SHARD): (5, 6), (FLEET, "gone"): None}))
     assert store.load().canaries == [(FLEET, SHARD, 5, 6)]

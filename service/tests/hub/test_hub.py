@@ -7,13 +7,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action, UnknownZoneError
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.keeper import OutdatedError
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
-from embereye.hub.store import Store, StoreThreads, Transaction
+from embereye.hub.store import Transaction
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import DAY, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -42,8 +44,8 @@ class Clock:
 
 
 @asynccontextmanager
-async def running(folder: Path, clock: Clock) -> AsyncIterator[Hub]:
-    store = StoreThreads(folder)
+async def running(stored: Stored, clock: Clock) -> AsyncIterator[Hub]:
+    store = stored.threads()
     hub = Hub(store, retention_ns=3600 * SECOND, clock=clock.wall, steady=clock.steady)
     await hub.open()
     task = asyncio.ensure_future(hub.run())
@@ -101,9 +103,9 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_dark_device_becomes_a_fault_once_and_the_fault_clears_when_it_is_watched_again(tmp_path: Path) -> None:
+async def test_a_dark_device_becomes_a_fault_once_and_the_fault_clears_when_it_is_watched_again(stored: Stored) -> None:
     clock = Clock()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", "s-02"))
         await advance(hub, clock, 3, covered=("s-01", "s-02"))
         assert await told(hub) == []
@@ -118,13 +120,13 @@ async def test_a_dark_device_becomes_a_fault_once_and_the_fault_clears_when_it_i
         assert (await told(hub))[1:] == [("fault_cleared", "s-02 is watched again")]
 
 
-async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(tmp_path: Path) -> None:
+async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(stored: Stored) -> None:
     clock = Clock()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", "s-02"))
         await advance(hub, clock, 10, covered=("s-01",))
         assert len(await told(hub)) == 1
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         (zone,) = hub.zones.messages()
         assert [fault.device for fault in zone.faults] == ["s-02"]
         await advance(hub, clock, 4)  # nobody has dialled yet: no hasty fault
@@ -135,9 +137,9 @@ async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(tmp
         assert (await told(hub))[-1] == ("fault_cleared", "s-02 is watched again")
 
 
-async def test_a_fault_clears_with_the_device_that_is_no_longer_declared(tmp_path: Path) -> None:
+async def test_a_fault_clears_with_the_device_that_is_no_longer_declared(stored: Stored) -> None:
     clock = Clock()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", "s-02"))
         await advance(hub, clock, 10)
         await hub.coverage.set_roster(roster("s-01", epoch=2))
@@ -149,9 +151,9 @@ async def test_a_fault_clears_with_the_device_that_is_no_longer_declared(tmp_pat
         assert hub.zones.messages() == []
 
 
-async def test_a_fault_follows_its_device_to_another_zone(tmp_path: Path) -> None:
+async def test_a_fault_follows_its_device_to_another_zone(stored: Stored) -> None:
     clock = Clock()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01"))
         await advance(hub, clock, 10)
         await hub.coverage.set_roster(roster("s-01", epoch=2, zone="attic"))
@@ -159,9 +161,9 @@ async def test_a_fault_follows_its_device_to_another_zone(tmp_path: Path) -> Non
         assert [(zone.name, len(zone.faults)) for zone in hub.zones.messages()] == [("attic", 1)]
 
 
-async def test_a_suspended_hub_does_not_take_its_own_absence_for_silence(tmp_path: Path) -> None:
+async def test_a_suspended_hub_does_not_take_its_own_absence_for_silence(stored: Stored) -> None:
     clock = Clock()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01"))
         await advance(hub, clock, 3, covered=("s-01",))
         clock.now += 60 * SECOND
@@ -170,23 +172,23 @@ async def test_a_suspended_hub_does_not_take_its_own_absence_for_silence(tmp_pat
         assert await told(hub) == []
 
 
-async def test_an_outdated_roster_is_refused(tmp_path: Path) -> None:
+async def test_an_outdated_roster_is_refused(stored: Stored) -> None:
     clock = Clock()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", epoch=5))
         with pytest.raises(OutdatedError, match="epoch 4 is older than 5"):
             await hub.coverage.set_roster(roster("s-01", epoch=4))
 
 
-async def test_a_resent_report_counts_once_also_after_a_restart(tmp_path: Path) -> None:
+async def test_a_resent_report_counts_once_also_after_a_restart(stored: Stored) -> None:
     clock, durable = Clock(), list[str]()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         hub.inbox.admit(sign("one", clock), durable.append)
         hub.inbox.admit(sign("one", clock), durable.append)
         await hub.committer.flush(10)
         await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
         await hub.actions.perform(Action.RESET, ADA, "default", "hall")
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         clock.now += 60 * SECOND
         hub.inbox.admit(sign("one", clock), durable.append)
         await hub.committer.flush(10)
@@ -195,9 +197,9 @@ async def test_a_resent_report_counts_once_also_after_a_restart(tmp_path: Path) 
         assert hub.zones.messages() == []
 
 
-async def test_evidence_without_a_zone_goes_to_the_zone_of_its_device(tmp_path: Path) -> None:
+async def test_evidence_without_a_zone_goes_to_the_zone_of_its_device(stored: Stored) -> None:
     clock = Clock()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         hub.inbox.admit(sign("one", clock, zone=""), lambda _: None)
         await hub.committer.flush(10)
         await hub.coverage.set_roster(roster("s-01"))
@@ -209,9 +211,9 @@ async def test_evidence_without_a_zone_goes_to_the_zone_of_its_device(tmp_path: 
         }
 
 
-async def test_the_picture_that_raised_an_alarm_is_kept(tmp_path: Path) -> None:
+async def test_the_picture_that_raised_an_alarm_is_kept(stored: Stored) -> None:
     clock = Clock()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         hub.inbox.admit(sign("one", clock, snapshot=b"first"), lambda _: None)
         clock.now += SECOND
         hub.inbox.admit(sign("two", clock, snapshot=b"second"), lambda _: None)
@@ -223,7 +225,7 @@ async def test_the_picture_that_raised_an_alarm_is_kept(tmp_path: Path) -> None:
 
 async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_seen(tmp_path: Path) -> None:
     clock, durable = Clock(), list[str]()
-    async with running(tmp_path, clock) as hub:
+    async with running(Stored(tmp_path), clock) as hub:
         store = hub._store
         # SQLite answers a database that may not grow as it answers a full disk.
         await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
@@ -250,7 +252,7 @@ async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_se
 
 async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> None:
     clock, durable = Clock(), list[str]()
-    async with running(tmp_path, clock) as hub:
+    async with running(Stored(tmp_path), clock) as hub:
         other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         hub.inbox.admit(sign("one", clock), durable.append)
@@ -265,10 +267,10 @@ async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> N
 
 
 async def test_reports_that_cannot_be_processed_hold_up_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, durable = Clock(), list[str]()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         hub.inbox.admit(sign("bad", clock), durable.append)
         monkeypatch.setattr(hub.inbox, "step_zone", _failing_on("bad", hub.inbox.step_zone))
         hub.inbox.admit(sign("good", clock), durable.append)
@@ -285,19 +287,19 @@ def _failing_on(name: str, take: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-async def test_an_unknown_zone_is_named(tmp_path: Path) -> None:
-    async with running(tmp_path, Clock()) as hub:
+async def test_an_unknown_zone_is_named(stored: Stored) -> None:
+    async with running(stored, Clock()) as hub:
         with pytest.raises(UnknownZoneError, match="no zone default/attic"):
             await hub.actions.perform(Action.TEST, ADA, "default", "attic")
 
 
 @pytest.mark.parametrize("step", [365 * DAY, -365 * DAY])
 async def test_history_is_as_old_as_time_has_passed_and_labelled_by_the_wall_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+    stored: Stored, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     monkeypatch.setattr("embereye.hub.history.PRUNE_SECONDS", 0.01)
     clock = Clock()
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         hub.inbox.admit(sign("one", clock), lambda _: None)
         await hub.committer.flush(5)
         clock.step = step
@@ -307,7 +309,7 @@ async def test_history_is_as_old_as_time_has_passed_and_labelled_by_the_wall_clo
         assert after.time_ns - before.time_ns == step
         assert after.contributions[0].until_ns - before.contributions[0].until_ns == step
     clock.step = 0
-    async with running(tmp_path, clock) as hub:
+    async with running(stored, clock) as hub:
         clock.now += 3599 * SECOND
         await asyncio.sleep(0.2)
         assert len(await hub.history.events(0, 9)) == 2
@@ -317,30 +319,30 @@ async def test_history_is_as_old_as_time_has_passed_and_labelled_by_the_wall_clo
                 await asyncio.sleep(0.01)
 
 
-def test_the_cursor_never_goes_back_although_retention_took_every_event(tmp_path: Path) -> None:
-    store = Store(tmp_path / "hub.sqlite")
+def test_the_cursor_never_goes_back_although_retention_took_every_event(stored: Stored) -> None:
+    store = stored.open()
     store.commit(Transaction(events=[AlarmEvent(cursor=n, time_ns=n, zone="z") for n in range(1, 11)]))
     while store.prune(100):
         pass
     assert store.events(0, 100) == []
     store.close()
-    store = Store(tmp_path / "hub.sqlite")
+    store = stored.open()
     assert store.load().cursor == 10
     store.close()
 
 
-def test_a_transaction_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    store = Store(tmp_path / "hub.sqlite")
+def test_a_transaction_that_fails_leaves_nothing_behind(stored: Stored) -> None:
+    store = stored.open()
     store.commit(Transaction(events=[AlarmEvent(cursor=1, zone="z")]))
     clash = Transaction(evidence=[("new", 1)], events=[AlarmEvent(cursor=1, zone="z")])
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(StoreError):
         store.commit(clash)
     assert store.known(["new"]) == set()
     store.close()
 
 
-def test_history_is_found_by_a_zones_name_with_and_without_its_namespace(tmp_path: Path) -> None:
-    store = Store(tmp_path / "hub.sqlite")
+def test_history_is_found_by_a_zones_name_with_and_without_its_namespace(stored: Stored) -> None:
+    store = stored.open()
     zones = [("default", "hall"), ("default", "hall/east"), ("other", "hall")]
     events = [AlarmEvent(cursor=n, namespace=space, zone=zone) for n, (space, zone) in enumerate(zones, 1)]
     store.commit(Transaction(events=events))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from harness.postgres import Postgres
+from harness.stored import Stored
 
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.tasks import Tasks
@@ -114,8 +115,7 @@ async def test_a_reporter_loses_nothing_and_a_fire_stays_one_alarm_while_the_hub
         await until(lambda: not len(shard.spool), "everything spooled is acknowledged")
         await until(lambda: shard.reporter.connected, "the shard knows that it is connected")
     assert shard.spool.dropped == 0
-    with contextlib.closing(sqlite3.connect(hub_process.data / "hub.sqlite")) as database:
-        assert database.execute("SELECT COUNT(*) FROM evidence WHERE id = ?", (last,)).fetchone() == (1,)
+    assert hub_process.stored.query(f"SELECT COUNT(*) FROM evidence WHERE id = '{last}'") == [(1,)]
     async with hub_process.channel() as link:
         history = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=10)
     raised = [event for event in history.events if event.state == ZoneState.ALARM]
@@ -161,10 +161,10 @@ async def test_what_was_acknowledged_survives_a_kill_at_any_time(hub_process: Hu
         hub_process.kill()
         with contextlib.suppress(grpc.aio.AioRpcError):
             await asyncio.wait_for(reporting, 10)
-        with contextlib.closing(sqlite3.connect(hub_process.data / "hub.sqlite")) as database:
-            stored = {row[0] for row in database.execute("SELECT id FROM evidence")}
-            cursors = [row[0] for row in database.execute("SELECT cursor FROM events ORDER BY cursor")]
-            events = [AlarmEvent.FromString(row[0]) for row in database.execute("SELECT event FROM events")]
+        query = hub_process.stored.query
+        stored = {row[0] for row in query("SELECT id FROM evidence")}
+        cursors = [row[0] for row in query("SELECT cursor FROM events ORDER BY cursor")]
+        events = [AlarmEvent.FromString(row[0]) for row in query("SELECT event FROM events")]
         assert acknowledged <= stored
         assert cursors == list(range(1, len(cursors) + 1))
         assert len(cursors) >= latest
@@ -172,6 +172,56 @@ async def test_what_was_acknowledged_survives_a_kill_at_any_time(hub_process: Hu
         assert len({event.alarm for event in events}) <= 1
         # Each report joined the alarm with exactly one event: evidence and its events are one transaction.
         assert len(events) == len(stored)
+
+
+@pytest.fixture
+def hub_on_postgres(stored_in_postgres: Stored, make_hub: Callable[[Stored], HubProcess]) -> HubProcess:
+    return make_hub(stored_in_postgres)
+
+
+@pytest.mark.parametrize("fault", ["connections ended", "server crashed", "hub killed"])
+async def test_nothing_acknowledged_is_lost_or_doubled_and_alarms_go_on_whatever_of_a_hub_on_postgres_dies(
+    hub_on_postgres: HubProcess, postgres: Postgres, fault: str
+) -> None:
+    hub, randomly = hub_on_postgres, random.Random(5)
+    hub.start()
+    await hub.ready()
+
+    async def strike() -> None:
+        if fault == "connections ended":
+            await asyncio.to_thread(postgres.break_connections, hub.stored.database)
+        elif fault == "server crashed":
+            await asyncio.to_thread(postgres.stop)
+            await asyncio.to_thread(postgres.start)
+        else:
+            hub.kill()
+            hub.start()
+
+    acknowledged: set[str] = set()
+    items = [evidence(f"r-{n}", device=f"s-{n:04}") for n in range(1_000)]
+    for item in items:
+        item.zone = item.device
+
+    async def report() -> None:
+        while len(acknowledged) < len(items):  # as a shard does: dial again, and send what was not acknowledged
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+                owed = [item for item in items if item.id not in acknowledged][:50]
+                await asyncio.wait_for(_report(hub, owed, acknowledged), 10)
+
+    reporting = asyncio.ensure_future(report())
+    for _ in range(4):
+        await asyncio.sleep(0.1 + randomly.random() * 0.4)
+        before = len(acknowledged)
+        await strike()
+        struck = time.monotonic()
+        while len(acknowledged) == before and not reporting.done():
+            assert time.monotonic() < struck + 10, "alarms go on within ten seconds"
+            await asyncio.sleep(0.02)
+    await asyncio.wait_for(reporting, 60)
+    query = hub.stored.query
+    assert {row[0] for row in query("SELECT id FROM evidence")} == acknowledged == {item.id for item in items}
+    assert [row[0] for row in query("SELECT cursor FROM events ORDER BY cursor")] == list(range(1, len(items) + 1))
+    assert query("SELECT COUNT(DISTINCT zone) FROM events") == [(len(items),)], "one alarm each"
 
 
 async def test_a_hub_that_is_told_to_stop_has_stored_what_it_took_and_stops_at_once(hub_process: HubProcess) -> None:
@@ -194,7 +244,7 @@ async def test_a_hub_that_is_told_to_stop_has_stored_what_it_took_and_stops_at_o
 async def test_two_hubs_do_not_share_a_folder(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
-    second = type(hub_process)(hub_process.data)
+    second = type(hub_process)(hub_process.stored)
     second.start()
     assert second.process is not None
     assert await asyncio.to_thread(second.process.wait, 20) == 2

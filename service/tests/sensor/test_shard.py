@@ -24,6 +24,7 @@ from embereye.v1.evidence_pb2 import DeviceStatus, EvidenceItem
 from embereye.v1.ingest_pb2 import AskRequest, DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.ingest_pb2_grpc import IngestStub, SensorsStub
 from embereye.v1.shard_pb2 import (
+    AccessRules,
     Assignment,
     Commands,
     Peer,
@@ -33,7 +34,7 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import LineReader
-from embereye_cli import request
+from embereye_cli.devices import request
 
 SETTINGS = sensor_settings(
     smoke={"preAlarmPercent": 40, "alarmPercent": 60}, flame={"preAlarmPercent": 50, "alarmPercent": 70}
@@ -62,10 +63,11 @@ class Running:
         elsewhere: dict[str, str] | None = None,
         peers: list[Peer] | None = None,
         commands: Commands | None = None,
+        access: AccessRules | None = None,
     ) -> None:
         settings = SensorSettings()
         settings.CopyFrom(SETTINGS)
-        settings.MergeFrom(SensorSettings(commands=commands))
+        settings.MergeFrom(SensorSettings(commands=commands, access=access))
         self.shard.apply(
             Assignment(
                 fleet="default/sensors/test",
@@ -171,7 +173,7 @@ async def test_smoke_past_its_threshold_becomes_evidence_with_its_terms(start: S
 async def test_a_device_that_dials_the_wrong_shard_is_relayed_to_its_owner(start: Start) -> None:
     owner, stranger = await start(), await start()
     owner.own("s-01")
-    peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", grpc=f"127.0.0.1:{owner.grpc}")
+    peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}", grpc=f"127.0.0.1:{owner.grpc}")
     stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
     reader, writer = await connect(stranger)
     assert await reader.readexactly(9) == b"PERIOD_ON"
@@ -188,8 +190,8 @@ async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shar
     start: Start, newer_is_relayed: bool
 ) -> None:
     owner, stranger = await start(), await start()
-    owner.own("s-01", peers=[Peer(shard="stranger", tcp=f"127.0.0.1:{stranger.tcp}")])
-    peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", grpc="")
+    owner.own("s-01", peers=[Peer(shard="stranger", control=f"127.0.0.1:{stranger.control}")])
+    peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}", grpc="")
     stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     _, older = await connect(stranger)
@@ -212,27 +214,65 @@ async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shar
         writer.close()
 
 
-@pytest.mark.parametrize("peers", [[], [Peer(shard="other", tcp="127.0.0.1:1")]])
-async def test_who_claims_to_pass_on_the_newest_connection_of_all_speaks_no_longer_than_until_the_next(
-    start: Start, peers: list[Peer]
-) -> None:
-    running = await start()
-    running.own("s-01", peers=peers)
+async def test_a_stranger_who_claims_to_pass_on_what_devices_say_is_a_device_like_any_other(start: Start) -> None:
+    owner, other = await start(), await start()
+    owner.own("s-01", peers=[Peer(shard="other", control=f"127.0.0.1:{other.control}")])
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
-    _, thief = await connect(running)
-    thief.write(b"#passedon:only:9223372036854775807!\r\n" + line)
-    await until(lambda: running.status("s-01").ledger.analysed == 1)
-    assert running.shard.garbage["passed on although the fleet has no other shard"] == (not peers)
-    _, device = await connect(running)
+    _, thief = await connect(owner)
+    thief.write(b"#passedon:only:9223372036854775807!\r\n" + line)  # as shards of earlier versions did
+    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    assert owner.shard.garbage["unknown word"] == 1
+    _, device = await connect(owner)
     device.write(line)
-    await until(lambda: running.status("s-01").ledger.analysed == 2)
+    await until(lambda: owner.status("s-01").ledger.analysed == 2)
     for writer in (thief, device):
         writer.close()
 
 
+async def test_a_device_that_is_passed_on_stays_with_its_own_address_not_with_the_shards(start: Start) -> None:
+    owner, stranger = await start(), await start()
+    access = AccessRules(networks=["10.0.0.0/8"])  # and this machine itself
+    owner.own("s-01", access=access)
+    peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
+    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer], access=access)
+    line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
+    _, device = await connect(stranger)
+    device.write(line)
+    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    for at in (owner, stranger):
+        _, thief = await asyncio.open_connection("127.0.0.1", at.tcp, local_addr=("127.0.0.7", 0))
+        refused = owner.status("s-01").ledger.rejected["another address speaks for it"]
+        device.write(line)
+        thief.write(line)
+        await until(lambda: owner.status("s-01").ledger.rejected["another address speaks for it"] > refused)  # noqa: B023
+        thief.close()
+    assert "127.0.0.7 claims to be it, too" in owner.status("s-01").state
+    assert owner.status("s-01").ledger.takeovers == 0
+    device.close()
+
+
+async def test_lines_that_cannot_be_passed_on_are_counted_and_go_on_once_the_owner_is_back(start: Start) -> None:
+    owner, stranger = await start(), await start()
+    port = free_port()
+    peer = Peer(shard="owner", control=f"127.0.0.1:{port}")
+    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
+    owner.own("s-01")
+    _, writer = await connect(stranger)
+    line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
+    writer.write(line * 3)
+    await until(lambda: stranger.shard.relay_dropped == 3)
+    again = GrpcServer(owner.shard.services(), control=True)
+    again.listen(f"127.0.0.1:{port}")
+    await again.start()
+    writer.write(line)
+    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    await again.stop(0)
+    writer.close()
+
+
 async def test_the_owner_change_is_followed_without_a_new_connection(start: Start) -> None:
     first, second = await start(), await start()
-    peer = Peer(shard="second", tcp=f"127.0.0.1:{second.tcp}", grpc="")
+    peer = Peer(shard="second", control=f"127.0.0.1:{second.control}", grpc="")
     first.own("s-01")
     _, writer = await connect(first)
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
@@ -247,7 +287,7 @@ async def test_the_owner_change_is_followed_without_a_new_connection(start: Star
 
 async def test_both_shards_hear_a_device_that_is_being_handed_over(start: Start) -> None:
     old, new = await start(), await start()
-    peer = Peer(shard="new", tcp=f"127.0.0.1:{new.tcp}", grpc="")
+    peer = Peer(shard="new", control=f"127.0.0.1:{new.control}", grpc="")
     new.own("s-01")
     old.own("s-01", elsewhere={"s-01": "new"}, peers=[peer])
     _, writer = await connect(old)
@@ -260,7 +300,8 @@ async def test_both_shards_hear_a_device_that_is_being_handed_over(start: Start)
 async def test_all_of_a_device_that_is_being_handed_over_is_passed_on_once(start: Start) -> None:
     old, new = await start(), await start()
     peers = [
-        Peer(shard=name, tcp=f"127.0.0.1:{running.tcp}", grpc="") for name, running in (("old", old), ("new", new))
+        Peer(shard=name, control=f"127.0.0.1:{running.control}", grpc="")
+        for name, running in (("old", old), ("new", new))
     ]
     new.own(elsewhere={"s-01": "old"}, peers=peers)  # its assignment comes last
     old.own("s-01", elsewhere={"s-01": "new"}, peers=peers)
@@ -405,7 +446,7 @@ async def test_any_shard_passes_a_request_on_through_the_owner_to_a_device_on_th
 ) -> None:
     owner, other = await start(), await start()
     commands = Commands(start="GO", calibration="CAL?", request="SHOW!")
-    peer = Peer(shard="owner", tcp=f"127.0.0.1:{owner.tcp}", control=f"127.0.0.1:{owner.control}")
+    peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
     owner.own("s-01", commands=commands)
     other.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer], commands=commands)
     reader, writer = await connect(other)

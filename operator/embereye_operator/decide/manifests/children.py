@@ -12,13 +12,17 @@ from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
 from embereye_operator.decide.manifests.names import build_metadata, fleet_name, selector
 from embereye_operator.decide.manifests.network_policy import build_network_policy
+from embereye_operator.decide.manifests.routes import build_routes
 from embereye_operator.decide.manifests.services import (
+    build_devices_service,
     build_fleet_service,
     build_push_service,
     build_service,
+    is_exposed_by_services,
     push_ports,
 )
 from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.manifests.volumes import access_secrets
 
 
 def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by name
@@ -44,14 +48,13 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
     evictions must not be refused. `budget_owner`: see `build_disruption_budget`. `plain`: see there, too.
     """
     named = {device.credentials for a in assignments.values() for device in a.devices if device.credentials}
-    if fleet.spec.access is not None and fleet.spec.access.tokens_ref is not None:
-        named.add(fleet.spec.access.tokens_ref.name)
-    secrets = sorted(named)
+    secrets = sorted(named | access_secrets(fleet))
     pushing = push_ports(assignments)
     return [
         build_placement(fleet, assignments=assignments, record=record),
         *(build_service(fleet, shard, scraped=settings.scrape_annotations) for shard in shards),
         build_fleet_service(fleet),
+        *(build_devices_service(fleet, shard) for shard in shards if is_exposed_by_services(fleet)),
         *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
         build_disruption_budget(fleet, evictable=evictable, owner=budget_owner),
         *(
@@ -62,6 +65,7 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
             for replaced in [(replaces or {}).get(shard, "")]
         ),
         *build_additions(fleet, settings, offers, sorted(set(pushing.values()))),
+        *build_routes(fleet, shards, offers),
     ]
 
 

@@ -39,6 +39,21 @@ def identity_name(shard: str) -> str:
     return f"{shard}-identity"
 
 
+def served_names(fleet: Fleet, *own: str) -> tuple[str, ...]:
+    """What the certificate that our own authority issues for a fleet's devices has to say; `own` come first.
+
+    None where devices are shown no such certificate.
+    """
+    tls = fleet.spec.access and fleet.spec.access.tls
+    return (*own, *tls.names) if tls and tls.secret_ref is None else ()
+
+
+def service_names(fleet: Fleet) -> list[str]:
+    """The names that the fleet's Service has within its cluster."""
+    name = f"{fleet_name(fleet)}.{fleet.namespace}"
+    return [fleet_name(fleet), name, f"{name}.svc", f"{name}.svc.cluster.local"]
+
+
 def placement_name(fleet: Fleet) -> str:
     """Name of the placement ConfigMap."""
     return f"{fleet_name(fleet)}-placement"

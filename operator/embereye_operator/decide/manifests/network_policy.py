@@ -19,7 +19,7 @@ def build_network_policy(
     operators = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "operator"}
     ports: list[Any] = ["grpc", METRICS_PORT]
     if isinstance(fleet.spec, SensorFleetSpec):
-        ports.append("tcp")
+        ports += ["tcp", "tls"] if fleet.spec.listen.tls else ["tcp"]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

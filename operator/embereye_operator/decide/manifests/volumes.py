@@ -45,6 +45,14 @@ def credential_volumes(secrets: Sequence[str]) -> dict[str, str]:
     return names
 
 
+def access_secrets(fleet: Fleet) -> set[str]:
+    """The Secrets by which devices prove themselves to shards, and shards to devices."""
+    access = fleet.spec.access
+    tls = access and access.tls
+    references = (access and access.tokens_ref, tls and tls.secret_ref, tls and tls.clients and tls.clients.ca_ref)
+    return {reference.name for reference in references if reference}
+
+
 def identity_volume(shard: str) -> Manifest:
     """The volume with the certificate that a shard proves itself with. No shard starts without."""
     return {"name": "identity", "secret": {"secretName": identity_name(shard), "defaultMode": 0o440}}

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import logging
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -30,6 +30,8 @@ from embereye_operator.decide.manifests.names import (
     build_metadata,
     fleet_label,
     identity_name,
+    served_names,
+    service_names,
 )
 from embereye_operator.errors import RefusedError, TakenError, UnavailableError
 from embereye_operator.runtime.kubernetes.resources import SECRETS
@@ -37,6 +39,7 @@ from embereye_operator.runtime.kubernetes.resources import SECRETS
 logger = logging.getLogger(__name__)
 ANNOTATION_EXPIRES = "embereye.dev/expires"  # of a Secret with a certificate
 ANNOTATION_TRUSTS = "embereye.dev/trusts"  # a hash of the authorities in it
+ANNOTATION_NAMES = "embereye.dev/names"  # by which others than our own processes dial whose it is
 RELIST = timedelta(minutes=10)  # after which it is looked whether somebody has removed a certificate
 
 
@@ -48,15 +51,27 @@ class Kept:
     fleet: str  # label
     expires: datetime
     trusts: str
+    names: tuple[str, ...] = ()  # by which others than our own processes dial it
 
 
 class Identities:
     """The release's authority and what it has issued. `keep` has to be called first, and every minute or so."""
 
     def __init__(
-        self, client: AsyncClient, *, name: str, namespace: str, fence: Callable[[], None], life: timedelta = LIFE
+        self,
+        client: AsyncClient,
+        *,
+        name: str,
+        namespace: str,
+        fence: Callable[[], None],
+        life: timedelta = LIFE,
+        hub_names: tuple[str, ...] = (),
     ) -> None:
-        """`name` is the release's, `namespace` where it is; `fence` raises where this operator may not write."""
+        """`name` is the release's, `namespace` where it is; `fence` raises where this operator may not write.
+
+        `hub_names` are those by which people dial the hub.
+        """
+        self._hub_names = hub_names
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -82,7 +97,7 @@ class Identities:
             await self._keep_release()
             for key, kept in list(self._known.items()):
                 if self._due(kept, now):
-                    await self._write(key, kept.identity, kept.fleet, {})
+                    await self._write(key, kept.identity, kept.fleet, {}, kept.names)
         except ApiError as error:
             self.trouble = f"certificates cannot be kept: {error.status.message}"
             raise
@@ -96,13 +111,14 @@ class Identities:
         if self._authority is None:
             raise UnavailableError(f"shards cannot prove who they are: {self.trouble}")
         label, now = fleet_label(fleet), utc_now()
+        names = served_names(fleet, *service_names(fleet))
         wanted = {(fleet.namespace, identity_name(shard)): shard for shard in shards}
         for key, shard in wanted.items():
             identity = Identity(Role.SHARD, fleet.namespace, shard, fleet.key)
             kept = self._known.get(key)
-            if kept is None or kept.identity != identity or self._due(kept, now):
+            if kept is None or (kept.identity, kept.names) != (identity, names) or self._due(kept, now):
                 self._fence()
-                await self._write(key, identity, label, build_metadata(fleet, key[1], shard))
+                await self._write(key, identity, label, build_metadata(fleet, key[1], shard), names)
         for key, kept in list(self._known.items()):
             if key[0] == fleet.namespace and kept.fleet == label and key not in wanted:
                 self._fence()
@@ -167,9 +183,9 @@ class Identities:
         if key not in self._known and (stored := await self._read(name)) is not None:
             self._note(stored, hub)
         kept = self._known.get(key)
-        if kept is None or kept.identity != hub or self._due(kept, now):
+        if kept is None or (kept.identity, kept.names) != (hub, self._hub_names) or self._due(kept, now):
             metadata = self._body(self._namespace, name, {})["metadata"] | {"ownerReferences": [self._owner]}
-            await self._write(key, hub, "", metadata)
+            await self._write(key, hub, "", metadata, self._hub_names)
 
     def _own(self, operator: Identity) -> Kept:
         assert self.credentials
@@ -201,12 +217,14 @@ class Identities:
             SECRETS, name, body, namespace=namespace, patch_type=PatchType.MERGE, field_manager=MANAGED_BY
         )
 
-    async def _write(self, key: tuple[str, str], identity: Identity, fleet: str, metadata: Manifest) -> None:
+    async def _write(
+        self, key: tuple[str, str], identity: Identity, fleet: str, metadata: Manifest, names: tuple[str, ...] = ()
+    ) -> None:
         """Issue and store a certificate; `metadata` is that of a Secret that may have to be made."""
         assert self._authority
-        issued = self._authority.issue(identity, utc_now(), self._life)
+        issued = self._authority.issue(identity, utc_now(), self._life, names)
         body = self._body(*key, issued.files)
-        body["metadata"] |= {**metadata, "annotations": self._annotations(issued)}
+        body["metadata"] |= {**metadata, "annotations": self._annotations(issued, names)}
         try:
             if key in self._known:
                 stored = await self._patch(key[1], key[0], body)
@@ -219,7 +237,7 @@ class Identities:
                 self._known.pop(key, None)  # somebody removed it: made at the next pass
             sentence = f"Secret {key[1]} with the certificate of {identity} cannot be written: {error.status.message}"
             raise (RefusedError if error.status.code == 403 else UnavailableError)(sentence) from error
-        self._known[key] = Kept(identity, fleet, expiry(issued.certificate), self._trusts())
+        self._known[key] = Kept(identity, fleet, expiry(issued.certificate), self._trusts(), names)
         logger.info("certificate of %s issued, Secret %s, version %s", identity, key[1],
                     stored["metadata"]["resourceVersion"])  # fmt: skip
 
@@ -246,9 +264,10 @@ class Identities:
             if error.status.code != 404:
                 logger.warning("Secret %s of a shard that is gone cannot be deleted: %s", key[1], error.status.message)
 
-    def _annotations(self, issued: Issued) -> dict[str, str]:
+    def _annotations(self, issued: Issued, names: Sequence[str]) -> dict[str, str | None]:
         expires = expiry(issued.certificate).isoformat()
-        return {ANNOTATION_EXPIRES: expires, ANNOTATION_TRUSTS: self._trusts()}
+        said = ",".join(names) or None  # which a patch removes
+        return {ANNOTATION_EXPIRES: expires, ANNOTATION_TRUSTS: self._trusts(), ANNOTATION_NAMES: said}
 
     async def _list(self, namespaces: Collection[str]) -> None:
         """What there is of shards' certificates: a new leader does not issue all of them anew."""
@@ -276,7 +295,8 @@ class Identities:
             return
         fleet = (metadata.get("labels") or {}).get(LABEL_FLEET, "")
         key = metadata["namespace"], metadata["name"]
-        self._known[key] = Kept(identity, fleet, expires, annotations.get(ANNOTATION_TRUSTS, ""))
+        names = tuple(filter(None, annotations.get(ANNOTATION_NAMES, "").split(",")))
+        self._known[key] = Kept(identity, fleet, expires, annotations.get(ANNOTATION_TRUSTS, ""), names)
 
 
 def _decoded(stored: Any) -> dict[str, bytes]:

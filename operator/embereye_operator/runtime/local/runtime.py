@@ -3,18 +3,21 @@
 import base64
 import json
 import logging
+import os
 import socket
 import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from embereye.process.addresses import free_ports
 from embereye.process.files import write_whole
+from embereye.process.identity.authority import LIFE
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, Role
 from embereye.process.lifecycle import UserError
@@ -25,6 +28,8 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.decide.cluster.nodes import Displaced
+from embereye_operator.decide.manifests.container import CREDENTIALS_FOLDER
+from embereye_operator.decide.manifests.names import served_names
 from embereye_operator.runtime.links import Address, Hub, Shards
 from embereye_operator.runtime.local.identities import LocalIdentities
 from embereye_operator.runtime.local.processes import ProcessSpec, Supervisor
@@ -33,6 +38,7 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 OPERATOR = Identity(Role.OPERATOR, "local", "operator")
 HUB = Identity(Role.HUB, "local", "hub")
+OWN_NAMES = ("localhost", "127.0.0.1", "::1")  # of this machine, in certificates that devices are shown
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -54,6 +60,7 @@ class ShardPorts:
     tcp: int
     metrics: int
     control: int
+    tls: int
 
 
 class Objects:
@@ -94,8 +101,12 @@ class Objects:
 
 
 def identified(fleet: Fleet, generation: int) -> Fleet:
-    """`fleet` with the identity that an API server would have given it; the same name is the same fleet."""
-    return replace(fleet, uid=str(uuid.uuid5(uuid.NAMESPACE_URL, fleet.key)), generation=generation)
+    """`fleet` with the identity that an API server would have given it; the same name is the same fleet.
+
+    Without `spec.expose`: there is no cluster that devices could be outside of.
+    """
+    spec = replace(fleet.spec, expose=None)
+    return replace(fleet, uid=str(uuid.uuid5(uuid.NAMESPACE_URL, fleet.key)), generation=generation, spec=spec)
 
 
 def embereye_command(*arguments: str) -> tuple[str, ...]:
@@ -108,6 +119,8 @@ def listen_ports(fleet: Fleet) -> dict[str, int]:
     ports = {"grpc": fleet.spec.listen.grpc}
     if isinstance(fleet.spec, SensorFleetSpec):
         ports["tcp"] = fleet.spec.listen.tcp
+        if fleet.spec.listen.tls:
+            ports["tls"] = fleet.spec.listen.tls
     return ports
 
 
@@ -129,10 +142,12 @@ class LocalRuntime:
     (SO_REUSEPORT), which spreads connections over them as a Service does.
     """
 
-    def __init__(self, data: Path, hub: str, supervisor: Supervisor) -> None:
-        """`hub` is the host:port of the hub's control port."""
+    def __init__(self, data: Path, hub: str, supervisor: Supervisor, life: timedelta = LIFE) -> None:
+        """`hub` is the host:port of the hub's control port; certificates last for `life`."""
         self._data = data
-        self.identities = LocalIdentities(data / "identity")
+        # Where the Secrets that fleets name are folders; none is made here.
+        self._credentials = Path(os.environ.get("EMBEREYE_CREDENTIALS") or data / "credentials").resolve()
+        self.identities = LocalIdentities(data / "identity", life)
         self.credentials = Credentials(self.identities.folder(OPERATOR))
         self._hub = Hub(hub, self.credentials)
         self._shards = Shards(self.credentials)
@@ -195,7 +210,10 @@ class LocalRuntime:
         return None
 
     async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
-        """Nothing: a shard gets its certificate when it is started."""
+        """A shard gets its certificate when it is started; with names that devices dial, where they are shown it."""
+        for shard in shards:
+            identity = Identity(Role.SHARD, fleet.namespace, shard, fleet.key)
+            self.identities.add_names(identity, served_names(fleet, *OWN_NAMES))
 
     def address(self, fleet: Fleet, shard: str) -> Peer:
         """The shard's own ports on loopback."""
@@ -280,8 +298,12 @@ class LocalRuntime:
         name = fleet.key.replace("/", "-")
         if isinstance(fleet.spec, SensorFleetSpec):
             devices = ",".join(f"{sensor.id}={sensor.zone}" for sensor in fleet.spec.sensors)
-            target = f"{HOST}:{fleet.spec.listen.tcp}"
+            tls, ports = fleet.spec.access and fleet.spec.access.tls, fleet.spec.listen
+            secured = tls and ports.tls and tls.clients is None and tls.secret_ref is None
+            target = f"{HOST}:{ports.tls if secured else ports.tcp}"
             command = embereye_command("simulate", "sensors", "--target", target, "--devices", devices, *script)
+            if secured:
+                command += ("--tls", "--ca", str(self.identities.authority))
             return [ProcessSpec(f"simulate-{name}", command)] if devices else []
         return [
             ProcessSpec(
@@ -301,7 +323,7 @@ class LocalRuntime:
     def _shard_ports(self, shard: str) -> ShardPorts:
         if shard not in self._ports:
             given = {port for ports in self._ports.values() for port in astuple(ports)}
-            self._ports[shard] = ShardPorts(*free_ports(4, taken=given))
+            self._ports[shard] = ShardPorts(*free_ports(5, taken=given))
         return self._ports[shard]
 
     def _folder(self, kind: str, namespace: str, name: str) -> Path:
@@ -341,8 +363,11 @@ class LocalRuntime:
         }
         service = self._service_of(manifest)
         environment["EMBEREYE_SHARED_GRPC_PORT"] = str(service["grpc"])
-        if "tcp" in named:
-            environment["EMBEREYE_SHARED_TCP_PORT"] = str(service["tcp"])
+        for name in ("tcp", "tls"):
+            if name in named:
+                environment[f"EMBEREYE_SHARED_{name.upper()}_PORT"] = str(service[name])
+        if "tls" in named:
+            environment["EMBEREYE_TLS_PORT"] = str(ports.tls)
         return ProcessSpec(metadata["name"], embereye_command(*container["args"]), environment)
 
     def _service_of(self, deployment: Manifest) -> dict[str, int]:
@@ -357,7 +382,8 @@ class LocalRuntime:
         return {port["name"]: port["port"] for port in widest["ports"]}
 
     def _folders(self, metadata: Manifest, pod: Manifest, container: Manifest) -> dict[str, Path]:
-        namespace, folders = metadata.get("namespace", "default"), {}
+        namespace = metadata.get("namespace", "default")
+        folders = {CREDENTIALS_FOLDER: self._credentials}
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         paths = [mount["mountPath"] for mount in container["volumeMounts"]]
         for mount in container["volumeMounts"]:
@@ -366,6 +392,8 @@ class LocalRuntime:
                 continue  # a folder inside another one here, too
             if "configMap" in volume:
                 folder = self._folder("config", namespace, volume["configMap"]["name"])
+            elif mount["mountPath"].startswith(f"{CREDENTIALS_FOLDER}/"):
+                continue  # a folder in the one for all
             elif volume["name"] == "identity":
                 folder = self.identities.folder(_identity(metadata, container))
             elif "persistentVolumeClaim" in volume:

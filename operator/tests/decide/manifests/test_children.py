@@ -11,7 +11,7 @@ import pytest
 
 from embereye.shard.assignment import load
 from embereye.units import SECOND
-from embereye.v1.shard_pb2 import Peer
+from embereye.v1.shard_pb2 import ClientCertificates, Peer
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import Manifest
@@ -213,6 +213,23 @@ def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:
     assert environment["EMBEREYE_FLEET"] == "default/sensors/hall"
 
 
+@pytest.mark.parametrize(
+    ("said", "resources"),
+    [
+        ({}, {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}),
+        ({"limits": {"memory": "64Mi"}}, {"requests": {"cpu": "50m"}, "limits": {"memory": "64Mi"}}),
+        ({"requests": {"memory": "2Gi"}}, {"requests": {"cpu": "50m", "memory": "2Gi"}}),
+        (
+            {"limits": {"cpu": "2"}},
+            {"requests": {"memory": "128Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}},
+        ),
+    ],
+)
+def test_a_shard_is_never_best_effort_and_no_default_contradicts_what_was_said(said: Any, resources: Any) -> None:
+    pod = build_deployment(fleet(template={"resources": said}), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"] == resources
+
+
 def test_the_template_reaches_the_pod() -> None:
     template = {
         "resources": {"requests": {"cpu": "500m"}, "limits": {"memory": "1Gi"}},
@@ -223,7 +240,7 @@ def test_the_template_reaches_the_pod() -> None:
         "imagePullSecrets": [{"name": "registry"}],
     }
     pod = build_deployment(fleet(template=template), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
-    assert pod["containers"][0]["resources"] == template["resources"]
+    assert pod["containers"][0]["resources"] == template["resources"]  # nothing beside what was said
     assert pod["nodeSelector"] == {"site": "a"}
     assert pod["tolerations"] == [{"key": "edge", "operator": "Exists"}, *ABSENCES]
     assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
@@ -305,3 +322,37 @@ def test_raw_readings_are_kept_where_the_fleet_asks_for_it() -> None:
     assert {"name": "telemetry", "mountPath": "/var/lib/embereye/telemetry"} in mounts
     assert {"name": "telemetry", "persistentVolumeClaim": {"claimName": "readings"}} in volumes
     assert "telemetry" not in {mount["name"] for mount in pod(claim="readings")[1]}
+
+
+TLS = {"tls": {"clients": {"caRef": {"name": "device-ca"}, "field": "dns", "match": "*.devices.example.org"}}}
+
+
+def test_a_fleet_that_speaks_tls_is_probed_without_and_finds_its_certificates() -> None:
+    for access, shown in (
+        (TLS, "/etc/embereye/identity"),
+        ({"tls": {**TLS["tls"], "secretRef": {"name": "hall-tls"}}}, "/etc/embereye/credentials/hall-tls"),
+    ):
+        owner = fleet(access=access, listen={"tls": 9002})
+        children = built(owner)
+        pod = next(child for child in children if child["kind"] == "Deployment")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        environment = {one["name"]: one["value"] for one in container["env"]}
+        assert environment["EMBEREYE_TLS"] == shown
+        assert environment["EMBEREYE_CLIENT_CA"] == "/etc/embereye/credentials/device-ca"
+        assert environment["EMBEREYE_TLS_PORT"] == "9002"
+        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
+        assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+        mounted = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+        assert mounted >= {"device-ca"}
+        service = next(child for child in children if child["kind"] == "Service")
+        ports = {port["name"]: port for port in service["spec"]["ports"]}
+        assert (ports["tls"]["port"], ports["grpc"]["appProtocol"]) == (9002, "https")
+    rules = assigned(fleet(access=TLS, listen={"tls": 9002}))[0]["hall-sensors-0"].sensor.access.certificates
+    assert (rules.match, rules.field) == ("*.devices.example.org", ClientCertificates.FIELD_DNS)
+
+
+def test_a_fleet_without_tls_has_the_pod_it_had() -> None:
+    deployment = next(child for child in built(fleet()) if child["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "TLS" not in str(container)
+    assert "grpc" in container["readinessProbe"]

@@ -8,7 +8,7 @@ from embereye.wire.video.access_unit import AccessUnit
 
 RING_BYTES = 24 * 1024 * 1024  # of all cameras of a shard: 100 cameras keep 5 s of 640x480 at 1.2 frames/s
 VIDEO_RING_BYTES = 96 * 1024 * 1024  # of all videos of a shard: 100 cameras keep 5 s of 1.5 Mbit/s
-VIDEO_BYTES = 4 * 1024 * 1024  # of each of them at most: 6 s of 5 Mbit/s
+VIDEO_BYTES = 12 * 1024 * 1024  # of each of them at most: 8 s of 12 Mbit/s, as a stream in full size has
 SPACING_NS = SECOND // 4  # between two pictures kept while nothing is suspected: people only need the gist
 SPACING_MAX_NS = SECOND  # a share too small for even this spacing keeps a shorter time, not fewer pictures
 MEAN_WEIGHT = 0.05  # of the newest frame in the mean size

@@ -60,7 +60,9 @@ class Analyser:
         self._clock = clock
         self._device = Device()
         self._settings = CameraSettings()
-        self._view: tuple[str, str] | None = None  # source, and a mark that people change with the view; None: unknown
+        self._view: tuple[str, ...] | None = (
+            None  # its stream, and a mark that people change with the view; None: unknown
+        )
         self._deadline_ns = 0
         self._pictures: PictureAnalyst
         self._thermal: ThermalAnalyst
@@ -72,7 +74,7 @@ class Analyser:
         """Apply new settings; detectors forget what they saw only if what they depend on has changed."""
         self._device, self._settings, self._deadline_ns = device, settings, deadline_ns
         past, past_view = self.setup, self._view
-        self.setup, self._view = Setup.of(device, settings), (device.source, device.view)
+        self.setup, self._view = Setup.of(device, settings), (device.source, device.detect_stream, device.view)
         if self._view != past_view:
             self._renew_detectors(health=PictureHealth())
         elif replace(self.setup, model=past.model) != past:

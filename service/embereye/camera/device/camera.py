@@ -28,6 +28,7 @@ from embereye.wire.video.access_unit import AccessUnit
 
 logger = logging.getLogger(__name__)
 
+RECORD_NS = 2 * SECOND  # without anything of the stream that is recorded, after which clips are of the one looked at
 PICTURE_SIDE = 1280  # pixels of the long side of an alarm's still, at most, where it is made of a video
 
 
@@ -64,6 +65,7 @@ class CameraDevice:
         self.video: VideoRing | None = None  # of a video
         self.picture: KeptFrame | None = None  # of a video, while a frame is finished: a whole picture, as was wanted
         self.picture_wanted = False
+        self._recorded_ns = 0  # when something of the stream to record came last; 0: clips are of the one looked at
         self.clip_ns = 0, 0  # kept before and after an alarm
         self.received_ns = 0  # when the frame that was analysed last arrived
         self.waited = 0.0  # seconds that it waited for its turn
@@ -96,11 +98,37 @@ class CameraDevice:
         now = self._clock()
         if isinstance(data, AccessUnit):
             self.arrivals.admit_unit(data, time_ns or now, now, urgent=self.urgent)
-            self._keep_unit(KeptUnit(time_ns or now, data))
+            if not self._records_apart(now, ends=data.key):
+                self._keep_unit(KeptUnit(time_ns or now, data))
         else:
             self.arrivals.admit_pulled(data, time_ns, now, lost, urgent=self.urgent)
+            self._records_apart(now, ends=True)
         if self.arrivals.mailbox.waiting:
             self._submit(self)
+
+    def record_frame(self, data: bytes | AccessUnit, time_ns: int = 0, _: tuple[Box, ...] = ()) -> None:
+        """Keep a picture of the stream that is recorded apart from the one that is looked at; nothing decodes it."""
+        if not isinstance(data, AccessUnit):
+            return
+        now = self._clock()
+        if not self._recorded_ns:
+            if not data.key:
+                return
+            self._forget_video()  # the pictures of another stream: a clip has but one size
+        self._recorded_ns = now
+        self._keep_unit(KeptUnit(time_ns or now, data))
+
+    def _records_apart(self, now: int, *, ends: bool) -> bool:
+        """Whether clips are of the stream to record, which, once it is silent, `ends` with a picture to begin at."""
+        if self._recorded_ns and now - self._recorded_ns > RECORD_NS and ends:
+            self._recorded_ns = 0
+            self._forget_video()
+        return self._recorded_ns > 0
+
+    def _forget_video(self) -> None:
+        if self.video:
+            self.video.close()
+        self.video = None
 
     @property
     def pause(self) -> float:
@@ -222,7 +250,6 @@ class CameraDevice:
     def close(self) -> None:
         """Give back what it holds of the shard's; its waiting frame counts as handed over."""
         self.ring.close()
-        if self.video:
-            self.video.close()
+        self._forget_video()
         self.analyser.withdraw_model()
         self.arrivals.mailbox.discard_waiting("handed over")

@@ -15,6 +15,7 @@ class CameraStatus:
 
     def __init__(self, watch: Watch, arrivals: Arrivals, analyser: Analyser) -> None:
         self.source_state = "waiting for a sender"
+        self.record_state = ""  # the same of the stream to record; empty: none is declared
         self.unopened = ""  # why the source cannot be opened at all
         self.pushed = False  # whether its frames come from a sender, not from a source of ours
         self.still = b""  # JPEG, the latest
@@ -67,6 +68,15 @@ class CameraStatus:
 
     def state(self, now_ns: int) -> str:
         """How its source is, for people."""
+        watched = self._watched_state(now_ns)
+        return f"{watched}; the stream to record: {self.record_state}" if self.record_failing else watched
+
+    @property
+    def record_failing(self) -> bool:
+        """Whether the stream to record is declared and does not come: clips are of the one that is looked at."""
+        return bool(self.record_state) and not self.record_state.startswith("streaming")
+
+    def _watched_state(self, now_ns: int) -> str:
         heard_ns = self._watch.heard_ns
         if self.pushed and heard_ns and now_ns - heard_ns > self._arrivals.deadline_ns:
             return "waiting for a sender"

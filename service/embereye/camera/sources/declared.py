@@ -21,8 +21,9 @@ _KINDS = {
     "onvif": "onvif",
 }
 UNPROVEN = "tls=unverified"
+SNAPSHOTS = "snapshots=only"
 _TRANSPORTS = ("transport=tcp", "transport=udp")
-_OURS = {"rtsp": _TRANSPORTS, "rtsps": (*_TRANSPORTS, UNPROVEN), "https": (UNPROVEN,), "onvif": (UNPROVEN,)}
+_OURS = {"rtsp": _TRANSPORTS, "rtsps": (*_TRANSPORTS, UNPROVEN), "https": (UNPROVEN,), "onvif": (UNPROVEN, SNAPSHOTS)}
 SECRET_LENGTH = 3  # characters; what is shorter in a path is a number of a channel, and everywhere in every text
 _URL_REMEDY = "write rtsp://HOST:PORT/PATH, and / ? # @ of a password as %2F %3F %23 %40"
 _HOST = re.compile(r"([\w.-]{0,260}|\[[0-9A-Fa-f:.%\w]{2,60}\])(?::\d{1,5})?")
@@ -45,6 +46,7 @@ class DeclaredSource:
     options: Mapping[str, int] = field(default_factory=dict)  # of "rtp": width, height and payload, where given
     transport: str = "tcp"  # of "rtsp": "tcp" or "udp", what is tried first
     proven: bool = True  # of rtsps, https and onvif: its certificate has to be trusted here
+    snapshots: bool = False  # of "onvif": its streams are not to be played
     interface: str = ""  # of "rtp": the address of the network interface that joins a multicast group
 
 
@@ -126,6 +128,7 @@ def parse_source(source: str) -> DeclaredSource:
     return DeclaredSource(
         kind, urlunsplit(_without_credentials(parts)), unquote(parts.username or ""), unquote(parts.password or ""),
         transport="udp" if "transport=udp" in ours else "tcp", proven=UNPROVEN not in ours,
+        snapshots=SNAPSHOTS in ours,
     )  # fmt: skip
 
 

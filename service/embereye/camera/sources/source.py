@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from embereye.camera.sources.declared import SourceError, conceal
@@ -51,14 +51,21 @@ class Source(Protocol):
 
 async def keep_playing(
     camera: str, source: Source, offer: Offer, set_state: SetState, backoff: Backoff | None = None,
-    *, settled: float = SETTLED_SECONDS, declared: str = "",
+    *, settled: float = SETTLED_SECONDS, declared: Iterable[str] = (),
 ) -> None:  # fmt: skip
     """Play `source` again whenever it ends, after a wait, until cancelled.
 
     The wait grows, and starts over once the source has streamed for `settled` seconds: a player that crashes at its
     second frame must not be restarted at once, a second of CPU each time. What is told of a failure quotes nothing of
-    the address `declared` but host and port.
+    the addresses `declared` but host and port.
     """
+    addresses = [address for address in declared if "://" in address]
+
+    def without_secrets(text: str) -> str:
+        for address in addresses:
+            text = conceal(text, address)
+        return text
+
     backoff = backoff or Backoff(floor=0.2, cap=10.0)
     failing, since = "", 0.0
 
@@ -76,11 +83,11 @@ async def keep_playing(
             await source.play(offer_streamed, set_state)
             reason = "the source ended"
         except SourceError as error:
-            reason = conceal(str(error), declared)
+            reason = without_secrets(str(error))
         except Exception as error:  # a source that explodes must not take the shard with it
-            said = conceal("".join(traceback.format_exception(error)), declared)
+            said = without_secrets("".join(traceback.format_exception(error)))
             logger.error("camera %s: its source failed\n%s", camera, said)  # noqa: TRY400 -- which would quote it all
-            reason = conceal(f"{type(error).__name__}: {error}", declared)
+            reason = without_secrets(f"{type(error).__name__}: {error}")
         if reason != failing:
             logger.warning("camera %s: %s; trying again", camera, reason)
         if since and time.monotonic() - since >= settled:

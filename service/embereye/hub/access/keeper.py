@@ -8,7 +8,7 @@ import logging
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 from embereye.hub.access.attempts import Attempts
@@ -29,6 +29,9 @@ MAX_SESSIONS = 1_000  # the one that was used longest ago goes first
 MAX_LINKS = 64
 LINK_NS = HOUR
 IDLE_NS = 12 * HOUR  # without its page open, after which a session is over
+OUTSIDE_NS = (
+    12 * HOUR
+)  # after which whom an identity provider proved has to be proved again: it may know better by then
 PROVEN = 10_000  # pairs of credential and address that are remembered
 
 
@@ -56,6 +59,11 @@ class RevokedError(Exception):
 class _Session:
     record: SessionRecord
     used: int  # steady nanoseconds
+    began: int  # steady nanoseconds
+
+    def over(self, now: int) -> bool:
+        """Whether its time is over at `now`, steady nanoseconds."""
+        return now - self.used > IDLE_NS or (not self.record.token and now - self.began > OUTSIDE_NS)
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,8 @@ class Access:
         self._names = {record.name: record for record in stored.tokens}
         self._tokens = {record.digest: record for record in stored.tokens}
         for record in sorted(stored.sessions, key=lambda one: one.made_ns)[-MAX_SESSIONS:]:
-            self._sessions[record.digest] = _Session(record, self._steady())
+            age = min(max(self._clock() - record.made_ns, 0), OUTSIDE_NS)
+            self._sessions[record.digest] = _Session(record, self._steady(), self._steady() - age)
 
     def set_admin_token(self, text: str) -> None:
         """Let `text` prove the admin, and no longer what did so before."""
@@ -123,6 +132,23 @@ class Access:
             self._proven.popitem(last=False)
         return Principal(found.name, found.role, found.token, address, found.session)
 
+    @contextlib.contextmanager
+    def guessing(self, address: str, failure: type[Exception]) -> Iterator[None]:
+        """SlowDownError where too many attempts from `address` failed; one more has, if `failure` ends the block."""
+        if wait := self._attempts.wait_seconds(address):
+            self.refused += 1
+            raise SlowDownError(wait)
+        try:
+            yield
+        except failure:
+            self.refused += 1
+            self._attempts.note_failure(address)
+            raise
+
+    def outside_name(self, name: str, provider: str) -> str:
+        """What somebody is called whom `provider` calls `name`: nobody is taken for one who has a token here."""
+        return f"{name} ({provider})" if name == ADMIN or name in self._names else name
+
     def _by_token(self, digest: bytes) -> Principal | None:
         if self._given and hmac.compare_digest(digest, self._given):
             return Principal(ADMIN, Role.ADMIN, ADMIN)
@@ -136,7 +162,7 @@ class Access:
         session = self._sessions.get(digest)
         if session is None or not hmac.compare_digest(digest, session.record.digest):
             return None
-        if self._steady() - session.used > IDLE_NS:
+        if session.over(self._steady()):
             self._end_session(digest)
             return None
         session.used = self._steady()
@@ -199,7 +225,7 @@ class Access:
         """A session for a browser: the value of its cookie. It is valid at once, and durable soon."""
         text = secrets.token_urlsafe(SECRET_BYTES)
         record = SessionRecord(_digest(text), principal.name, principal.role, principal.token, self._clock())
-        self._sessions[record.digest] = _Session(record, self._steady())
+        self._sessions[record.digest] = _Session(record, self._steady(), self._steady())
 
         def step(draft: Draft) -> None:
             draft.transaction.access.sessions[record.digest] = record
@@ -219,7 +245,7 @@ class Access:
     def tidy(self) -> None:
         """Forget sessions and links whose time is over."""
         now = self._steady()
-        for digest in [digest for digest, session in self._sessions.items() if now - session.used > IDLE_NS]:
+        for digest in [digest for digest, session in self._sessions.items() if session.over(now)]:
             self._end_session(digest)
         for code in [code for code, link in self._links.items() if now > link.until]:
             del self._links[code]

@@ -1,11 +1,11 @@
 """What the hub's database holds of access: tokens and sessions as digests, and the audit trail."""
 
 import logging
-import sqlite3
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from embereye.hub.access.roles import Role
+from embereye.hub.databases.interface import DamagedError, Database
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class StoredAccess:
     sessions: list[SessionRecord] = field(default_factory=list)
 
 
-def load(db: sqlite3.Connection) -> StoredAccess:
+def load(db: Database) -> StoredAccess:
     """All tokens and sessions. A table that cannot be read, or is not there yet, counts as empty: nobody is let in."""
     return StoredAccess(
         [
@@ -92,41 +92,45 @@ def load(db: sqlite3.Connection) -> StoredAccess:
     )
 
 
-def _rows(db: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
+def _rows(db: Database, query: str) -> list[tuple[Any, ...]]:
     try:
-        return db.execute(query).fetchall()
-    except sqlite3.Error as error:
+        return list(db.rows(query))
+    except DamagedError as error:
         logger.error("access: %s; %s", query, error)  # noqa: TRY400 -- the sentence says it all
         return []
 
 
-def write(db: sqlite3.Connection, changes: AccessChanges) -> None:
-    """Write `changes` in the transaction that is open."""
+def write(db: Database, changes: AccessChanges, told: int = 0) -> None:
+    """Write `changes` in the transaction that is open; the first `told` entries of the trail were written before."""
     for name, token in changes.tokens.items():
         if token is None:
             db.execute("DELETE FROM tokens WHERE name = ?", (name,))
         else:
             row = (name, token.digest, int(token.role), token.made_ns, token.made_by)
-            db.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?, ?)", row)
+            db.execute(
+                """INSERT INTO tokens VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET digest = excluded.digest,
+                    role = excluded.role, made_ns = excluded.made_ns, made_by = excluded.made_by""",
+                row,
+            )
     for digest, session in changes.sessions.items():
         if session is None:
             db.execute("DELETE FROM sessions WHERE digest = ?", (digest,))
         else:
             seat = (digest, session.name, int(session.role), session.token, session.made_ns)
-            db.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", seat)
-    db.executemany(
+            db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING", seat)
+    db.execute_many(
         """INSERT INTO audit (time_ns, who, role, address, action, subject, detail, recorded_ns)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
         [
             (e.time_ns, e.who, int(e.role), e.address, e.action, e.subject, e.detail, e.recorded_ns)
-            for e in changes.audit
+            for e in changes.audit[told:]
         ],
     )
 
 
-def audit(db: sqlite3.Connection, before: int, limit: int) -> list[AuditEntry]:
+def audit(db: Database, before: int, limit: int) -> list[AuditEntry]:
     """Up to `limit` entries, newest first; only those before number `before` where it is not 0."""
-    rows = db.execute(
+    rows = db.rows(
         """SELECT number, time_ns, who, role, address, action, subject, detail FROM audit
             WHERE ? = 0 OR number < ? ORDER BY number DESC LIMIT ?""",
         (before, before, limit),
@@ -137,8 +141,8 @@ def audit(db: sqlite3.Connection, before: int, limit: int) -> list[AuditEntry]:
     ]
 
 
-def prune(db: sqlite3.Connection, before_ns: int) -> int:
+def prune(db: Database, before_ns: int) -> int:
     """Forget some of the trail that is older than `before_ns`, in the transaction that is open; returns how much."""
     statement = """DELETE FROM audit WHERE recorded_ns < ?
         AND number IN (SELECT number FROM audit ORDER BY number LIMIT ?)"""
-    return db.execute(statement, (before_ns, PRUNE_ROWS)).rowcount
+    return db.execute(statement, (before_ns, PRUNE_ROWS))

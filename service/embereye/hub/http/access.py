@@ -1,6 +1,6 @@
 """The login page, sessions, tokens and the audit trail over HTTP."""
 
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
@@ -8,11 +8,13 @@ from embereye.hub.access.keeper import NameTakenError
 from embereye.hub.access.roles import Principal, Role, role_named
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.authenticate import PRINCIPAL, cookie_name, is_secure, proved
+from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 
-MAX_DIGITS = 19
-OPEN_PATHS = frozenset({"/healthz", "/login", "/v1/session"})
+SignOutThere = Callable[[web.Request], Awaitable[str]]
+
+OPEN_PATHS = frozenset({"/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/runbooks", "/v1/session"})
 ROLES = {
     "/v1/access/me": Role.VIEWER,
     "/v1/access/logout": Role.VIEWER,
@@ -25,8 +27,10 @@ ROLES = {
 class AccessRoutes:
     """Routes of people's access: `routes()`."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, sign_out_there: SignOutThere) -> None:
+        """`sign_out_there` says where somebody signs out of the identity provider as well; '': nowhere."""
         self._hub = hub
+        self._sign_out_there = sign_out_there
 
     def routes(self) -> list[web.RouteDef]:
         """All of them but the login page's files."""
@@ -43,8 +47,8 @@ class AccessRoutes:
 
     async def _sign_in(self, request: web.Request) -> web.Response:
         body = await read_json(request)
-        token, code = body.get("token", ""), body.get("code", "")
-        if not isinstance(token, str) or not isinstance(code, str) or not (token or code):
+        token, code = text_of(body, "token"), text_of(body, "code")
+        if not (token or code):
             raise Refused(400, 'the body is not of the form {"token": "TOKEN"} or {"code": "CODE"}')
         access, address = self._hub.access, request.remote or ""
         if code:
@@ -56,8 +60,10 @@ class AccessRoutes:
         return response
 
     async def _sign_out(self, request: web.Request) -> web.Response:
-        self._hub.access.sign_out(request[PRINCIPAL])
-        response = web.json_response({})
+        principal = request[PRINCIPAL]
+        self._hub.access.sign_out(principal)
+        there = await self._sign_out_there(request) if principal.session and not principal.token else ""
+        response = web.json_response({"next": there or "/login"})
         response.del_cookie(cookie_name(request), path="/", secure=is_secure(request), httponly=True, samesite="Strict")
         return response
 
@@ -74,7 +80,7 @@ class AccessRoutes:
     async def _create_token(self, request: web.Request) -> web.Response:
         body = await read_json(request)
         try:
-            name, role = str(body.get("name", "")), role_named(str(body.get("role", "")))
+            name, role = text_of(body, "name"), role_named(text_of(body, "role"))
             token = await self._hub.access.create_token(request[PRINCIPAL], name, role)
         except ValueError as error:
             raise Refused(400, str(error)) from error
@@ -96,29 +102,24 @@ class AccessRoutes:
 
     async def _create_link(self, request: web.Request) -> web.Response:
         body, caller = await read_json(request), request[PRINCIPAL]
-        name = str(body.get("name", "")) or caller.name
+        name = text_of(body, "name") or caller.name
         if name != caller.name and caller.role < Role.ADMIN:
             raise Refused(403, f"{caller.name} is {caller.role.word}: only an admin makes links for others")
         try:
-            role = role_named(str(body["role"])) if body.get("role") else caller.role
+            role = role_named(wanted) if (wanted := text_of(body, "role")) else caller.role
             code = self._hub.access.create_link(caller, name, role)
         except ValueError as error:
             raise Refused(400, str(error)) from error
         return web.json_response({"path": f"/login#{code}"}, status=201)
 
     async def _audit(self, request: web.Request) -> web.Response:
-        numbers = {}
-        for name in ("before", "limit"):
-            text = request.query.get(name, "0")
-            if len(text) > MAX_DIGITS or not text.isascii() or not text.isdigit() or int(text) >= 2**63:
-                raise Refused(400, f'{name}: "{text[:50]}" is not a whole number from 0 to {2**63 - 1}')
-            numbers[name] = int(text)
+        before, limit = number_of(request, "before", 0), number_of(request, "limit", 0)
         entries = [
             {
                 "number": str(one.number), "timeNs": str(one.time_ns), "who": one.who, "role": one.role.word,
                 "address": one.address, "action": one.action, "subject": one.subject, "detail": one.detail,
             }
-            for one in await self._hub.history.audit(numbers["before"], numbers["limit"])
+            for one in await self._hub.history.audit(before, limit)
         ]  # fmt: skip
         return web.json_response({"entries": entries})
 
@@ -128,20 +129,6 @@ def set_cookie(request: web.Request, response: web.StreamResponse, session: str)
     response.set_cookie(
         cookie_name(request), session, path="/", secure=is_secure(request), httponly=True, samesite="Strict"
     )
-
-
-async def read_json(request: web.Request) -> dict[str, Any]:
-    """The object that a request's body is; Refused where it is none."""
-    # A form of another site cannot send this type without asking first.
-    if request.content_type != "application/json":
-        raise Refused(415, f'Content-Type "{request.content_type}": send application/json')
-    try:
-        body = await request.json()
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is not JSON: {str(error)[:200]}") from error
-    if not isinstance(body, dict):
-        raise Refused(400, "the body is not a JSON object")
-    return body
 
 
 def _identity(principal: Principal) -> dict[str, str]:

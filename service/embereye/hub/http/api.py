@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from importlib import resources
+from typing import TYPE_CHECKING
 
 from aiohttp import WSCloseCode, WSMsgType, web
 from google.protobuf import json_format
@@ -16,16 +16,22 @@ from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.clip_store import SUFFIXES, ClipStore
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.book import Watched
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
-from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes, read_json
-from embereye.hub.http.authenticate import PRINCIPAL, authenticate
+from embereye.hub.http import runbooks
+from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes
+from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
+from embereye.hub.http.files import STATIC, file_response
 from embereye.hub.http.lists import Json, SharedList
-from embereye.hub.http.origin import AllowedHosts, check_origin, guard
+from embereye.hub.http.oidc import OidcRoutes
+from embereye.hub.http.openapi.describe import describe
+from embereye.hub.http.origin import AllowedHosts, check_origin, guard, is_own_name
+from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.replay import replay
+from embereye.hub.http.replay import Replays, replay
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
 from embereye.process.http_server import metrics_app
@@ -34,44 +40,30 @@ from embereye.v1.alarms_pb2 import HistoryResponse, Zone
 from embereye.v1.clips_pb2 import Clip
 from embereye.zone.state import NotAllowedError
 
+if TYPE_CHECKING:
+    from embereye.hub.oidc.provider import Provider
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 DEVICES_SECONDS = 0.5  # that a list of devices is shared between all who ask
 HEARTBEAT_SECONDS = 10.0
-MAX_DIGITS = 19  # of a number in an address
 MAX_CLIPS = 200  # in one list
 CONTENT_TYPES = {
     Clip.MEDIA_CLIP: "video/matroska",
     Clip.MEDIA_STILL: "image/jpeg",
     Clip.MEDIA_VIDEO: "video/mp4",
 }
-MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
+HSTS_SECONDS = 365 * 86_400  # that a browser calls a name by HTTPS alone, once the hub has answered so
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-STATIC = {
-    "login.js": "text/javascript",
-    "console.js": "text/javascript",
-    "console.css": "text/css",
-    "icon.svg": "image/svg+xml",
-}
 
 
 def _fields(message: Message) -> Json:
     return json_format.MessageToDict(message)
-
-
-def _number(request: web.Request, name: str, default: int, most: int = 2**63 - 1) -> int:
-    text = request.query.get(name, "")
-    if not text:
-        return default
-    # The length first: Python does not convert thousands of digits, and says so with another error.
-    if len(text) > MAX_DIGITS or not text.isascii() or not text.isdigit() or int(text) > most:
-        raise Refused(400, f'{name}: "{text[:50]}" is not a whole number from 0 to {most}')
-    return int(text)
 
 
 @web.middleware
@@ -82,12 +74,19 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
         response = await handler(request)
     except Refused as refused:
         response = web.json_response({"error": str(refused)}, status=refused.status, headers=refused.headers)
+    except StoreError as error:
+        response = web.json_response({"error": str(error)}, status=503)
     except web.HTTPRedirection as redirection:
         response = web.Response(status=redirection.status, headers={"Location": redirection.headers["Location"]})
     except web.HTTPException as error:
-        response = web.json_response({"error": f"{error.status} {error.reason}: {request.path}"}, status=error.status)
+        sentence = f"{error.status} {error.reason}: {request.path}"
+        allowed = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        response = web.json_response({"error": sentence}, status=error.status, headers=allowed)
     if not response.prepared:
         response.headers.update(SECURITY)
+        # Not for this machine itself: what else listens on it would have to speak TLS from then on.
+        if request.secure and not is_own_name(request.host):
+            response.headers["Strict-Transport-Security"] = f"max-age={HSTS_SECONDS}"
         response.headers.setdefault("Cache-Control", "no-store")
     return response
 
@@ -96,12 +95,18 @@ class Api:
     """All routes: `Api(hub, outputs, clips).app(registry)`; without `clips` none are served."""
 
     def __init__(
-        self, hub: Hub, outputs: Outputs, clips: ClipStore | None = None, hosts: AllowedHosts | None = None
+        self,
+        hub: Hub,
+        outputs: Outputs,
+        clips: ClipStore | None = None,
+        hosts: AllowedHosts | None = None,
+        provider: "Provider | None" = None,
     ) -> None:
+        self._oidc = OidcRoutes(hub, provider)
         self._hosts = hosts or AllowedHosts()
         self._hub = hub
         self._clips = clips
-        self._replays = 0
+        self._replays = Replays()
         self._outputs = outputs
         self._sockets: set[web.WebSocketResponse] = set()
         self._entries = DeviceEntries(hub)
@@ -120,10 +125,13 @@ class Api:
         device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
         app.add_routes(
             [
-                *AccessRoutes(self._hub).routes(),
+                *AccessRoutes(self._hub, self._oidc.sign_out_url).routes(),
+                *self._oidc.routes(),
+                *runbooks.routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),
+                web.get("/v1/openapi.json", self._describe),
                 web.get("/v1/zones", self._zones),
                 web.post("/v1/zones/{namespace}/{zone}/{action:acknowledge|reset|test}", self._act),
                 web.get("/v1/devices", self._devices),
@@ -146,18 +154,26 @@ class Api:
 
     @staticmethod
     async def _page(_: web.Request) -> web.Response:
-        return _file("index.html", "text/html")
+        return file_response("index.html", "text/html")
 
     @staticmethod
     async def _login(_: web.Request) -> web.Response:
-        return _file("login.html", "text/html")
+        return file_response("login.html", "text/html")
 
     @staticmethod
     async def _static(request: web.Request) -> web.Response:
         name = request.match_info["name"]
         if name not in STATIC:
             raise web.HTTPNotFound
-        return _file(name, STATIC[name])
+        return file_response(name, STATIC[name])
+
+    @staticmethod
+    def description() -> Json:
+        """All routes as OpenAPI describes them."""
+        return describe(lambda method, path: needed_role(method, path, OPEN_PATHS, ROLES))
+
+    async def _describe(self, _: web.Request) -> web.Response:
+        return web.json_response(self.description())
 
     # What is
 
@@ -165,7 +181,7 @@ class Api:
         return web.json_response(heartbeats(self._hub.canaries))
 
     async def _zones(self, request: web.Request) -> web.Response:
-        return await self._zone_list.answer(request, _number(request, "limit", 0), request.query.get("after", ""))
+        return await self._zone_list.answer(request, number_of(request, "limit", 0), request.query.get("after", ""))
 
     def _zone_entries(self) -> Iterator[tuple[str, Callable[[], Json]]]:
         self._zones_told = self._hub.zones.messages()
@@ -185,7 +201,7 @@ class Api:
         }
 
     async def _devices(self, request: web.Request) -> web.Response:
-        return await self._device_list.answer(request, _number(request, "limit", 0), request.query.get("after", ""))
+        return await self._device_list.answer(request, number_of(request, "limit", 0), request.query.get("after", ""))
 
     def _find(self, request: web.Request) -> Watched:
         names = request.match_info
@@ -255,13 +271,8 @@ class Api:
         clip = self._known_clip(request)
         if clip.media != Clip.MEDIA_CLIP:
             raise Refused(404, "it is no Motion JPEG: show it as it is")
-        if self._replays >= MAX_REPLAYS:
-            raise Refused(503, f"{MAX_REPLAYS} clips are being shown already: try again later, or download it")
-        self._replays += 1
-        try:
+        with self._replays.enter(request.remote or "", clip.bytes):
             return await replay(request, self._clips.path(clip), SECURITY)
-        finally:
-            self._replays -= 1
 
     async def _driven(self, _: web.Request) -> web.Response:
         return web.json_response({"controllers": self._outputs.in_force()})
@@ -270,11 +281,11 @@ class Api:
 
     async def _history(self, request: web.Request) -> web.Response:
         latest = self._hub.feed.latest
-        if newest := _number(request, "newest", 0):
+        newest, after, limit = (number_of(request, name, 0) for name in ("newest", "after", "limit"))
+        if newest:
             events = await self._hub.history.latest_events(min(newest, MAX_EVENTS))
         else:
-            limit = history_limit(_number(request, "limit", 0))
-            events = await self._hub.history.events(_number(request, "after", 0), limit, request.query.get("zone", ""))
+            events = await self._hub.history.events(after, history_limit(limit), request.query.get("zone", ""))
         page = _fields(HistoryResponse(events=events, latest=latest))
         return web.json_response({"events": [], "latest": "0", **page})
 
@@ -282,9 +293,7 @@ class Api:
 
     async def _act(self, request: web.Request) -> web.Response:
         body = await read_json(request)
-        who, note = body.get("who", ""), body.get("note", "")
-        if not isinstance(who, str) or not isinstance(note, str):
-            raise Refused(400, 'the body is not of the form {"who": "name", "note": "text"}')
+        who, note = text_of(body, "who"), text_of(body, "note")
         if problem := check_action(who, note):
             raise Refused(400, problem)
         names = request.match_info
@@ -306,8 +315,10 @@ class Api:
         check_origin(request)
         feed = self._hub.feed
         zones = [zone for zone in request.query.getall("zone", []) if zone]
-        after = _number(request, "cursor", feed.latest)
+        after = number_of(request, "cursor", feed.latest)
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, compress=False, max_msg_size=4096, timeout=0.5)
+        if not socket.can_prepare(request):
+            raise Refused(426, "this is a WebSocket: ask for the upgrade", {"Upgrade": "websocket"})
         try:
             with feed.subscribe(after, zones, request.remote or "") as subscription:
                 await socket.prepare(request)
@@ -337,7 +348,7 @@ class Api:
             while True:
                 for entry in await subscription.next():
                     await subscription.hand_over(entry, socket.send_frame(entry.json, WSMsgType.TEXT))
-        except TooSlowError as error:
+        except (TooSlowError, StoreError) as error:
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=str(error).encode()[:120])
         except ConnectionError:
             await socket.close()
@@ -345,11 +356,6 @@ class Api:
     async def _close_sockets(self, _: web.Application) -> None:
         for socket in list(self._sockets):
             await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the hub stops")
-
-
-def _file(name: str, content_type: str) -> web.Response:
-    text = resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
-    return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache"})
 
 
 def _plain(name: str) -> str:

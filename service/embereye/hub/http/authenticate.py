@@ -13,7 +13,16 @@ from embereye.hub.http.refused import Refused
 
 PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)
 COOKIE = "embereye"
+OPEN_FOLDERS = ("/static/", "/runbooks/")  # the same for everybody
 REMEDY = "sign in at /login, or send the header Authorization: Bearer TOKEN"
+
+
+def needed_role(method: str, path: str, open_paths: frozenset[str], roles: Mapping[str, Role]) -> Role | None:
+    """The role that `method` on `path` takes; None: it is open to all. Arguments as of `authenticate`."""
+    if path in open_paths or path.startswith(OPEN_FOLDERS):
+        return None
+    default = Role.VIEWER if method in SAFE_METHODS else Role.OPERATOR
+    return next((role for start, role in roles.items() if path.startswith(start)), default)
 
 
 def authenticate(access: Access, open_paths: frozenset[str], roles: Mapping[str, Role]) -> Middleware:
@@ -26,7 +35,8 @@ def authenticate(access: Access, open_paths: frozenset[str], roles: Mapping[str,
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         path = request.path
-        if path in open_paths or path.startswith("/static/"):
+        needed = needed_role(request.method, path, open_paths, roles)
+        if needed is None:
             return await handler(request)
         try:
             request[PRINCIPAL] = principal = _identify(access, request)
@@ -34,8 +44,6 @@ def authenticate(access: Access, open_paths: frozenset[str], roles: Mapping[str,
             if refused.status == 401 and path == "/" and request.method == "GET":
                 raise web.HTTPSeeOther(f"/login?next={quote(request.path_qs)}" if request.query else "/login") from None
             raise
-        default = Role.VIEWER if request.method in SAFE_METHODS else Role.OPERATOR
-        needed = next((role for start, role in roles.items() if path.startswith(start)), default)
         if principal.role < needed:
             raise Refused(403, f"{principal.name} is {principal.role.word}: this takes the role {needed.word}")
         return await handler(request)

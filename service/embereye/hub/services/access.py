@@ -10,6 +10,7 @@ import grpc
 from embereye.hub.access.keeper import Access, DeniedError, NameTakenError, RevokedError, SlowDownError
 from embereye.hub.access.roles import CALLER, Principal, Role
 from embereye.hub.committer import StoreFailingError
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
 from embereye.process.addresses import peer_host
 from embereye.v1 import access_pb2 as messages
@@ -169,7 +170,10 @@ class AccessService(AccessServicer):
 
     async def Audit(self, request: messages.AuditRequest, context: AnyContext) -> messages.AuditResponse:
         """The audit trail."""
-        entries = await self._hub.history.audit(min(request.before, 2**63 - 1), request.limit)
+        try:
+            entries = await self._hub.history.audit(min(request.before, 2**63 - 1), request.limit)
+        except StoreError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return messages.AuditResponse(
             entries=[
                 messages.AuditRecord(

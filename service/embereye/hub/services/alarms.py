@@ -8,6 +8,7 @@ from embereye.hub.access.roles import CALLER
 from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.keeper import OutdatedError
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import history_limit
 from embereye.hub.hub import Hub
@@ -50,6 +51,8 @@ class AlarmsService(AlarmsServicer):
             await context.abort(grpc.StatusCode.OUT_OF_RANGE, str(error))
         except (TooSlowError, TooManyError) as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except StoreError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     @staticmethod
     async def _send(
@@ -59,10 +62,13 @@ class AlarmsService(AlarmsServicer):
             for entry in await subscription.next():
                 await subscription.hand_over(entry, context.write(entry.event))
 
-    async def History(self, request: HistoryRequest, context: object) -> HistoryResponse:
+    async def History(self, request: HistoryRequest, context: AnyContext) -> HistoryResponse:
         """A page of events."""
         latest = self._hub.feed.latest
-        events = await self._hub.history.events(request.after, history_limit(request.limit), request.zone)
+        try:
+            events = await self._hub.history.events(request.after, history_limit(request.limit), request.zone)
+        except StoreError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return HistoryResponse(events=events, latest=latest)
 
     async def Zones(self, request: ZonesRequest, context: object) -> ZonesResponse:

@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 
 from embereye.hub.clip_store import ClipRefusedError, ClipStore, NoRoomError
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
 from embereye.process.identity.guard import caller
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, HeldResponse, ListClipsRequest, ListClipsResponse
@@ -76,7 +77,10 @@ class ClipsService(ClipsServicer):
         limit = min(request.limit or DEFAULT_LIST, MAX_LIST)
         if not request.alarm:
             return ListClipsResponse(clips=self._clips.newest(limit))
-        episodes = await self._hub.history.episodes(request.alarm)
+        try:
+            episodes = await self._hub.history.episodes(request.alarm)
+        except StoreError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return ListClipsResponse(clips=self._clips.of_episodes(episodes)[:limit])
 
     async def Fetch(self, request: FetchClipRequest, context: AnyContext) -> AsyncIterator[ClipChunk]:

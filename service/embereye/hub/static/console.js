@@ -624,7 +624,7 @@ async function showAudit(before) {
 
 get("audit-open").onclick = () => showAudit(0);
 get("audit-close").onclick = () => get("audit").close();
-get("sign-out").onclick = () => postJson("/v1/access/logout", {}).then(signInAgain, (error) => toast(error.message));
+get("sign-out").onclick = () => postJson("/v1/access/logout", {}).then(({ next }) => location.assign(next), (error) => toast(error.message));
 get("viewer-close").onclick = () => get("viewer").close();
 get("ask-cancel").onclick = () => get("ask").close();
 get("filter").oninput = drawDevices;

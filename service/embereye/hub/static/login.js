@@ -36,10 +36,20 @@ get("form").onsubmit = (event) => {
   signIn({ token: get("token").value.trim() });
 };
 
+/** Where people may sign in besides; a hub that does not answer says so when somebody tries. */
+async function offerProvider() {
+  const { provider } = await (await fetch("/v1/session")).json();
+  if (!provider) return;
+  get("provider").href = "/login/oidc?" + new URLSearchParams({ next: next() });
+  get("provider").textContent = `Sign in with ${provider}`;
+  get("provider").hidden = false;
+}
+
 const code = location.hash.slice(1);
 if (code) {
   history.replaceState(null, "", location.pathname + location.search);
   signIn({ code });
 } else {
   get("token").focus();
+  offerProvider().catch(() => {});
 }

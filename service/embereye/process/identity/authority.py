@@ -3,6 +3,7 @@
 Its certificates are for our own processes alone; keys are ECDSA P-256. Time is an argument.
 """
 
+import ipaddress
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from embereye.process.identity.names import Identity
+from embereye.process.identity.names import SERVER_DOMAIN, Identity
 
 LIFE = timedelta(days=7)  # of an issued certificate: what nobody renews for a third of that stops to work
 AUTHORITY_LIFE = timedelta(days=365)
@@ -91,8 +92,14 @@ class Authority:
             alive.append(_new_signer(now))
         return self if tuple(alive) == self._signers else Authority(alive)
 
-    def issue(self, identity: Identity, now: datetime, life: timedelta = LIFE) -> Issued:
-        """A certificate by which `identity` proves itself, whether it calls or is called, for `life` from `now`."""
+    def issue(self, identity: Identity, now: datetime, life: timedelta = LIFE, names: Sequence[str] = ()) -> Issued:
+        """A certificate by which `identity` proves itself, whether it calls or is called, for `life` from `now`.
+
+        `names`, of hosts or addresses, are those by which others than our own processes dial it. ValueError where
+        one of them is the name of another process of ours.
+        """
+        if reserved := [name for name in names if name.endswith(SERVER_DOMAIN)]:
+            raise ValueError(f"{reserved[0]} is how our own processes name each other")
         key = ec.generate_private_key(CURVE())
         signer = self._signer(now)
         request = build_request(identity, key)
@@ -107,7 +114,7 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(digital_signature=True), critical=True)
             .add_extension(x509.ExtendedKeyUsage(USAGES), critical=False)
-            .add_extension(_alternative_names(identity), critical=False)
+            .add_extension(_alternative_names(identity, names), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False)
             .sign(signer.key, hashes.SHA256())
         )
@@ -191,10 +198,23 @@ def _key_usage(*, digital_signature: bool = False, key_cert_sign: bool = False) 
     )
 
 
-def _alternative_names(identity: Identity) -> x509.SubjectAlternativeName:
-    return x509.SubjectAlternativeName(
-        [x509.UniformResourceIdentifier(identity.uri), x509.DNSName(identity.server_name)]
-    )
+def served_names(certificate: bytes) -> set[str]:
+    """The names of hosts and the addresses in the first certificate of PEM text; ValueError where there is none."""
+    names = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    addresses = {str(address) for address in names.value.get_values_for_type(x509.IPAddress)}
+    return addresses | set(names.value.get_values_for_type(x509.DNSName))
+
+
+def _alternative_names(identity: Identity, names: Sequence[str] = ()) -> x509.SubjectAlternativeName:
+    own = [x509.UniformResourceIdentifier(identity.uri), x509.DNSName(identity.server_name)]
+    return x509.SubjectAlternativeName([*own, *(_host(name) for name in names)])
+
+
+def _host(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

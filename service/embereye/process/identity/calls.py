@@ -23,6 +23,7 @@ CALLS: Mapping[str, Rule] = {
     "embereye.v1.Shard/Status": Rule(Role.OPERATOR),
     "embereye.v1.Shard/Drain": Rule(Role.OPERATOR),
     "embereye.v1.Ingest/TakeOver": Rule(Role.SHARD),
+    "embereye.v1.Relays/Pass": Rule(Role.SHARD),
     "embereye.v1.Sensors/Ask": Rule(Role.SHARD, open=True),  # passed on to the shard that owns the device
     "embereye.v1.Evidence/Report": Rule(Role.SHARD),
     "embereye.v1.Clips/Held": Rule(Role.SHARD),

@@ -70,7 +70,7 @@ class Credentials:
     def reload(self, failing: str = "") -> str:
         """Use what the files say now; returns why that cannot be, '' where it can."""
         try:
-            if _read(self._folder) == (self.current.trusted, self.current.chain, self.current.key):
+            if read_files(self._folder, FILES) == [self.current.trusted, self.current.chain, self.current.key]:
                 return ""
             latest = read_certificate(self._folder)
             if latest.identity != self.identity:
@@ -110,28 +110,42 @@ class Credentials:
 
 def read_certificate(folder: Path) -> Certificate:
     """What `folder` holds; ValueError where a file is missing or they do not belong together. It may have expired."""
-    trusted, chain, key = _read(folder)
-    identity, expires = _shake_hands(trusted, chain, key)
-    return Certificate(identity, expires, trusted, chain, key)
+    trusted, chain, key = read_files(folder, FILES)
+    certificate = shake_hands(trusted, chain, key)
+    uris = [str(name[1]) for name in certificate.get("subjectAltName", ()) if name[0] == "URI"]
+    if len(uris) != 1:
+        raise ValueError(f"tls.crt names {len(uris)} processes by URI: one is wanted, spiffe://embereye/ns/…")
+    return Certificate(parse_uri(uris[0]), expiry(certificate), trusted, chain, key)
 
 
-def _read(folder: Path) -> tuple[bytes, bytes, bytes]:
+def read_files(folder: Path, names: Sequence[str]) -> list[bytes]:
+    """The contents of files of one version; ValueError where one cannot be read."""
     # A mounted Secret changes by a symlink: all files are to be of one version.
     place = folder / "..data"
     base = place.resolve() if place.is_symlink() else folder
     found = []
-    for name in FILES:
+    for name in names:
         try:
             found.append((base / name).read_bytes())
         except OSError as error:
             raise ValueError(f"{name} cannot be read: {error.strerror}") from error
-    return found[0], found[1], found[2]
+    return found
 
 
-def _shake_hands(trusted: bytes, chain: bytes, key: bytes) -> tuple[Identity, float]:
-    """Let the certificate prove itself to itself: it tells whether all belongs together, and who it is of."""
+def expiry(certificate: "ssl._PeerCertRetDictType") -> float:
+    """Until when a certificate holds, seconds since the Unix epoch."""
+    return float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
+
+
+def shake_hands(trusted: bytes, chain: bytes, key: bytes) -> "ssl._PeerCertRetDictType":
+    """What a certificate says of itself, as a client reads it that trusts `trusted`; all PEM.
+
+    ValueError where that client does not trust it, or the key is another one's. It may have expired.
+    """
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
+    # Whoever is trusted by name need not be an authority.
+    client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     client.verify_flags |= NO_CHECK_TIME  # who is late with renewing it is told by a metric, and by those who refuse it
     try:
         with tempfile.NamedTemporaryFile() as pair:  # readable for us alone; ssl reads from files only
@@ -139,14 +153,10 @@ def _shake_hands(trusted: bytes, chain: bytes, key: bytes) -> tuple[Identity, fl
             pair.flush()
             server.load_cert_chain(pair.name)
         client.load_verify_locations(cadata=trusted.decode("ascii"))
-        certificate = _handshake(server, client)
+        return _handshake(server, client)
     except (ssl.SSLError, ValueError, OSError) as error:
         reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or error
         raise ValueError(f"ca.crt, tls.crt and tls.key do not belong together: {reason}") from error
-    uris = [str(name[1]) for name in certificate.get("subjectAltName", ()) if name[0] == "URI"]
-    if len(uris) != 1:
-        raise ValueError(f"tls.crt names {len(uris)} processes by URI: one is wanted, spiffe://embereye/ns/…")
-    return parse_uri(uris[0]), float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
 
 
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> "ssl._PeerCertRetDictType":

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from embereye.shard.coverage import Watch
 from embereye.shard.ledger import Ledger
+from embereye.units import MINUTE
 
+RIVAL_NS = MINUTE  # nanoseconds that a claim of another address is told
 Row = Sequence[float]  # smoke, flame, gas in ADC counts, digital flame as 0 or 1; NaN: not said
 
 
@@ -39,6 +41,8 @@ class Arrivals:
         "omitted",
         "quiet_lines",
         "quiet_ns",
+        "rival",
+        "rival_ns",
         "sequence",
         "speaker",
     )
@@ -50,6 +54,8 @@ class Arrivals:
         self.quiet_lines = 0  # lines that changed nothing and needed no tick
         self.quiet_ns = 0  # when the latest of them was heard
         self.omitted: dict[int, int] = {}  # column of a row → since when readings leave it out
+        self.rival = ""  # an address that claimed to be the sensor while it was heard from another one
+        self.rival_ns = 0  # when it did so last
         self._ledger = Ledger()
         self._watch = Watch()
         self._row: Row = (math.nan,) * 4
@@ -140,6 +146,12 @@ class Arrivals:
         ledger = self.ledger
         ledger.offered += count
         ledger.rejected[reason] += count
+
+    def note_rival(self, address: str, now_ns: int) -> bool:
+        """Remember that `address` claims to be the sensor, which is heard from another one; whether that is news."""
+        news = address != self.rival or now_ns - self.rival_ns > RIVAL_NS
+        self.rival, self.rival_ns = address, now_ns
+        return news
 
     def count_duplicates(self, count: int) -> None:
         """Book what was accounted for before and came again."""

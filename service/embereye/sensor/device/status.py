@@ -7,6 +7,7 @@ import numpy as np
 from embereye.detect.sensing.mq135 import ppm, resistance_kohm
 from embereye.detect.sensing.thresholds import percent
 from embereye.levels import Kind
+from embereye.sensor.device.arrivals import RIVAL_NS
 from embereye.sensor.device.frames import ThermalImage
 from embereye.sensor.device.levels import FLAME, GAS, SMOKE
 from embereye.sensor.device.sensor import FRAMES, SensorDevice
@@ -84,6 +85,10 @@ def _state(device: SensorDevice, now_ns: int, deadline_ns: int) -> str:
         return "waiting"
     if now_ns - heard_ns > deadline_ns:
         return "silent"
-    if device.frames.picture is None:
-        return "streaming"
-    return "streaming, calibrated" if device.frames.calibration else "streaming, uncalibrated"
+    state = "streaming"
+    if device.frames.picture is not None:
+        state = "streaming, calibrated" if device.frames.calibration else "streaming, uncalibrated"
+    arrivals = device.arrivals
+    if arrivals.rival and now_ns - arrivals.rival_ns <= RIVAL_NS:
+        state += f"; {arrivals.rival} claims to be it, too, and is refused"
+    return state

@@ -157,7 +157,7 @@ class Ingest:
                 if grant.device and (
                     other := next((b.device for b in request.devices if b.device != grant.device), "")
                 ):
-                    reason = f'this token speaks for "{grant.device}", not for "{other[:80]}"'
+                    reason = f'what was shown speaks for "{grant.device}", not for "{other[:80]}"'
                     await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
                 if len(handoffs):
                     await handoffs.wait_until_answered([batch.device for batch in request.devices])

@@ -13,7 +13,6 @@ from embereye.wire.device.messages import (
     Garbage,
     LocationId,
     Message,
-    PassedOn,
     SensorReading,
     SerialNumber,
 )
@@ -46,8 +45,6 @@ def encode(message: Message, *, spaced: bool = False) -> bytes:
             if len(words) != EEPROM_WORDS * 2:
                 raise ValueError(f"an EEPROM of {len(words)} bytes is not one of {EEPROM_WORDS} words")
             text = b"#EEPROM" + _checked_name(name) + b":" + hexlify(words).upper()
-        case PassedOn(also, since_ns):
-            text = b"#passedon:" + (b"also" if also else b"only") + (b":%d" % since_ns if since_ns else b"")
         case Garbage(reason):
             raise ValueError(f"garbage ({reason}) is received, never sent")
     return text + b"!\r\n"

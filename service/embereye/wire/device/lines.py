@@ -27,13 +27,11 @@ from embereye.wire.device.messages import (
     Garbage,
     LocationId,
     Message,
-    PassedOn,
     SensorReading,
     SerialNumber,
 )
 
 MAX_NAME = 128  # characters of an id or a location
-_PASSED_ON = re.compile(rb"#passedon:(only|also)(?::([0-9]{1,19}))?")
 _NUMBER = rb"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
 # What nearly every line looks like; the general way costs five times as much.
 _REGULAR = re.compile(
@@ -83,8 +81,6 @@ def _message(line: bytes) -> Message | str:
     if word.startswith(b"#locid"):
         name = parse_name(line[6:])
         return LocationId(name) if name and line[6:7] == b":" else BAD_NAME
-    if passed_on := _PASSED_ON.fullmatch(line):
-        return PassedOn(passed_on[1] == b"also", int(passed_on[2] or 0))
     return UNKNOWN_WORD
 
 

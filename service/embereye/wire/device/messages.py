@@ -49,14 +49,6 @@ class Eeprom:
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOn:
-    """Sent by a shard that relays a device's lines to this one: they must not be relayed back."""
-
-    also: bool  # the relaying shard analyses them, too
-    since_ns: int = 0  # when the device connected there, nanoseconds since the Unix epoch; 0: not said
-
-
-@dataclass(frozen=True, slots=True)
 class Garbage:
     """Bytes that are no message."""
 
@@ -64,7 +56,7 @@ class Garbage:
     length: int  # bytes, without the blanks around them and the `!`
 
 
-Message = SerialNumber | LocationId | SensorReading | FrameWords | Eeprom | PassedOn | Garbage
+Message = SerialNumber | LocationId | SensorReading | FrameWords | Eeprom | Garbage
 
 TOO_LONG = "too long"  # more than MAX_LINE bytes without a `!`
 NO_START = "no start"  # no `#` in the line

@@ -1,123 +1,293 @@
+"""ONVIF against our simulated cameras, whose streams our RTSP simulator serves.
+
+They are a fake after the specification's WSDL; `test_onvif_peers.py` asks another maker's server.
+"""
+
 import asyncio
-import base64
+import contextlib
 import hashlib
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
 
 from embereye.camera.sources.declared import SourceError, parse_source
-from embereye.camera.sources.onvif import OnvifSource
+from embereye.camera.sources.dials import DialLimiter
+from embereye.camera.sources.onvif import source as onvif
+from embereye.camera.sources.onvif.source import OnvifSource
+from embereye.camera.sources.onvif.wanted import ANYTHING, Wanted
+from embereye.camera.sources.poller import SocketPoller
 from embereye.process.http_server import bound_port, serve_http
-from embereye.wire.http import soap
+from embereye.sim.films import CameraSpec, prepare
+from embereye.sim.onvif import OnvifCameras
+from embereye.sim.rtsp import serve_rtsp
+from embereye.wire.onvif.media import Profile
 
-from ..conftest import eventually, noisy_jpeg
+from ..conftest import eventually
 
-AHEAD = timedelta(hours=3)  # of the camera's clock
-
-
-def soap_answer(body):
-    text = (
-        f'<env:Envelope xmlns:env="http://www.w3.org/2003/05/soap-envelope"><env:Body>{body}</env:Body></env:Envelope>'
-    )
-    return web.Response(text=text, content_type="application/soap+xml")
+MAIN = Profile("m", "main", "H264", 320, 240, 15, 2000, "v")
+SUB = Profile("s", "sub", "H264", 160, 120, 15, 300, "v")
+NAMED = re.compile(r"<[^>]*Username>([^<]*)<")
 
 
-class OnvifCamera:
-    """Checks WS-UsernameToken by its own clock, and asks for Basic credentials at its snapshots."""
-
-    def __init__(self):
-        self.snapshots = 0
-        self.port = 0
-
-    async def service(self, request):
-        text = await request.text()
-        if "GetSystemDateAndTime" in text:
-            now = datetime.now(UTC) + AHEAD
-            fields = "".join(
-                f"<tt:{name}>{getattr(now, name.lower())}</tt:{name}>"
-                for name in ("Hour", "Minute", "Second", "Year", "Month", "Day")
-            )
-            return soap_answer(f"<tds:X><tt:UTCDateTime>{fields}</tt:UTCDateTime></tds:X>")
-        if not self.allowed(text):
-            reason = '<env:Reason><env:Text xml:lang="en">Sender not Authorized</env:Text></env:Reason>'
-            return web.Response(status=400, text=f"<env:Fault>{reason}</env:Fault>")
-        if "GetCapabilities" in text:
-            inner = "<tt:XAddr>http://192.168.0.9/onvif/media</tt:XAddr>"
-            return soap_answer(f"<tt:Media>{inner}</tt:Media>")
-        if "GetProfiles" in text:
-            return soap_answer('<trt:Profiles fixed="true" token="main"><tt:Name>m</tt:Name></trt:Profiles>')
-        assert "<ProfileToken>main</ProfileToken>" in text
-        return soap_answer("<tt:Uri>http://192.168.0.9/snap.jpg?a=1&amp;b=2</tt:Uri>")
-
-    def allowed(self, text):
-        nonce, created, digest = (
-            re.search(rf"<{name}[^>]*>([^<]*)<", text)[1] for name in ("Nonce", "Created", "Password")
-        )
-        now = datetime.now(UTC) + AHEAD
-        then = datetime.strptime(created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-        expected = hashlib.sha1(base64.b64decode(nonce) + created.encode() + b"secret").digest()
-        return abs(now - then) < timedelta(seconds=10) and base64.b64decode(digest) == expected
-
-    async def snapshot(self, request):
-        assert request.query_string == "a=1&b=2"
-        if request.headers.get("Authorization") != "Basic " + base64.b64encode(b"me:secret").decode():
-            return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="c"'})
-        self.snapshots += 1
-        return web.Response(body=noisy_jpeg(self.snapshots), content_type="image/jpeg")
+@contextlib.asynccontextmanager
+async def streams():
+    """The port of an RTSP server of a large and a small stream of the same room."""
+    large = await prepare([CameraSpec("large")], fps=15, size=(320, 240))
+    small = await prepare([CameraSpec("small")], fps=15, size=(160, 120))
+    large.films.update(small.films)
+    stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
+    server = asyncio.ensure_future(serve_rtsp(large, "127.0.0.1", 0, stop, port.set_result, "H264"))
+    yield await port
+    stop.set()
+    await server
 
 
-@pytest.fixture
-async def camera():
-    served, app = OnvifCamera(), web.Application()
-    app.router.add_post("/onvif/{_:.*}", served.service)
-    app.router.add_get("/snap.jpg", served.snapshot)
+@contextlib.asynccontextmanager
+async def serving(served, *middlewares):
+    app = served.application()
+    app.middlewares.extend(middlewares)
     runner = await serve_http(app, "127.0.0.1", 0)
     served.port = bound_port(runner)
-    yield served
-    await runner.cleanup()
+    try:
+        yield served
+    finally:
+        await runner.cleanup()
 
 
-def source(port, password="secret"):
-    what = parse_source(f"onvif://127.0.0.1:{port}")
-    return OnvifSource(what, lambda: ("me", password), asyncio.Semaphore(1), 100.0)
+@contextlib.asynccontextmanager
+async def camera(*middlewares, profiles=(MAIN, SUB), **options):
+    """A camera whose streams name a host that is not there, as behind address translation."""
+    async with streams() as port:
+        address = f"rtsp://u:p@192.0.2.9:{port}"
+        named = [(one, f"{address}/{'large' if one.width == 320 else 'small'}?channel=1") for one in profiles]
+        async with serving(OnvifCameras({"cam": named}, **options), *middlewares) as served:
+            yield served
 
 
-async def test_snapshots_are_found_and_fetched_one_after_another_whatever_the_cameras_clock(camera):
-    frames, states = [], []
-    player = asyncio.ensure_future(source(camera.port).play(frames.append, states.append))
-    await eventually(lambda: len(frames) >= 3 or player.done())
+def opened(port, wanted=ANYTHING, user="", password="", query="", **options):
+    what = parse_source(f"onvif://127.0.0.1:{port}/cam{query}")
+    return OnvifSource(what, lambda: (user, password), DialLimiter(1), SocketPoller(), wanted, **options)
+
+
+async def play(source, frames=5):
+    """What `source` offers and says, and why it ended if it did."""
+    units, states = [], []
+    player = asyncio.ensure_future(source.play(lambda unit, *_: units.append(unit), states.append))
+    await eventually(lambda: len(units) >= frames or player.done(), 60)
     player.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    try:
         await player
-    assert frames[:3] == [noisy_jpeg(1), noisy_jpeg(2), noisy_jpeg(3)]
-    assert set(states) == {"streaming snapshots"}
+    except SourceError as error:
+        return units, states, str(error)
+    except asyncio.CancelledError:
+        pass
+    return units, states, ""
 
 
-async def test_a_wrong_password_is_told(camera):
-    with pytest.raises(SourceError, match="Sender not Authorized: check the credentials"):
-        await source(camera.port, "wrong").play(lambda _: None, lambda _: None)
+@pytest.mark.parametrize("media2", [True, False])
+async def test_a_fitting_stream_is_found_and_played_whatever_host_and_clock_the_camera_has(media2):
+    options = {"user": "me", "password": "secret", "media2": media2, "ahead": timedelta(hours=-7), "host": "192.0.2.9"}
+    async with camera(**options) as served:
+        units, states, reason = await play(opened(served.port, user="me", password="secret"))
+    assert not reason
+    assert units[0].size == (320, 240)
+    assert (
+        states[-1]
+        == 'streaming; ONVIF profile "main" (H264 320x240, 15 frames/s): of 2 the largest: none has 480 pixels'
+    )
+    service = "media2" if media2 else "media"
+    assert served.asked[-2:] == [f"{service}:GetProfiles", f"{service}:GetStreamUri"]
 
 
-async def test_what_is_no_onvif_camera_is_told():
-    async def nothing(_):
-        return web.Response(text="<html/>")
+async def test_the_profile_that_is_named_is_played():
+    async with camera() as served:
+        units, states, reason = await play(opened(served.port, Wanted("sub")))
+    assert not reason
+    assert units[0].size == (160, 120)
+    assert states[-1].endswith('ONVIF profile "sub" (H264 160x120, 15 frames/s): as declared')
+
+
+async def test_a_profile_that_is_not_there_is_told():
+    async with camera() as served:
+        assert 'no profile "third", only "main", "sub"' in (await play(opened(served.port, Wanted("third"))))[2]
+
+
+@pytest.mark.parametrize("password", ["wrong", ""])
+async def test_wrong_and_missing_credentials_are_told(password):
+    async with camera(user="me", password="secret") as served:
+        reason = (await play(opened(served.port, user="me" if password else "", password=password)))[2]
+    remedy = "check the credentials" if password else "it wants credentials, see credentialsRef"
+    assert reason == f"ONVIF: Sender not Authorized: {remedy}"
+
+
+def digest_guard(seen):
+    """HTTP Digest in front of a camera, counted by hand after RFC 7616."""
+
+    @web.middleware
+    async def guard(request, handler):
+        text = await request.text()
+        if "GetSystemDateAndTime" in text:
+            return await handler(request)
+        said = request.headers.get("Authorization", "")
+        seen.append((said, text))
+        values = dict(re.findall(r'(\w+)="?([^",]*)"?', said))
+
+        def md5(*words):
+            return hashlib.md5(":".join(words).encode()).hexdigest()
+
+        if said:
+            secret, asked = md5("me", "cam", "secret"), md5("POST", request.path)
+            expected = md5(secret, "n1", values["nc"], values["cnonce"], "auth", asked)
+            if values["response"] == expected and values["uri"] == request.path:
+                return await handler(request)
+        challenge = 'Digest realm="cam", nonce="n1", qop="auth", algorithm=MD5'
+        return web.Response(status=401, headers={"WWW-Authenticate": challenge})
+
+    return guard
+
+
+async def test_http_digest_is_used_where_the_camera_asks_for_it():
+    seen = []
+    async with camera(digest_guard(seen)) as served:
+        units, _, reason = await play(opened(served.port, user="me", password="secret"))
+        assert not reason
+        assert units
+        counts = [re.search(r"nc=(\w+)", said)[1] for said, _ in seen if said]
+        assert counts == [f"{number:08x}" for number in range(1, len(counts) + 1)]  # one nonce, used again
+        assert all(not NAMED.search(text) for said, text in seen if said)  # one proof at a time
+        reason = (await play(opened(served.port, user="me", password="wrong")))[2]
+    assert reason == "ONVIF: HTTP 401: check the credentials"
+
+
+async def test_a_camera_that_asks_for_the_password_in_the_open_does_not_get_it():
+    said = []
+
+    @web.middleware
+    async def guard(request, handler):
+        said.append((request.headers.get("Authorization"), await request.text()))
+        return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="c"'})
+
+    async with camera(guard) as served:
+        reason = (await play(opened(served.port, user="me", password="secret")))[2]
+    assert "check the credentials" in reason
+    assert not any(header or "secret" in text for header, text in said)
+
+
+async def test_no_other_host_is_asked_whatever_the_camera_names():
+    """The stranger listens at another address of this machine; what the camera names of it is asked of the camera."""
+    asked = []
+
+    async def stranger(request):
+        asked.append(await request.text())
+        return web.Response(text="<a/>")
 
     app = web.Application()
-    app.router.add_post("/{_:.*}", nothing)
+    app.router.add_post("/{_:.*}", stranger)
+    runner = await serve_http(app, "127.0.0.2", 0)
+    try:
+        async with camera(user="me", password="secret", host=f"127.0.0.2:{bound_port(runner)}") as served:
+            units, _, reason = await play(opened(served.port, user="me", password="secret"))
+    finally:
+        await runner.cleanup()
+    assert not reason
+    assert units
+    assert not asked
+
+
+async def test_redirects_are_not_followed():
+    asked = []
+
+    async def stranger(request):
+        asked.append(request.path)
+        return web.Response(text="<a/>")
+
+    @web.middleware
+    async def away(request, handler):
+        return web.Response(status=307, headers={"Location": f"http://127.0.0.1:{bound_port(runner)}/x"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{_:.*}", stranger)
     runner = await serve_http(app, "127.0.0.1", 0)
-    with pytest.raises(SourceError, match="names no media profile"):
-        await source(bound_port(runner)).play(lambda _: None, lambda _: None)
-    await runner.cleanup()
-    with pytest.raises(SourceError, match="cannot connect"):
-        await source(bound_port(runner) if runner.addresses else 9).play(lambda _: None, lambda _: None)
+    try:
+        async with camera(away) as served:
+            reason = (await play(opened(served.port, user="me", password="secret")))[2]
+    finally:
+        await runner.cleanup()
+    assert "HTTP 307" in reason
+    assert not asked
 
 
-@given(st.text(max_size=300))
-def test_any_answer_is_searched_without_an_exception(text):
-    for read in (soap.media_address, soap.first_profile, soap.snapshot_address, soap.fault, soap.camera_clock):
-        read(text)
-        read(f"<UTCDateTime><Year>99</Year><Month>{text}</Month></UTCDateTime><Media>{text}<XAddr>")
+def answering(write):
+    @web.middleware
+    async def answer(request, handler):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await write(response)
+        return response
+
+    return answer
+
+
+async def test_an_answer_that_does_not_end_is_cut_off_by_size_and_by_time():
+    async def flood(response):
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(b"<a>" * 10_000)
+
+    async def drip(response):
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(b"<a>")
+                await asyncio.sleep(0.02)
+
+    for write, expected in ((flood, "more than 1048576 bytes"), (drip, "no answer within 0.5 s")):
+        async with camera(answering(write)) as served:
+            reason = (await play(opened(served.port, dial=0.5)))[2]
+        assert expected in reason
+
+
+async def test_entities_in_an_answer_are_refused():
+    async def laugh(response):
+        await response.write(b'<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><l>&b;</l>')
+
+    async with camera(answering(laugh)) as served:
+        assert "document type" in (await play(opened(served.port)))[2]
+
+
+async def test_the_whole_conversation_is_bounded_in_time(monkeypatch):
+    monkeypatch.setattr(onvif, "RESOLVE_SECONDS", 0.4)
+
+    @web.middleware
+    async def slow(request, handler):
+        await asyncio.sleep(0.25)
+        return await handler(request)
+
+    async with camera(slow) as served:
+        assert "no answer within" in (await play(opened(served.port)))[2]
+
+
+async def test_what_is_not_onvif_is_told():
+    async def page(response):
+        await response.write(b"<html><br></html>")
+
+    async with camera(answering(page)) as served:
+        assert "is this the address of an ONVIF camera?" in (await play(opened(served.port)))[2]
+
+
+async def test_what_a_stream_says_of_its_path_stays_between_it_and_us():
+    """Cameras take the password in the path, and echo what they do not find."""
+    async with streams() as port:
+        named = [(MAIN, f"rtsp://192.0.2.9:{port}/user=admin_password=hush_channel=1")]
+        async with serving(OnvifCameras({"cam": named})) as served:
+            _, states, reason = await play(opened(served.port))
+    assert "404" in reason
+    assert "hush" not in reason + " ".join(states)
+
+
+async def test_a_stream_to_record_has_to_be_one_that_is_kept_as_it_comes():
+    jpeg = Profile("j", "pictures", "JPEG", 320, 240, 5, 0, "v")
+    async with camera(profiles=(jpeg, SUB)) as served:
+        reason = (await play(opened(served.port, Wanted("pictures", recorded=True))))[2]
+    assert "cannot be recorded as it comes" in reason

@@ -311,6 +311,18 @@ def test_a_session_ends_half_a_day_after_its_page_was_last_open() -> None:
         access.resume(cookie, "10.0.0.1")
 
 
+def test_whom_a_provider_proved_has_to_be_proved_again_after_twelve_hours() -> None:
+    steady = Steady()
+    access = sessions(steady)
+    cookie = access.sign_in(Principal("ada", Role.VIEWER, "", "10.0.0.1"), "accounts.example")
+    for _ in range(12):
+        steady.now += HOUR
+        assert access.resume(cookie, "10.0.0.1").name == "ada"
+    steady.now += 1
+    with pytest.raises(DeniedError):
+        access.resume(cookie, "10.0.0.1")
+
+
 def test_sessions_and_links_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "MAX_SESSIONS", 3)
     monkeypatch.setattr(keeper, "MAX_LINKS", 3)

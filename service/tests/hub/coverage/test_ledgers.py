@@ -1,9 +1,9 @@
 """The ledgers of a device's owners, past and present."""
 
-from pathlib import Path
+from harness.stored import Stored
 
 from embereye.hub.coverage.ledgers import EARLIER, KEPT, LedgerBook, Part, add_up
-from embereye.hub.store import Store, Transaction
+from embereye.hub.store import Transaction
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, Ledger
 
 FLEET = "default/sensors/hall"
@@ -82,9 +82,9 @@ def test_what_nobody_declared_has_no_ledger_here() -> None:
     assert not book.parts(FLEET, "stranger")
 
 
-def test_ledgers_outlive_the_hub_and_go_with_their_fleet(tmp_path: Path) -> None:
-    def stored(book: LedgerBook) -> LedgerBook:
-        store = Store(tmp_path / "hub.sqlite")
+def test_ledgers_outlive_the_hub_and_go_with_their_fleet(stored: Stored) -> None:
+    def stored_anew(book: LedgerBook) -> LedgerBook:
+        store = stored.open()
         store.commit(Transaction(ledgers=book.changes()))
         again = LedgerBook()
         again.restore(store.load().ledgers)
@@ -94,9 +94,9 @@ def test_ledgers_outlive_the_hub_and_go_with_their_fleet(tmp_path: Path) -> None
     book = LedgerBook()
     for number in range(1, KEPT + 4):
         report(book, told(f"shard-{number}", number, 10, since=number, final=number % 2 == 0))
-    again = stored(book)
+    again = stored_anew(book)
     assert owners(again) == owners(book)
     again.expire(KEPT + 3)
     assert owners(again) == owners(book)
     again.forget(FLEET)
-    assert not owners(stored(again))
+    assert not owners(stored_anew(again))

@@ -1,97 +1,25 @@
 """What the hub serves over HTTP and WebSocket, and the Control service, in this process."""
 
 import asyncio
-import json
 import math
 import re
-import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
-from typing import Any
 
 import aiohttp
 import grpc
 import pytest
-from prometheus_client import CollectorRegistry
 from yarl import URL
 
 from embereye.hub import feed
-from embereye.hub.http.api import Api
-from embereye.hub.http.origin import AllowedHosts
-from embereye.hub.hub import Hub
-from embereye.hub.metrics import HubCollector
-from embereye.hub.outputs import Lease, Outputs
+from embereye.hub.outputs import Lease
 from embereye.hub.services.control import ControlService
-from embereye.hub.services.evidence import EvidenceService
-from embereye.hub.store import StoreThreads
-from embereye.levels import Kind, Level, Sense
+from embereye.levels import Level
 from embereye.process.grpc_server import GrpcServer, Service, channel
-from embereye.process.http_server import bound_port, serve_http
 from embereye.v1.control_pb2 import Command, ControlRequest, ControlResponse, Handshake
 from embereye.v1.control_pb2_grpc import ControlStub, add_ControlServicer_to_server
-from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ThermalPicture
-from embereye.v1.types_pb2 import Term
 
-TOKEN = "an-admins-token-of-forty-characters-or-so"
-FLEET = "default/sensors/hall"
-FOLDER = "/v1/devices/default/sensors/hall"
-
-
-@dataclass
-class Served:
-    hub: Hub
-    outputs: Outputs
-    base: str
-    session: aiohttp.ClientSession
-
-    async def get(self, path: str, **headers: str) -> tuple[int, Any]:
-        async with self.session.get(self.base + path, headers=headers) as response:
-            return response.status, await response.json()
-
-    async def post(self, path: str, body: object, **headers: str) -> tuple[int, dict[str, object]]:
-        headers = {"Content-Type": "application/json", **headers}
-        async with self.session.post(self.base + path, data=json.dumps(body), headers=headers) as response:
-            return response.status, await response.json()
-
-    async def alarm(self, name: str = "one", zone: str = "hall", device: str = "s-01") -> None:
-        now = time.time_ns()
-        item = EvidenceItem(
-            id=name, episode=device, fleet=FLEET, device=device, zone=zone, kind=Kind.HEAT.wire,
-            sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now, snapshot=b"\xff\xd8jpeg",
-            why=[Term(name="temperature.max", value=61.3, threshold=57, unit="°C")],
-        )  # fmt: skip
-        self.hub.inbox.admit(item, lambda _: None)
-        await self.hub.committer.flush(10)
-
-    def coverage(self) -> None:
-        celsius = [20.0] * 767 + [math.nan]
-        device = DeviceStatus(
-            id="s-01", zone="hall", covered=True, state="streaming", picture=b"\xff\xd8still",
-            ledger=Ledger(offered=10, analysed=9, shed={"queue full": 1}),
-            latest=[Term(name="gas", value=400, unit="ppm")], thermal=ThermalPicture(celsius=celsius),
-        )  # fmt: skip
-        devices = [device, DeviceStatus(id="s-02", zone="hall", reason="never heard")]
-        self.hub.coverage.report(Coverage(fleet=FLEET, shard="hall-0", time_ns=time.time_ns(), devices=devices))
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    store, outputs, registry = StoreThreads(tmp_path), Outputs(), CollectorRegistry()
-    hub = Hub(store, retention_ns=10**15)
-    await hub.open()
-    hub.access.set_admin_token(TOKEN)
-    registry.register(HubCollector(hub, EvidenceService(hub)))
-    running = asyncio.ensure_future(hub.run())
-    hosts = AllowedHosts(["hub.example", "*.sites.example"])
-    runner = await serve_http(Api(hub, outputs, hosts=hosts).app(registry), "127.0.0.1", 0)
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
-        yield Served(hub, outputs, f"http://127.0.0.1:{bound_port(runner)}", session)
-    await runner.cleanup()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await store.close()
+from .served import FOLDER, Served
 
 
 async def test_zones_tell_their_state_their_reason_and_their_coverage(served: Served) -> None:
@@ -117,7 +45,7 @@ async def test_people_act_over_http(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "headers", "answer"),
     [
-        ("hall/acknowledge", {"who": 7}, {}, (400, "not of the form")),
+        ("hall/acknowledge", {"who": 7}, {}, (400, "who: 7 is not a string")),
         ("hall/acknowledge", ["Ada"], {}, (400, "not a JSON object")),
         ("hall/acknowledge", {"who": "x" * 201}, {}, (400, "at most 200")),
         ("hall/acknowledge", {"who": "Ada"}, {"Content-Type": "text/plain"}, (415, "application/json")),
@@ -178,7 +106,8 @@ async def test_history_is_paged_by_cursor(served: Served) -> None:
     assert [event["cursor"] for event in body["events"]] == ["4", "5"]
     _, body = await served.get("/v1/history?zone=attic")
     assert body["events"] == []
-    assert (await served.get("/v1/history?after=-1"))[0] == 400
+    for query in ("after=-1", "newest=1&after=-1", "newest=1&limit=x"):
+        assert (await served.get(f"/v1/history?{query}"))[0] == 400
 
 
 async def test_one_address_does_not_get_every_websocket(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,6 +157,23 @@ async def test_the_console_is_served_with_a_policy_that_runs_nothing_else(served
             assert (response.status, response.content_type) == (200, kind)
             assert "default-src 'none'" in response.headers["Content-Security-Policy"]
     assert (await served.get("/static/..%2Fmain.py"))[0] == 404
+
+
+async def test_every_alert_leads_to_a_page_that_needs_no_sign_in(served: Served) -> None:
+    async with aiohttp.ClientSession() as stranger:
+        async with stranger.get(f"{served.base}/runbooks") as response:
+            names = re.findall(r'href="/runbooks/(\w+)"', await response.text())
+        assert len(names) > 30
+        for name in names:
+            async with stranger.get(f"{served.base}/runbooks/{name}") as response:
+                text = await response.text()
+            assert (response.status, response.content_type) == (200, "text/html")
+            assert f"<h1>{name}</h1>" in text
+            assert set(re.findall(r'<a href="/runbooks/(\w+)', text)) <= set(names)
+            assert not re.search(r'<a href="(?!/runbooks/)', text), "a link that leads nowhere here"
+        for path in ("Nothing", "..%2Fhub.py", "EmberEyeHubDown.md"):
+            async with stranger.get(f"{served.base}/runbooks/{path}") as response:
+                assert response.status == 404, path
 
 
 def test_the_console_never_makes_markup_of_text_and_loads_nothing_from_elsewhere() -> None:

@@ -24,7 +24,6 @@ from embereye.wire.device.messages import (
     Garbage,
     LocationId,
     Message,
-    PassedOn,
     SensorReading,
     SerialNumber,
 )
@@ -170,7 +169,7 @@ def test_a_stream_fed_byte_by_byte_gives_the_same_messages() -> None:
 @example(b"FF " * 100)
 @example("\u0663:ADC1=\u0663".encode())
 def test_no_bytes_make_the_parser_raise(data: bytes) -> None:
-    for start in (b"", b"#Sensor", b"#frame:", b"#EEPROM1:", b"#serialno:", b"#locid:", b"#passedon:only:"):
+    for start in (b"", b"#Sensor", b"#frame:", b"#EEPROM1:", b"#serialno:", b"#locid:"):
         for message in LineReader().feed(start + data + b"!"):
             assert not isinstance(message, Garbage) or message.reason in REASONS
 
@@ -185,7 +184,6 @@ MESSAGES = st.one_of(
     ),
     st.builds(FrameWords, st.none() | NAMES, st.sampled_from([FRAME_768, FRAME_834])),
     st.builds(Eeprom, st.none() | NAMES, st.just(EEPROM_BYTES)),
-    st.builds(PassedOn, st.booleans(), st.integers(0, 2**63 - 1)),
 )
 
 

@@ -200,7 +200,7 @@ class PushService(FramesServicer):
         if stream.grant.permits(camera):
             verdict = self._admit(camera, image, request.time_ns, tally)
         else:
-            verdict = PushVerdict(accepted=False, reason=f'this token speaks for "{stream.grant.device}" alone')
+            verdict = PushVerdict(accepted=False, reason=f'what was shown speaks for "{stream.grant.device}" alone')
         if verdict.accepted:
             stream.tallies[camera] = tally
             stream.sequences[camera] = max(request.sequence, stream.sequences.get(camera, 0))

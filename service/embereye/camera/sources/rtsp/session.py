@@ -4,7 +4,7 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -65,9 +65,11 @@ class RtspSession:
     """Call `describe`, `set_up` and `play` in this order, and `close` in any case."""
 
     def __init__(
-        self, endpoint: Endpoint, offer: Offer, set_state: SetState, poller: SocketPoller, patience: Patience
-    ) -> None:
+        self, endpoint: Endpoint, offer: Offer, set_state: SetState, poller: SocketPoller, patience: Patience,
+        formats: Sequence[str] = FORMATS,
+    ) -> None:  # fmt: skip
         self.track: Track | None = None  # chosen by `describe`
+        self._formats = formats
         self._connection = RtspConnection(endpoint, patience.dial, self._receive_packet, self._incomplete)
         self._url = self._control = endpoint.url
         self._offer, self._set_state, self._poller = offer, set_state, poller
@@ -113,12 +115,13 @@ class RtspSession:
         self._check("DESCRIBE", answer)
         base = answer.header("content-base") or answer.header("content-location") or self._url
         tracks, self._control = read_description(answer.body, base)
-        known = [track for track in tracks if track.encoding in FORMATS]
+        known = [track for track in tracks if track.encoding in self._formats]
         if known:
-            self.track = min(known, key=lambda track: FORMATS.index(track.encoding))
+            self.track = min(known, key=lambda track: self._formats.index(track.encoding))
         else:
             names = ", ".join(sorted({f"{track.media} {track.encoding}".strip() for track in tracks}))
-            raise SourceError(f"it has no JPEG, H.264 or H.265 track, only: {printable(names) or 'nothing'}")
+            wanted = " or ".join(", ".join(map(_pretty, self._formats)).rsplit(", ", 1))
+            raise SourceError(f"it has no {wanted} track, only: {printable(names) or 'nothing'}")
         return ""
 
     def _moved(self, location: str) -> str:
@@ -324,6 +327,10 @@ class _Reports:
 
     def expire_pictures(self) -> None:
         """No packet is waited for."""
+
+
+def _pretty(encoding: str) -> str:
+    return encoding if encoding == "JPEG" else f"{encoding[0]}.{encoding[1:]}"
 
 
 def _every(period: float, act: Callable[[], None]) -> Callable[[float], None]:

@@ -1,5 +1,6 @@
 """Cameras that are asked for their JPEG, H.264 or H.265 by RTSP."""
 
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from embereye.camera.sources.credentials import Credentials
@@ -7,7 +8,14 @@ from embereye.camera.sources.declared import DeclaredSource, SourceError
 from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtsp.connection import Endpoint
-from embereye.camera.sources.rtsp.session import DIAL_SECONDS, STALL_SECONDS, Patience, RtspSession, SilentError
+from embereye.camera.sources.rtsp.session import (
+    DIAL_SECONDS,
+    FORMATS,
+    STALL_SECONDS,
+    Patience,
+    RtspSession,
+    SilentError,
+)
 from embereye.camera.sources.source import Offer, SetState
 from embereye.wire.rtsp.messages import RtspError
 
@@ -15,13 +23,14 @@ REDIRECTS = 3  # that are followed
 
 
 class RtspSource:
-    """One such camera; see `Source`."""
+    """One such camera; see `Source`. `formats` are taken, the first of them that it has."""
 
     def __init__(
         self, what: DeclaredSource, credentials: Credentials, dials: DialLimiter, poller: SocketPoller,
-        *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
+        *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS, formats: Sequence[str] = FORMATS,
     ) -> None:  # fmt: skip
         self._what = what
+        self._formats = formats
         self._credentials = credentials
         self._dials = dials
         self._poller = poller
@@ -37,7 +46,7 @@ class RtspSource:
             if urlsplit(url).hostname != host:  # no other host gets them
                 user = password = ""
             endpoint = Endpoint(url, user, password, self._what.proven)
-            session = RtspSession(endpoint, offer, set_state, self._poller, self._patience)
+            session = RtspSession(endpoint, offer, set_state, self._poller, self._patience, self._formats)
             try:
                 async with self._dials:
                     moved = await session.describe()

@@ -1,0 +1,125 @@
+"""A real PostgreSQL of the tests' own: a fresh cluster in a folder, on a free port of loopback; never the system's."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from embereye.process.addresses import free_port
+from harness.need import POSTGRES, postgres_programs
+
+USER = "embereye"
+PASSWORD = "a word: with/marks?"
+ADDRESS_PASSWORD = "a%20word%3A%20with%2Fmarks%3F"
+
+
+class Postgres:
+    """`start` it, and `stop` or `kill` it and start it again on the same port and data."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self._programs = postgres_programs()
+        # PostgreSQL refuses to be root's. (Popen's own `user` forks, which a process that gRPC runs in must not.)
+        self._as = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if not os.geteuid() else []
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def create(self) -> None:
+        """Make the cluster's files."""
+        secret = self.folder / "password"
+        secret.write_text(PASSWORD)
+        if self._as:
+            shutil.chown(self.folder, "nobody", "nogroup")
+            shutil.chown(secret, "nobody", "nogroup")
+        self._run("initdb", "--pgdata", self._data, "--username", USER, "--pwfile", str(secret),
+                  "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C.UTF-8")  # fmt: skip
+
+    @property
+    def _data(self) -> str:
+        return str(self.folder / "data")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [*self._as, str(self._programs / program), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=self.folder)
+        assert not done.returncode, done.stdout + done.stderr
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        command = [*self._as, str(self._programs / "postgres"), "-D", self._data, "-p", str(self.port),
+                   "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self.folder}",
+                   "-c", "shared_buffers=16MB", "-c", "max_connections=40"]  # fmt: skip
+        with (self.folder / "log").open("ab") as log:
+            self._server = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+        deadline = time.monotonic() + 30
+        while not self._answers():
+            assert time.monotonic() < deadline, (self.folder / "log").read_text()
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        with contextlib.suppress(psycopg.OperationalError):
+            psycopg.connect(self.address("postgres"), connect_timeout=2).close()
+            return True
+        return False
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send the server a signal; SIGQUIT ends it at once, as a crash does, and everybody's connections with it."""
+        assert self._server is not None
+        self._server.send_signal(number)
+
+    def freeze(self, *, frozen: bool = True) -> None:
+        """Stop or continue all its processes; connections stay, and nobody answers on them."""
+        assert self._server is not None
+        pid = self._server.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for each in (pid, *map(int, children)):
+            os.kill(each, signal.SIGSTOP if frozen else signal.SIGCONT)
+
+    def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
+        """End the server."""
+        if self._server is not None:
+            self.send_signal(number)
+            self._server.wait(30)
+            self._server = None
+
+    def address(self, database: str) -> str:
+        """The connection string of `database`."""
+        return f"postgresql://{USER}:{ADDRESS_PASSWORD}@127.0.0.1:{self.port}/{database}"
+
+    def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        """Do `statement` as the cluster's owner; what it returns."""
+        import psycopg
+
+        with psycopg.connect(self.address(database), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def create_database(self, name: str) -> str:
+        """A database without anything in it; its connection string."""
+        self.execute(f'CREATE DATABASE "{name}"')
+        return self.address(name)
+
+    def break_connections(self, database: str) -> int:
+        """End every session in `database` as an administrator may; how many there were."""
+        found = self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'")
+        return len(found)
+
+
+@contextlib.contextmanager
+def run_postgres() -> Iterator[Postgres]:
+    """A cluster for as long as this is entered; skips where PostgreSQL is missing."""
+    POSTGRES.require()
+    with tempfile.TemporaryDirectory(prefix="embereye-pg-") as folder:
+        server = Postgres(Path(folder))
+        server.create()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()

@@ -1,0 +1,43 @@
+"""Where a hub under test keeps its rows, for tests that every database has to pass."""
+
+import contextlib
+import sqlite3
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embereye.hub.store import Store, StoreThreads, open_database
+from harness.postgres import Postgres
+
+
+@dataclass
+class Stored:
+    """Where a hub under test keeps its rows: SQLite in a folder of the test's own, or a database in PostgreSQL."""
+
+    folder: Path
+    address: str = ""
+    server: Postgres | None = None
+
+    @classmethod
+    def in_postgres(cls, folder: Path, server: Postgres) -> "Stored":
+        """A database of `server`, empty."""
+        return cls(folder, server.create_database(f"t{uuid.uuid4().hex[:12]}"), server)
+
+    @property
+    def database(self) -> str:
+        """The name of the database in PostgreSQL."""
+        return self.address.rpartition("/")[2]
+
+    def threads(self) -> StoreThreads:
+        return StoreThreads(self.folder, self.address)
+
+    def open(self) -> Store:
+        return Store(open_database(self.folder, self.address))
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """What somebody else than the hub finds."""
+        if self.server:
+            return self.server.execute(statement, self.database)
+        with contextlib.closing(sqlite3.connect(self.folder / "hub.sqlite")) as database:
+            return database.execute(statement).fetchall()

@@ -1,0 +1,241 @@
+"""`embereye self-test`: a fleet of one sensor, a fire at it, and the hub's alarm, in a cluster that is in use."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
+
+from embereye.process import lifecycle
+from embereye.process.client_tls import dial
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside
+from embereye.units import split_address
+from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, ZoneState
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import SensorReading, SerialNumber
+from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
+from embereye_cli.hub.access import sentence
+from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
+from embereye_operator.api.shared import API_VERSION
+from embereye_operator.runtime.kubernetes.client import Target, connected
+from embereye_operator.runtime.kubernetes.resources import FLEETS
+
+if TYPE_CHECKING:
+    from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
+
+NAME = "embereye-self-test"  # of the fleet, its only sensor and its zone
+LABEL = "embereye.dev/self-test"
+TEXT_PORT = 9001
+PERIOD = 0.5  # seconds between readings
+ALARM_SECONDS = 10.0  # from the fire's first byte to the alarm
+QUIET_SECONDS = 60.0  # until the signs have ended
+QUIET = SensorReading(NAME, smoke_adc=280, flame_adc=1300, gas_adc=400)
+FIRE = SensorReading(NAME, smoke_adc=3600, flame_adc=1300, gas_adc=400)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_target_arguments(parser)
+    hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
+    parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port [EMBEREYE_HUB]")
+    add_token_option(parser)
+    add_hub_tls_options(parser)
+    parser.add_argument(
+        "--labels", default="", metavar="KEY=VALUE,…", help="of the fleet, where the operator has a --fleet-selector"
+    )
+    parser.add_argument(
+        "--target",
+        default="",
+        metavar="HOST:PORT",
+        help="the sensor's way in; default: the fleet's Service, which only pods reach",
+    )
+    parser.add_argument(
+        "--within", type=float, default=120.0, metavar="SECONDS", help="for the fleet to be covered (%(default)g)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Declare, burn, hear the alarm, and leave nothing behind; 0 where all of it came about."""
+    labels = dict(part.partition("=")[::2] for part in arguments.labels.split(",") if part)
+
+    async def main(stop: asyncio.Event) -> int:
+        token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
+        hub = partial(dial, arguments.hub, hub_tls(arguments), token=token)
+        test = _SelfTest(arguments.hub, hub, target_of(arguments), labels, arguments.target, arguments.within)
+        async with beside(test.run(), name="self-test") as testing, beside(stop.wait(), name="stop") as stopping:
+            await asyncio.wait((testing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not testing.done():
+                return 130
+            await testing
+        return 0
+
+    return lifecycle.run(main)
+
+
+@dataclass
+class _Sensor:
+    """A text device: what a microcontroller would send, over a connection that is dialled again when it breaks."""
+
+    address: str
+    reading: SensorReading = QUIET
+    written: asyncio.Event = field(default_factory=asyncio.Event)  # the reading of now was
+    refused: str = "nobody dialled yet"
+
+    async def send(self) -> None:
+        """Send until cancelled."""
+        host, port = split_address(self.address)
+        while True:
+            try:
+                async with asyncio.timeout(2):
+                    _, writer = await asyncio.open_connection(host, port)
+            except (OSError, TimeoutError) as error:
+                self.refused = str(error) or "no answer"
+                await asyncio.sleep(PERIOD)
+                continue
+            try:
+                writer.write(encode(SerialNumber(NAME)))
+                while True:
+                    writer.write(encode(self.reading))
+                    await writer.drain()
+                    self.refused = ""
+                    self.written.set()
+                    await asyncio.sleep(PERIOD)
+            except OSError as error:
+                self.refused = str(error)
+            finally:
+                writer.transport.abort()
+
+    def say(self, reading: SensorReading) -> None:
+        """What is sent from now on."""
+        self.reading = reading
+        self.written.clear()
+
+
+class _SelfTest:
+    def __init__(
+        self,
+        hub: str,
+        dial_hub: Callable[[], grpc.aio.Channel],
+        target: Target,
+        labels: dict[str, str],
+        way_in: str,
+        within: float,
+    ) -> None:
+        self._hub = hub
+        self._dial_hub = dial_hub
+        self._target = target
+        self._labels = labels
+        self._way_in = way_in
+        self._within = within
+        self._began = time.monotonic()
+
+    async def run(self) -> None:
+        async with connected(self._target) as client, self._dial_hub() as link:
+            alarms = AlarmsStub(link)
+            try:
+                async with self._fleet(client):
+                    await self._burn(client, alarms)
+            except grpc.aio.AioRpcError as error:
+                raise UserError(sentence(error, self._hub)) from error
+        self._say("nothing of the test is left: fires of sensors become alarms here")
+
+    def _say(self, text: str) -> None:
+        print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
+
+    @contextlib.asynccontextmanager
+    async def _fleet(self, client: AsyncClient) -> AsyncIterator[None]:
+        """One sensor, declared and, whatever happens, removed again."""
+        kind, namespace = FLEETS["SensorFleet"], client.namespace
+        fleet = kind(
+            apiVersion=API_VERSION,
+            kind="SensorFleet",
+            metadata={"name": NAME, "namespace": namespace, "labels": {LABEL: "true", **self._labels}},
+            spec={"sensors": [{"id": NAME, "zone": NAME}], "shards": 1, "autoscaling": {"mode": "none"}},
+        )
+        await self._remove(client)  # what a test that was interrupted left
+        await client.create(fleet)
+        self._say(f"declared: SensorFleet {namespace}/{NAME}")
+        try:
+            yield
+        finally:
+            await asyncio.shield(self._remove(client))
+
+    async def _remove(self, client: AsyncClient) -> None:
+        try:
+            found = await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
+            if LABEL not in found["metadata"].get("labels", {}):
+                raise UserError(f"SensorFleet {client.namespace}/{NAME} is not of a self-test: rename it")
+            await client.delete(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
+            while True:
+                await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
+                await asyncio.sleep(0.2)
+        except ApiError as error:
+            if error.status.code != 404:
+                raise
+
+    async def _burn(self, client: AsyncClient, alarms: "AlarmsAsyncStub") -> None:
+        namespace = client.namespace
+        sensor = _Sensor(self._way_in or f"{NAME}-sensors.{namespace}.svc:{TEXT_PORT}")
+        async with beside(sensor.send(), name="sensor"):
+            await self._covered(client, sensor)
+            call = alarms.Subscribe(SubscribeRequest(live_only=True, zones=[NAME]))
+            try:
+                await call.initial_metadata()
+                sensor.say(FIRE)
+                await sensor.written.wait()
+                burning = time.monotonic()
+                self._say(f"fire at {NAME}")
+                await self._heard(call, namespace, ZoneState.ZONE_STATE_ALARM, ALARM_SECONDS)
+                self._say(f"alarmed by the hub {(time.monotonic() - burning) * 1000:.0f} ms after it")
+                sensor.say(QUIET)
+                note = ActionRequest(namespace=namespace, zone=NAME, who="self-test", note="a fire that was not one")
+                await alarms.Acknowledge(note, timeout=5)
+                await self._heard(call, namespace, ZoneState.ZONE_STATE_RESTORED, QUIET_SECONDS)
+                await alarms.Reset(note, timeout=5)
+                self._say("acknowledged, restored and reset")
+            finally:
+                call.cancel()
+
+    async def _covered(self, client: AsyncClient, sensor: _Sensor) -> None:
+        """Wait until the operator says that the sensor is watched; UserError with what stands in the way."""
+        deadline = time.monotonic() + self._within
+        while True:
+            fleet: Any = await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
+            conditions = {entry["type"]: entry for entry in fleet.get("status", {}).get("conditions", [])}
+            if conditions.get("Covered", {}).get("status") == "True":
+                self._say("covered: a shard runs, and hears the sensor")
+                return
+            if time.monotonic() > deadline:
+                told = "; ".join(
+                    f"{name}: {entry.get('message') or entry['reason']}"
+                    for name, entry in conditions.items()
+                    if entry["status"] == {"Covered": "False", "Degraded": "True"}.get(name)
+                )
+                raise UserError(
+                    f"the sensor was not covered within {self._within:g} s: "
+                    f"{told or 'no operator looks after ' + json.dumps(client.namespace)}"
+                    + (f"; {sensor.address}: {sensor.refused}" if sensor.refused else "")
+                )
+            await asyncio.sleep(0.5)
+
+    async def _heard(self, call: Any, namespace: str, state: "ZoneState.ValueType", seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                async for event in call:
+                    if (event.namespace, event.type, event.state) == (namespace, AlarmEvent.TYPE_STATE, state):
+                        return
+        except TimeoutError:
+            pass
+        word = ZoneState.Name(state).removeprefix("ZONE_STATE_").lower()
+        raise UserError(f"the hub at {self._hub} did not say {word} of zone {namespace}/{NAME} within {seconds:g} s")

@@ -1,0 +1,326 @@
+"""`embereye inspect CAPTURE`: what the raw bytes of a sensor device say, packet by packet."""
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embereye.detect.sensing.mq135 import ppm
+from embereye.detect.sensing.thresholds import Thresholds, percent
+from embereye.detect.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
+from embereye.process.lifecycle import UserError
+from embereye.wire.device.messages import (
+    Eeprom,
+    FrameWords,
+    Garbage,
+    LocationId,
+    Message,
+    SensorReading,
+    SerialNumber,
+)
+from embereye.wire.device.reader import LineReader
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.decide.assignments import build_sensor_settings
+
+THRESHOLDS = Thresholds(build_sensor_settings(SensorFleetSpec()))  # of a fleet that declares none
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A message and where its line starts in the capture."""
+
+    offset: int  # bytes
+    message: Message
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `embereye inspect`."""
+    parser.add_argument("capture", type=Path, help="file with what a device sent, byte for byte; - for standard input")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument("--out", type=Path, metavar="FILE.npy", help="write the temperatures, float32 (n, 24, 32) °C")
+    parser.add_argument(
+        "--emissivity",
+        type=float,
+        default=EMISSIVITY,
+        help=f"of what the sensor looks at, 0 to 1 (default {EMISSIVITY})",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the capture. UserError where it cannot be read, or its frames cannot be turned into temperatures."""
+    if not 0 < arguments.emissivity <= 1:
+        raise UserError(f"--emissivity {arguments.emissivity:g} is not above 0 and at most 1")
+    name = "standard input" if str(arguments.capture) == "-" else str(arguments.capture)
+    report = inspect(_read(arguments.capture), arguments.emissivity)
+    try:
+        if arguments.json:
+            print(json.dumps(report.as_json()))
+        else:
+            for line in report.as_text():
+                print(line)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not report.size:
+        raise UserError(f"{name} is empty: capture what the device sends, byte for byte")
+    if all(isinstance(packet.message, Garbage) for packet in report.packets):
+        raise UserError(f"{name} holds no line of a sensor device, such as #Sensor1234:ADC1=277! or #frame1234:FFB8…!")
+    if arguments.out:
+        _write(arguments.out, report)
+    elif report.frames and report.why_uncalibrated:
+        raise UserError(f"{name}: no temperatures for {report.frames} frames: {report.why_uncalibrated}")
+    return 0
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read the capture {path}: {error.strerror or error}") from error
+
+
+def _write(path: Path, report: "Report") -> None:
+    if report.why_uncalibrated:
+        raise UserError(f"there are no temperatures for --out {path}: {report.why_uncalibrated}")
+    try:
+        with path.open("wb") as file:
+            np.save(file, report.celsius)
+    except OSError as error:
+        raise UserError(f"cannot write the temperatures to {path}: {error.strerror or error}") from error
+
+
+def packets(data: bytes) -> Iterator[Packet]:
+    """The messages in `data` with the offsets of their lines; a last line without its end is garbage."""
+    parser = LineReader()
+    start = 0
+    while (end := data.find(b"!", start)) >= 0:
+        offset = _content(data, start, end)
+        messages = parser.feed(data[start : end + 1])
+        for message in messages:
+            yield Packet(offset, message)
+            offset = data.rfind(b"#", start, end)  # only a line that was cut off by the next gives two
+        start = end + 1
+    offset = _content(data, start, len(data))
+    if offset < len(data):
+        yield Packet(offset, Garbage("not finished", len(data) - offset))
+
+
+def _content(data: bytes, start: int, end: int) -> int:
+    """Where between `start` and `end` the first byte is that is no blank."""
+    while start < end and data[start] in b" \t\r\n":
+        start += 1
+    return start
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is known of a capture."""
+
+    size: int  # bytes
+    packets: tuple[Packet, ...]
+    frames: int  # of any length
+    calibrations: tuple[Calibration, ...]
+    why_uncalibrated: str  # why there are no temperatures; empty: there are
+    auxiliary: Auxiliary | None  # of the frames of 834 words, in order
+    celsius: NDArray[np.float32]  # (n, 24, 32) of the same frames
+
+    def as_json(self) -> dict[str, Any]:
+        """One object: packets, and a summary."""
+        return {"packets": list(self._records()), "summary": self.summary()}
+
+    def as_text(self) -> Iterator[str]:
+        """A line for each packet, then the summary."""
+        for record in self._records():
+            values = " ".join(
+                f"{name}={_text(value)}" for name, value in record.items() if name not in {"offset", "type"}
+            )
+            yield f"{record['offset']:>10}  {record['type']:<9} {values}"
+        summary = self.summary()
+        counts = ", ".join(f"{count} {name}" for name, count in summary["packets"].items()) or "no packets"
+        yield ""
+        yield f"{self.size} bytes: {counts}"
+        if summary["garbage"]:
+            yield "garbage: " + ", ".join(f"{count} {reason}" for reason, count in summary["garbage"].items())
+        if summary["devices"]:
+            yield "devices: " + ", ".join(summary["devices"])
+        if "temperature_c" in summary:
+            low, mean, high = (summary["temperature_c"][name] for name in ("min", "mean", "max"))
+            yield (
+                f"temperatures: {low:.2f} to {high:.2f} °C, mean {mean:.2f} °C, in {len(self.celsius)} frames; "
+                f"chip {summary['ambient_c']:.2f} °C, supply {summary['vdd_v']:.3f} V"
+            )
+        elif self.why_uncalibrated:
+            yield f"no temperatures: {self.why_uncalibrated}"
+        if summary["bad_pixels"]:
+            yield f"bad pixels, filled in from their neighbours: {', '.join(map(str, summary['bad_pixels']))}"
+
+    def summary(self) -> dict[str, Any]:
+        """Counts and extremes over the whole capture."""
+        messages = [packet.message for packet in self.packets]
+        summary: dict[str, Any] = {
+            "bytes": self.size,
+            "packets": dict(Counter(_kind(message) for message in messages)),
+            "garbage": dict(Counter(message.reason for message in messages if isinstance(message, Garbage))),
+            "devices": sorted({name for message in messages if (name := _device(message))}),
+            "calibrated": bool(self.calibrations),
+            "why_uncalibrated": self.why_uncalibrated,
+            "bad_pixels": sorted({pixel for calibration in self.calibrations for pixel in calibration.bad_pixels}),
+        }
+        if self.auxiliary is not None and np.isfinite(self.celsius).any():
+            summary["temperature_c"] = _extremes(self.celsius)
+            summary["ambient_c"] = _rounded(np.mean(self.auxiliary.ambient[self.auxiliary.valid]))
+            summary["vdd_v"] = _rounded(np.mean(self.auxiliary.vdd[self.auxiliary.valid]))
+        return summary
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        frame = 0
+        for packet in self.packets:
+            message = packet.message
+            record: dict[str, Any] = {"offset": packet.offset, "type": _kind(message)}
+            if device := _device(message):
+                record["device"] = device
+            match message:
+                case SensorReading():
+                    record |= _reading(message)
+                case FrameWords(_, words):
+                    record["words"] = len(words) // 2
+                    if len(words) == FRAME_WORDS * 2:
+                        record["subpage"] = words_of(words)[SUBPAGE].item() & 1
+                        if self.auxiliary is not None:
+                            record |= self._frame(frame)
+                        frame += 1
+                case Eeprom():
+                    record |= _eeprom(message)
+                case Garbage(reason, length):
+                    record |= {"reason": reason, "length": length}
+            yield record
+
+    def _frame(self, index: int) -> dict[str, Any]:
+        assert self.auxiliary is not None
+        known: dict[str, Any] = {
+            "ambient_c": _rounded(self.auxiliary.ambient[index]),
+            "vdd_v": _rounded(self.auxiliary.vdd[index]),
+        }
+        if np.isfinite(self.celsius[index]).any():
+            return {f"{name}_c": value for name, value in _extremes(self.celsius[index]).items()} | known
+        return known | {"damaged": True}
+
+
+def inspect(data: bytes, emissivity: float = EMISSIVITY) -> Report:
+    """Read a capture. An EEPROM calibrates its device's frames wherever in the capture it stands.
+
+    Frames of a device without one of its own are calibrated with the first in the capture.
+    """
+    found = tuple(packets(data))
+    calibrations: dict[str | None, Calibration] = {}
+    why = "the capture holds no EEPROM: send EEPROM1 to the device and capture its answer too"
+    for packet in found:
+        if isinstance(packet.message, Eeprom):
+            try:
+                calibrations.setdefault(packet.message.id, Calibration.from_eeprom(packet.message.words))
+            except ValueError as error:
+                why = f"the EEPROM at offset {packet.offset} is not usable: {error}"
+    frames = [packet.message for packet in found if isinstance(packet.message, FrameWords)]
+    whole = [frame for frame in frames if len(frame.words) == FRAME_WORDS * 2]
+    celsius = np.empty((len(whole) if calibrations else 0, 24, 32), np.float32)
+    auxiliary = None
+    if calibrations and whole:
+        why = ""
+        batch = np.stack([words_of(frame.words) for frame in whole])
+        first = next(iter(calibrations))
+        owners = [frame.location if frame.location in calibrations else first for frame in whole]
+        auxiliary = calibrations[first].auxiliary(batch)
+        for owner, calibration in calibrations.items():
+            mine = np.array([name == owner for name in owners])
+            part = calibration.auxiliary(batch[mine])
+            celsius[mine] = calibration.temperatures(batch[mine], emissivity, auxiliary=part)
+            for field in fields(Auxiliary):
+                getattr(auxiliary, field.name)[mine] = getattr(part, field.name)
+    elif calibrations:
+        why = f"the capture holds no frame of {FRAME_WORDS} words, which calibration needs"
+    return Report(len(data), found, len(frames), tuple(calibrations.values()), why, auxiliary, celsius)
+
+
+def _kind(message: Message) -> str:
+    return {
+        SensorReading: "reading",
+        FrameWords: "frame",
+        Eeprom: "eeprom",
+        SerialNumber: "serial",
+        LocationId: "location",
+        Garbage: "garbage",
+    }[type(message)]
+
+
+def _device(message: Message) -> str | None:
+    match message:
+        case SensorReading(location) | FrameWords(location, _):
+            return location
+        case Eeprom(name, _) | SerialNumber(name) | LocationId(name):
+            return name
+        case Garbage():
+            return None
+
+
+def _eeprom(message: Eeprom) -> dict[str, Any]:
+    record: dict[str, Any] = {"words": len(message.words) // 2}
+    try:
+        calibration = Calibration.from_eeprom(message.words)
+    except ValueError as error:
+        return record | {"unusable": str(error)}
+    return record | {
+        "pattern": "chess" if calibration.chess else "interleaved",
+        "resolution_bits": 16 + calibration.resolution,
+        "bad_pixels": len(calibration.bad_pixels),
+    }
+
+
+def _reading(message: SensorReading) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    full_scale, board = THRESHOLDS.full_scale, THRESHOLDS.board
+    if message.smoke_adc is not None:
+        record |= {
+            "smoke_adc": message.smoke_adc,
+            "smoke_percent": _rounded(percent(message.smoke_adc, full_scale)),
+        }
+    if message.flame_adc is not None:
+        record |= {
+            "flame_adc": message.flame_adc,
+            "flame_percent": _rounded(percent(message.flame_adc, full_scale)),
+        }
+    if message.gas_adc is not None:
+        record |= {
+            "gas_adc": message.gas_adc,
+            "gas_ppm": _rounded(ppm(message.gas_adc, board, full_scale)),
+        }
+    if message.flame_detected is not None:
+        record["flame_detected"] = message.flame_detected
+    return record
+
+
+def _extremes(celsius: NDArray[np.float32]) -> dict[str, float]:
+    return {
+        "min": _rounded(np.nanmin(celsius)),
+        "mean": _rounded(np.nanmean(celsius, dtype=np.float64)),
+        "max": _rounded(np.nanmax(celsius)),
+    }
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), 3)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}" if abs(value) >= 100 else f"{value:.4g}"
+    return str(value)

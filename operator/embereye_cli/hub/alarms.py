@@ -1,0 +1,258 @@
+"""`embereye alarms`: zones, live alarms and a person's actions at the command line."""
+
+import asyncio
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from embereye.levels import ZoneState
+from embereye.process import lifecycle
+from embereye.process.backoff import Backoff
+from embereye.process.client_tls import dial
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import (
+    ActionRequest,
+    AlarmEvent,
+    HistoryRequest,
+    SubscribeRequest,
+    Zone,
+    ZonesRequest,
+    ZonesResponse,
+)
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye_cli.hub.access import sentence
+from embereye_cli.hub.clips import ClipCommands
+from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
+
+if TYPE_CHECKING:
+    from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
+
+TIMEOUT = 5.0  # seconds for one answer
+FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}  # what trying again does not change
+LISTED = 3  # dark devices of one zone
+STYLES = {
+    ZoneState.NORMAL: "green",
+    ZoneState.PRE_ALARM: "bold yellow",
+    ZoneState.ALARM: "bold white on red",
+    ZoneState.ACKNOWLEDGED: "bold dark_orange",
+    ZoneState.RESTORED: "bold blue",
+}
+EVENT_WORDS = {
+    AlarmEvent.TYPE_FAULT: ("fault", "bold yellow"),
+    AlarmEvent.TYPE_FAULT_CLEARED: ("fault cleared", "green"),
+    AlarmEvent.TYPE_TEST: ("test", "magenta"),
+    AlarmEvent.TYPE_EVIDENCE: ("sign", "dim"),
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options and actions."""
+    hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
+    parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port [EMBEREYE_HUB]")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    add_token_option(parser)
+    add_hub_tls_options(parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    actions.add_parser("list", help="every zone as it is now")
+    watch = actions.add_parser("watch", help="what happens, as it happens (default)")
+    watch.add_argument("--cursor", type=int, default=None, help="begin after this event; 0: from the oldest kept")
+    history = actions.add_parser("history", help="what happened")
+    history.add_argument("--after", type=int, default=0, help="only events past this cursor")
+    history.add_argument("--limit", type=int, default=100, help="at most so many, up to 1000")
+    history.add_argument("--zone", default="", help="only this zone")
+    clips = actions.add_parser("clips", help="the clips and stills of an alarm, or the newest of all")
+    clips.add_argument("alarm", nargs="?", default="", help="a zone whose alarm is open, or an alarm's id")
+    clips.add_argument("--limit", type=int, default=20, help="at most so many, up to 1000 (%(default)s)")
+    clip = actions.add_parser("clip", help="fetch one clip or still")
+    clip.add_argument("clip", metavar="CLIP", help="its name in the list of clips: the first 8 digits or more")
+    clip.add_argument("--output", type=Path, default=None, metavar="FILE",
+                      help="where to; default: DEVICE-TIME.mkv or .jpg, here")  # fmt: skip
+    for name, text in (("ack", "acknowledge a zone's alarm"), ("reset", "reset a zone whose alarm is acknowledged")):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
+        action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
+                            help="who acts, where several share a token; recorded beside its name")  # fmt: skip
+        action.add_argument("--note", default="", help="kept in the history")
+
+
+def run(arguments: Namespace) -> int:
+    """Run one action; `watch` runs until interrupted."""
+    try:
+        return lifecycle.run(lambda stop: _Client(arguments).run(stop))
+    except BrokenPipeError:
+        # The reader, `head` for example, has seen enough; Python's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+class _Client:
+    def __init__(self, arguments: Namespace) -> None:
+        self._arguments = arguments
+        self._json: bool = arguments.json
+        self._console = Console(highlight=False)
+        self._token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
+        self._tls = hub_tls(arguments)
+
+    async def run(self, stop: asyncio.Event) -> int:
+        action = self._arguments.action or "watch"
+        if action == "watch":
+            async with beside(self._watch(), name="watch") as watching, beside(stop.wait(), name="stop") as stopping:
+                await asyncio.wait((watching, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if watching.done():
+                    await watching
+            return 0
+        async with dial(self._arguments.hub, self._tls, token=self._token) as link:
+            try:
+                if action in {"clips", "clip"}:
+                    await ClipCommands(link, self._arguments, self._console).run(action)
+                    return 0
+                await {"list": self._list, "history": self._history, "ack": self._act, "reset": self._act}[action](
+                    AlarmsStub(link)
+                )
+            except grpc.aio.AioRpcError as error:
+                raise UserError(self._sentence(error)) from error
+        return 0
+
+    def _sentence(self, error: grpc.aio.AioRpcError) -> str:
+        return sentence(error, self._arguments.hub)
+
+    # One answer
+
+    async def _list(self, alarms: "AlarmsAsyncStub") -> None:
+        answer = await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)
+        if self._json:
+            for zone in answer.zones:
+                self._line(zone)
+        else:
+            self._console.print(_zone_table(answer))
+
+    async def _history(self, alarms: "AlarmsAsyncStub") -> None:
+        arguments = self._arguments
+        request = HistoryRequest(after=arguments.after, limit=arguments.limit, zone=arguments.zone)
+        for event in (await alarms.History(request, timeout=TIMEOUT)).events:
+            self._event(event)
+
+    async def _act(self, alarms: "AlarmsAsyncStub") -> None:
+        arguments = self._arguments
+        zone = await self._find(alarms, arguments.zone)
+        request = ActionRequest(namespace=zone.namespace, zone=zone.name, who=arguments.who, note=arguments.note)
+        call = alarms.Acknowledge if arguments.action == "ack" else alarms.Reset
+        self._event(await call(request, timeout=TIMEOUT))
+
+    @staticmethod
+    async def _find(alarms: "AlarmsAsyncStub", name: str) -> Zone:
+        zones = (await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)).zones
+        found = [zone for zone in zones if name in {zone.name, f"{zone.namespace}/{zone.name}"}]
+        if len(found) > 1:
+            titles = ", ".join(f"{zone.namespace}/{zone.name}" for zone in found)
+            raise UserError(f"zone {name} is not the only one of that name: say which of {titles}")
+        if not found:
+            raise UserError(f"there is no zone {name}: `embereye alarms list` shows them")
+        return found[0]
+
+    # As it happens
+
+    async def _watch(self) -> None:
+        """Follow events for ever, over restarts of the hub, each once."""
+        cursor: int | None = getattr(self._arguments, "cursor", None)
+        backoff, failing = Backoff(floor=0.2, cap=5.0), ""
+        while True:
+            async with dial(self._arguments.hub, self._tls, token=self._token) as link:
+                alarms = AlarmsStub(link)
+                call = None
+                try:
+                    answer = await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)
+                    if cursor is None:
+                        cursor = answer.cursor
+                    if cursor > answer.cursor:
+                        self._warn(f"the hub's history ends at {answer.cursor}, before cursor {cursor}: it starts anew")
+                        cursor = answer.cursor
+                    if failing:
+                        self._warn("the hub is back")
+                    if not self._json:
+                        self._console.print(_zone_table(answer))
+                    backoff.reset()
+                    failing = ""
+                    call = alarms.Subscribe(SubscribeRequest(cursor=cursor))
+                    async for event in call:
+                        cursor = event.cursor
+                        self._event(event)
+                    reason = "the hub closed the feed"
+                except grpc.aio.AioRpcError as error:
+                    if error.code() in FINAL:
+                        raise UserError(self._sentence(error)) from error
+                    reason = self._sentence(error)
+                finally:
+                    if call is not None:
+                        call.cancel()
+            if reason != failing:
+                self._warn(f"{reason}; what was shown may no longer be true, trying again")
+                failing = reason
+            await asyncio.sleep(backoff.next())
+
+    # Words
+
+    @staticmethod
+    def _warn(text: str) -> None:
+        print(f"embereye: {text}", file=sys.stderr, flush=True)
+
+    @staticmethod
+    def _line(message: Message) -> None:
+        print(json_format.MessageToJson(message, indent=None, ensure_ascii=False), flush=True)
+
+    def _event(self, event: AlarmEvent) -> None:
+        if self._json:
+            self._line(event)
+            return
+        word, style = EVENT_WORDS.get(event.type) or _state_word(event.state)
+        line = Text.assemble(
+            (f"{_time(event.time_ns)}  ", "dim"),
+            (f"{word.upper():<13}", style),
+            (f" {_plain(event.namespace)}/{_plain(event.zone)}  ", "bold"),
+            _plain(event.why),
+        )
+        self._console.print(line, soft_wrap=True)
+
+
+def _state_word(number: int) -> tuple[str, str]:
+    state = ZoneState(number)
+    return state.word, STYLES.get(state, "")
+
+
+def _plain(text: str) -> str:
+    """`text` without control characters, which could steer a terminal."""
+    return "".join(character if character.isprintable() else "�" for character in text)
+
+
+def _time(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / SECOND).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _zone_table(answer: ZonesResponse) -> Table:
+    table = Table("Zone", "State", "Watched", "Why", box=None, header_style="dim", pad_edge=False)
+    for zone in answer.zones:
+        word, style = _state_word(zone.state)
+        state = Text(word.upper(), style=style)
+        watched = Text(
+            f"{zone.covered} of {zone.declared}", style="bold yellow" if zone.covered < zone.declared else ""
+        )
+        reasons = [_plain(zone.why)] if zone.why else []
+        reasons += [_plain(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
+        reasons += [f"{len(zone.faults) - LISTED} more are dark"] if len(zone.faults) > LISTED else []
+        reasons += ["under test"] if zone.testing else []
+        table.add_row(Text(_plain(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))
+    if not answer.zones:
+        table.add_row("no zone is known", "", "", "no device is declared, and no shard has reported")
+    return table

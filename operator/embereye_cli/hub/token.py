@@ -1,0 +1,77 @@
+"""The token that a command shows the hub: --token, EMBEREYE_TOKEN, or the one that the hub here made for itself."""
+
+import ipaddress
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from embereye.process.client_tls import ClientTls
+from embereye.process.lifecycle import UserError
+
+OWN_FILE = Path(".embereye/hub/admin-token")  # of `embereye up` in this folder
+REMEDY = (
+    "show a token with --token or EMBEREYE_TOKEN; `embereye access create` makes them, "
+    f"and on the hub's own machine {OWN_FILE} of the folder that `embereye up` runs in is used by itself"
+)
+
+
+def add_token_option(parser: ArgumentParser) -> None:
+    """Declare --token."""
+    parser.add_argument("--token", default=os.environ.get("EMBEREYE_TOKEN", ""), metavar="TOKEN|@FILE",
+                        help="that the hub asks for, or @FILE with it; default: for a hub on this machine the one "
+                        f"in {OWN_FILE} [EMBEREYE_TOKEN]")  # fmt: skip
+
+
+def add_hub_tls_options(parser: ArgumentParser) -> None:
+    """Declare how the hub is spoken to over TLS."""
+    parser.add_argument("--ca", default=os.environ.get("EMBEREYE_HUB_CA", ""), metavar="FILE|system",
+                        help="speak TLS to the hub, and trust the authorities in FILE (PEM), or the system's "
+                        "[EMBEREYE_HUB_CA]")  # fmt: skip
+    parser.add_argument("--server-name", default=os.environ.get("EMBEREYE_HUB_NAME", ""), metavar="NAME",
+                        help="a name in the hub's certificate; default: --hub's host [EMBEREYE_HUB_NAME]")  # fmt: skip
+
+
+def hub_tls(arguments: Namespace) -> ClientTls | None:
+    """How the hub is spoken to; None: without TLS. UserError where the file of --ca cannot be used."""
+    if not arguments.ca:
+        return None
+    tls = ClientTls(None if arguments.ca == "system" else Path(arguments.ca), server_name=arguments.server_name)
+    tls.check()
+    return tls
+
+
+def token_for(given: str, host: str) -> str:
+    """The token to show the hub at `host`; '' where there is none. UserError where a file cannot be read.
+
+    A file that nobody named is for a hub on this machine alone: no other gets to see it.
+    """
+    try:
+        if given.startswith("@"):
+            return Path(given[1:]).read_text(encoding="utf-8").strip()
+        if not given and _is_here(host) and OWN_FILE.exists():
+            return OWN_FILE.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        path = given[1:] or OWN_FILE
+        raise UserError(f"the token in {path} cannot be read: {getattr(error, 'strerror', '') or error}") from error
+    if not given.isascii() or not given.isprintable():
+        raise UserError("--token holds characters that no token has: copy it once more")
+    return given.strip()
+
+
+def add_device_token_option(parser: ArgumentParser, needed: str = "") -> None:
+    """Declare --token, which a shard is shown; it means something with the option `needed`."""
+    needed = f"with {needed}: " if needed else ""
+    parser.add_argument("--token", default=os.environ.get("EMBEREYE_DEVICE_TOKEN", ""), metavar="TOKEN|@FILE",
+                        help=f"{needed}what spec.access asks for [EMBEREYE_DEVICE_TOKEN]")  # fmt: skip
+
+
+def device_token(given: str) -> str:
+    """The token that devices show; UserError where its file cannot be read."""
+    return token_for(given, "") if given else ""
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""What a hub has stored, copied from one place to another."""

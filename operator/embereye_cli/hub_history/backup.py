@@ -1,0 +1,40 @@
+"""Write all that a hub has stored, but clips, into one file, as it is at one moment. The hub may go on running."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from embereye.hub.databases.sqlite import SqliteDatabase
+from embereye.hub.transfer import copy_history
+from embereye.process.files import sync_file, sync_folder
+from embereye.process.lifecycle import UserError
+from embereye_cli.hub_history.places import add_place, closing, print_copied, reading
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    add_place(parser)
+    parser.add_argument("file", type=Path, help="to be written: a database of SQLite, whichever the hub has")
+
+
+def run(arguments: Namespace) -> int:
+    """Write the file, whole or not at all."""
+    file: Path = arguments.file
+    if file.exists():
+        raise UserError(f"{file} exists already: name another file")
+    draft = file.with_name(f".{file.name}.partial")
+    try:
+        draft.unlink(missing_ok=True)
+        draft.touch(0o600)  # it has who did what, and digests of tokens
+        with reading(arguments) as source, closing(SqliteDatabase(draft)) as target:
+            copied = copy_history(source, target)
+            target.execute("PRAGMA journal_mode = DELETE")  # one file, for media that nobody can write
+        sync_file(draft)
+        draft.rename(file)
+        sync_folder(file.absolute().parent)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror or error}") from error
+    finally:
+        for left in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
+            left.unlink(missing_ok=True)
+    print_copied(copied, str(file))
+    return 0

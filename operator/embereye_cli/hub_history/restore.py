@@ -1,0 +1,27 @@
+"""Fill a hub's database from a file that `embereye hub backup` wrote. The hub has to be stopped meanwhile."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from embereye.hub.databases.sqlite import SqliteDatabase
+from embereye.hub.transfer import copy_history
+from embereye.process.lifecycle import UserError
+from embereye_cli.hub_history.places import add_place, closing, owning, print_copied
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    add_place(parser)
+    parser.add_argument("file", type=Path, help="what was written by backup")
+    parser.add_argument("--replace", action="store_true", help="lose what the database holds now")
+
+
+def run(arguments: Namespace) -> int:
+    """Fill the database, or leave it as it is."""
+    if not arguments.file.is_file():
+        raise UserError(f"{arguments.file} does not exist: name a file that `embereye hub backup` wrote")
+    with closing(SqliteDatabase(arguments.file, only_read=True)) as source, owning(arguments) as target:
+        copied = copy_history(source, target, replace=arguments.replace)
+        name = target.name
+    print_copied(copied, name)
+    return 0

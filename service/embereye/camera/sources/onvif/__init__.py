@@ -1,0 +1,1 @@
+"""Cameras that are asked by ONVIF which streams they have."""

@@ -1,0 +1,190 @@
+"""Asks an ONVIF camera for its profiles and the addresses of its streams.
+
+Credentials go to the declared host alone, whatever addresses the camera names: as a WS-UsernameToken, or by HTTP Digest
+where the camera asks for that. An answer is bounded in size and time, and redirects are not followed.
+"""
+
+import secrets
+from datetime import UTC, datetime, timedelta
+from urllib.parse import SplitResult, urlsplit
+
+import aiohttp
+
+from embereye.camera.sources.declared import DeclaredSource, SourceError, redact
+from embereye.wire.http.authorization import Challenge, authorize, strongest
+from embereye.wire.onvif import device, media, soap
+from embereye.wire.onvif.device import MEDIA, MEDIA2
+from embereye.wire.onvif.media import Profile
+from embereye.wire.onvif.xml import Element, XmlError, parse
+
+SERVICE = "/onvif/device_service"
+MAX_ANSWER = 1024 * 1024  # bytes; the profiles of a recorder with 64 channels take 300 KB
+_RTSP = {"rtsp", "rtsps"}
+
+
+class RefusedError(SourceError):
+    """The camera answered with a fault: it does not know the request, or refuses it."""
+
+
+class OnvifClient:
+    """One camera. `session` must not decompress: `open_session` makes one. Call `connect` first.
+
+    Every call raises SourceError with a sentence, or aiohttp's and asyncio's own errors where there is no answer.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, what: DeclaredSource, user: str, password: str) -> None:
+        parts = urlsplit(what.address)
+        scheme = "https" if parts.port == 443 else "http"
+        self._device = f"{scheme}://{parts.netloc}{parts.path if len(parts.path) > 1 else SERVICE}"
+        self._session = session
+        self._user, self._password, self._proven = user, password, what.proven
+        self._ahead = timedelta()  # of the camera's clock: its digests are only valid around its own time
+        self._services: dict[str, str] = {}
+        self._challenge: Challenge | None = None  # of HTTP Digest, once the camera has asked for that
+        self._uses = 0  # of its nonce
+
+    async def connect(self) -> None:
+        """Ask for the camera's clock, and where its services are."""
+        try:
+            clock = device.read_clock(await self._ask(self._device, device.CLOCK, open_to_all=True))
+        except RefusedError:  # everybody may ask for it, but some cameras do not know that
+            clock = None
+        self._ahead = clock - datetime.now(UTC) if clock else timedelta()
+        try:
+            named = device.read_services(await self._ask(self._device, device.SERVICES))
+        except RefusedError:
+            named = {}
+        if MEDIA not in named and MEDIA2 not in named:
+            named = device.read_capabilities(await self._ask(self._device, device.CAPABILITIES))
+        self._services = {name: self._here(address) for name, address in named.items() if name in {MEDIA, MEDIA2}}
+        if not self._services:
+            self._services = {MEDIA: self._device}
+
+    async def profiles(self) -> list[Profile]:
+        """Its profiles: those of Media2, which knows H.265, where it has that."""
+        found: list[Profile] = []
+        problem: SourceError | None = None
+        for service in (MEDIA2, MEDIA):
+            if service not in self._services:
+                continue
+            try:
+                found = media.read_profiles(await self._ask(self._services[service], media.profiles_request(service)))
+            except RefusedError as error:
+                problem = error
+            if found:
+                self._services = {service: self._services[service]}  # its tokens are for this one
+                return found
+        if problem:
+            raise problem
+        raise SourceError("ONVIF: the camera names no media profile")
+
+    async def stream_address(self, profile: Profile) -> str:
+        """The RTSP address of `profile` on the declared host, without credentials; '' where the camera names none."""
+        ((service, address),) = self._services.items()
+        uri = media.read_uri(await self._ask(address, media.stream_request(service, profile.token)))
+        return self._on_declared_host(uri, _RTSP) if uri else ""
+
+    async def snapshot_address(self, profile: Profile) -> str:
+        """The HTTP address of a snapshot of `profile` on the declared host; '' where the camera names none."""
+        ((service, address),) = self._services.items()
+        uri = media.read_uri(await self._ask(address, media.snapshot_request(service, profile.token)))
+        return self._here(uri) if uri else ""
+
+    async def information(self) -> device.Information:
+        """What it says that it is."""
+        return device.read_information(await self._ask(self._device, device.INFORMATION))
+
+    def _here(self, address: str) -> str:
+        return self._on_declared_host(address, {"http", "https"})
+
+    def _on_declared_host(self, address: str, schemes: set[str]) -> str:
+        """`address` on the declared host: behind address translation cameras name one that nobody reaches.
+
+        Credentials in it are left out: only those that were declared are used.
+        """
+        try:
+            own, named = urlsplit(self._device), urlsplit(address)
+            port = named.port
+            if named.scheme not in _RTSP and named.hostname != own.hostname:
+                port = own.port
+        except ValueError as error:
+            raise SourceError(f'ONVIF: "{redact(address)}" is not a URL') from error
+        if named.scheme not in schemes:
+            raise SourceError(f'ONVIF: "{redact(address)}" is not an address of {" or ".join(sorted(schemes))}')
+        return named._replace(netloc=_netloc(own, port)).geturl()
+
+    async def _ask(self, address: str, body: str, *, open_to_all: bool = False) -> Element:
+        for _ in range(2):
+            status, challenge, answer = await self._exchange(address, body, open_to_all=open_to_all)
+            if status != 401 or open_to_all or not self._user:
+                break
+            asked = strongest(challenge)
+            # Basic would send the password in the open, and no camera needs it here.
+            if asked is None or asked.scheme != "digest" or (self._challenge and not asked.stale):
+                break
+            self._challenge, self._uses = asked, 0
+        if status == 200 and answer is not None and soap.read_fault(answer) is None:
+            return answer
+        fault = soap.read_fault(answer) if answer is not None else None
+        unauthorized = status in {401, 403} or (fault is not None and fault.unauthorized)
+        if status == 200 and fault is None:
+            raise SourceError("ONVIF: its answer is no XML: is this the address of an ONVIF camera?")
+        hint = ""
+        if unauthorized or (status == 400 and self._user):
+            hint = ": check the credentials" if self._user else ": it wants credentials, see credentialsRef"
+        said = fault.reason if fault else f"HTTP {status}"
+        if unauthorized and not open_to_all:
+            raise SourceError(f"ONVIF: {said}{hint}")
+        raise RefusedError(f"ONVIF: {said}{hint}")
+
+    async def _exchange(self, address: str, body: str, *, open_to_all: bool) -> tuple[int, list[str], Element | None]:
+        """Status, challenges and answer; None: it is no XML."""
+        headers, header = {"Content-Type": soap.CONTENT_TYPE, "Accept-Encoding": "identity"}, ""
+        if self._user and not open_to_all:
+            if self._challenge:
+                parts = urlsplit(address)
+                path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+                self._uses += 1
+                headers["Authorization"] = authorize(
+                    self._challenge, "POST", path, self._user, self._password,
+                    count=self._uses, client_nonce=secrets.token_hex(8),
+                )  # fmt: skip
+            else:
+                created = soap.created(datetime.now(UTC), self._ahead)
+                header = soap.username_token(self._user, self._password, secrets.token_bytes(16), created)
+        async with self._session.post(
+            address, data=soap.envelope(body, header), headers=headers, allow_redirects=False, ssl=self._proven
+        ) as response:
+            data = await read_body(response, MAX_ANSWER)
+            challenges = response.headers.getall("WWW-Authenticate", [])
+        try:
+            return response.status, challenges, parse(data)
+        except XmlError as error:
+            if "document type" in str(error):
+                raise SourceError(f"ONVIF: its answer cannot be read: {error}") from error
+            return response.status, challenges, None
+
+
+def open_session(seconds: float) -> aiohttp.ClientSession:
+    """A session for ONVIF, in which everything that is asked has to be answered within `seconds`."""
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=seconds), auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+    )
+
+
+async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The whole body; SourceError where it is longer than `limit` bytes."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > limit:
+            response.close()
+            raise SourceError(f"an answer of more than {limit} bytes")
+    response.release()
+    return bytes(body)
+
+
+def _netloc(own: SplitResult, port: int | None) -> str:
+    host = own.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{port}" if port else host

@@ -1,0 +1,1 @@
+"""The databases that the hub's store can keep its rows in."""

@@ -1,0 +1,58 @@
+"""The tables of the hub's database, written as SQLite reads them, and how older ones become these."""
+
+import re
+from collections.abc import Mapping
+
+from embereye.hub.access import records
+
+VERSION = 1  # of the tables below; grows when one that exists is altered, and MIGRATIONS says how
+
+TABLES = (
+    """
+CREATE TABLE IF NOT EXISTS evidence (id TEXT PRIMARY KEY, received_ns INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS evidence_received ON evidence (received_ns);
+CREATE TABLE IF NOT EXISTS zones (namespace TEXT NOT NULL, name TEXT NOT NULL, state BLOB NOT NULL,
+    PRIMARY KEY (namespace, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS events (cursor INTEGER PRIMARY KEY AUTOINCREMENT, time_ns INTEGER NOT NULL,
+    namespace TEXT NOT NULL, zone TEXT NOT NULL, event BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS events_zone ON events (zone, cursor);
+CREATE TABLE IF NOT EXISTS rosters (fleet TEXT PRIMARY KEY, derived INTEGER NOT NULL, roster BLOB NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ledgers (fleet TEXT NOT NULL, device TEXT NOT NULL, shard TEXT NOT NULL,
+    since_ns INTEGER NOT NULL, until_ns INTEGER NOT NULL, final INTEGER NOT NULL, ledger BLOB NOT NULL,
+    PRIMARY KEY (fleet, device, shard, since_ns)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS forgotten (fleet TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pictures (number INTEGER PRIMARY KEY AUTOINCREMENT, alarm TEXT NOT NULL,
+    device TEXT NOT NULL, kind INTEGER NOT NULL, time_ns INTEGER NOT NULL, jpeg BLOB NOT NULL,
+    UNIQUE (alarm, device, kind));
+CREATE TABLE IF NOT EXISTS episodes (alarm TEXT NOT NULL, episode TEXT NOT NULL, time_ns INTEGER NOT NULL,
+    PRIMARY KEY (alarm, episode)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS canaries (fleet TEXT NOT NULL, shard TEXT NOT NULL, alarmed_ns INTEGER NOT NULL,
+    delay_ns INTEGER NOT NULL, PRIMARY KEY (fleet, shard)) WITHOUT ROWID;
+"""
+    + records.TABLES
+)
+
+# Version → the statements that make the tables of the version before into its own. A table that is new needs none:
+# those that are missing are made whenever a database is opened.
+MIGRATIONS: Mapping[int, str] = {}
+
+
+def statements(script: str) -> list[str]:
+    """Each statement of `script`."""
+    return [statement for part in script.split(";") if (statement := part.strip())]
+
+
+def migrations(found: int) -> list[str]:
+    """The statements that make tables of version `found` into those of VERSION."""
+    return [one for version in range(found + 1, VERSION + 1) for one in statements(MIGRATIONS.get(version, ""))]
+
+
+def table_names() -> list[str]:
+    """Every table."""
+    return re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", TABLES)
+
+
+def numbered_tables() -> list[tuple[str, str]]:
+    """Every table whose rows the database numbers, and the column of the number."""
+    return re.findall(r"CREATE TABLE IF NOT EXISTS (\w+) \((\w+) INTEGER PRIMARY KEY AUTOINCREMENT", TABLES)

@@ -1,0 +1,19 @@
+"""The files of the hub's pages."""
+
+from importlib import resources
+
+from aiohttp import web
+
+# Name → media type. What is not named here is not served.
+STATIC = {
+    "login.js": "text/javascript",
+    "console.js": "text/javascript",
+    "console.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
+
+
+def file_response(name: str, content_type: str) -> web.Response:
+    """The file `name`, which browsers ask for anew each time."""
+    text = resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
+    return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache"})

@@ -1,0 +1,91 @@
+"""The description of everything that the hub serves over HTTP, as OpenAPI 3.1: what /v1/openapi.json answers.
+
+Roles come from the table that is enforced; a test compares the paths with the router's.
+"""
+
+import re
+from collections.abc import Callable
+from importlib.metadata import version
+
+from embereye.hub.access.roles import Role
+from embereye.hub.http.files import STATIC
+from embereye.hub.http.lists import Json
+from embereye.hub.http.openapi.parts import answer, reference
+from embereye.hub.http.openapi.paths import paths
+from embereye.hub.http.openapi.schemas import schemas
+
+REASONS = {
+    400: "The request is malformed; `error` says how.",
+    401: "Nobody has proved who they are.",
+    403: "The role does not allow it, or a page of another site asks.",
+    404: "There is no such thing.",
+    408: "The body did not arrive in time.",
+    409: "The present state does not allow it.",
+    413: "The body is larger than 1 MB, or the clip than can be shown.",
+    415: "The body is not application/json.",
+    421: "The Host is not a name of this hub.",
+    426: "This is a WebSocket.",
+    429: "Too many attempts from this address failed; Retry-After says how long to wait.",
+    503: "Not now: nothing can be written, or too many ask at once.",
+}
+
+# Parts of paths that are not just any text, by name; and where a name means something else.
+PARTS: dict[str, Json] = {
+    "action": {"type": "string", "enum": ["acknowledge", "reset", "test"]},
+    "form": {"type": "string", "enum": ["mkv", "jpg", "mp4"]},
+    "kind": {"type": "string", "pattern": "^[0-9][0-9]?$", "description": "1 heat, 2 smoke, 3 gas, 4 flame"},
+}
+PARTS_BELOW: dict[tuple[str, str], Json] = {
+    ("/v1/devices/", "kind"): {"type": "string", "enum": ["sensors", "cameras"]},
+    ("/v1/clips/", "name"): {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "SHA-256 of the content"},
+    ("/static/", "name"): {"type": "string", "enum": list(STATIC)},
+}
+NAME: Json = {"type": "string", "minLength": 1}
+
+
+def describe(role_of: Callable[[str, str], Role | None]) -> Json:
+    """The document; `role_of(method, path)` says who may: a Role, or None for everybody."""
+    described = paths()
+    for path, operations in described.items():
+        for method, operation in operations.items():
+            _complete(operation, path, role_of(method.upper(), path))
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "EmberEye hub",
+            "version": version("embereye"),
+            "description": "Alarms, coverage, history and access. What answers GET answers HEAD as well. 64-bit "
+            "numbers are strings, as in protobuf's JSON; a field that is missing has its type's zero value.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": described,
+        "components": {
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "`embereye access create` makes tokens"},
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "embereye",
+                    "description": "of a browser that has signed in; its name ends with the hub's port",
+                },
+            },
+            "responses": {str(code): answer(sentence, reference("Error")) for code, sentence in REASONS.items()},
+            "schemas": schemas(),
+        },
+    }
+
+
+def _complete(operation: Json, path: str, role: Role | None) -> None:
+    """Add what follows from the path, and from who may."""
+    parameters, responses = operation["parameters"], operation["responses"]
+    assert isinstance(parameters, list)
+    assert isinstance(responses, dict)
+    for name in re.findall(r"\{(\w+)\}", path):
+        below = (schema for (start, part), schema in PARTS_BELOW.items() if part == name and path.startswith(start))
+        schema = next(below, PARTS.get(name, NAME))
+        parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
+    operation["security"] = [{"token": []}, {"session": []}] if role else []
+    if role:
+        operation["x-embereye-role"] = role.word
+    for code in (401, 403, 421, 429) if role else (421,):
+        responses.setdefault(str(code), {"$ref": f"#/components/responses/{code}"})

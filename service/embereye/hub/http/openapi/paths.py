@@ -1,0 +1,272 @@
+"""Every path of the hub, with what it takes and answers."""
+
+from embereye.hub.access.roles import Role
+from embereye.hub.http.files import STATIC
+from embereye.hub.http.lists import Json
+from embereye.hub.http.openapi.parts import (
+    CURSOR,
+    NANOSECONDS,
+    NEXT,
+    ROLE,
+    WORD,
+    answer,
+    file_of,
+    list_of,
+    operation,
+    query,
+    record,
+    reference,
+    whole,
+)
+
+Paths = dict[str, dict[str, Json]]
+
+JPEG = "image/jpeg"
+CLIPS = ("video/matroska", JPEG, "video/mp4")
+TOKEN_NAME = "[A-Za-z0-9][A-Za-z0-9._@ -]{0,62}"
+CHANGES = (400, 408, 413, 415)  # what a body may be refused with
+PAGE = [
+    query("limit", whole(), "how many entries at most; 0: all"),
+    query("after", WORD, "the key that the page before ended with, its `next`"),
+]
+
+
+def paths() -> Paths:
+    """All of them, without what follows from a path and from who may ask."""
+    return {**_pages(), **_access(), **_present(), **_pictures(), **_past(), **_actions()}
+
+
+def _pages() -> Paths:
+    console = {200: file_of("the page", "text/html"), 303: answer("sign in first")}
+    return {
+        "/": {"get": operation("The console", console)},
+        "/login": {"get": operation("The page that people sign in on", {200: file_of("the page", "text/html")})},
+        "/static/{name}": {
+            "get": operation(
+                "Scripts and styles of the pages", {200: file_of("the file", *STATIC.values())}, fails=[404]
+            )
+        },
+        "/runbooks": {"get": operation("What to do about each alert", {200: file_of("the list", "text/html")})},
+        "/runbooks/{name}": {
+            "get": operation("What to do about one alert", {200: file_of("the page", "text/html")}, fails=[404])
+        },
+        "/healthz": {"get": operation("Whether the hub lives", {200: file_of("it does", "text/plain")})},
+        "/metrics": {"get": operation("Metrics for Prometheus", {200: file_of("its text format", "text/plain")})},
+        "/v1/openapi.json": {"get": operation("This description", {200: answer("OpenAPI 3.1", {"type": "object"})})},
+    }
+
+
+def _access() -> Paths:
+    proof: Json = {
+        **record({}, token=WORD, code=WORD),
+        "anyOf": [
+            {"required": [name], "properties": {name: {"type": "string", "minLength": 1}}} for name in ("token", "code")
+        ],
+    }
+    page = file_of("a page that says what came of it", "text/html")
+    wanted = record({"name": {"type": "string", "pattern": f"^{TOKEN_NAME}$"}, "role": ROLE})
+    someone = record(
+        {},
+        name={"type": "string", "pattern": f"^({TOKEN_NAME})?$"},
+        role={"type": "string", "enum": ["", *(role.word for role in Role)]},
+    )
+    return {
+        "/v1/session": {
+            "get": operation(
+                "How people may sign in, besides with a token",
+                {200: answer("the identity provider's host; empty: there is none", record({"provider": WORD}))},
+            ),
+            "post": operation(
+                "Sign a browser in, with a token or the code of a link; the answer sets its cookie",
+                {200: answer("who that is", reference("Identity"))},
+                fails=(*CHANGES, 401, 403, 429),
+                body=proof,
+            ),
+        },
+        "/login/oidc": {
+            "get": operation(
+                "Sign in with the identity provider",
+                {303: answer("its page"), 502: page},
+                fails=[404],
+                takes=[query("next", WORD, "path of the page to go on with")],
+            )
+        },
+        "/login/oidc/callback": {
+            "get": operation(
+                "Where the identity provider sends browsers back to",
+                {200: page, 403: page, 429: page, 502: page},
+                fails=[404],
+                takes=[query(name, WORD, "as in OpenID Connect") for name in ("code", "state", "iss", "error")],
+            )
+        },
+        "/v1/access/me": {"get": operation("Who asks", {200: answer("name and role", reference("Identity"))})},
+        "/v1/access/logout": {
+            "post": operation("Sign out", {200: answer("signed out; where to go now", record({"next": WORD}))})
+        },
+        "/v1/access/tokens": {
+            "get": operation(
+                "All tokens",
+                {
+                    200: answer(
+                        "without what would let anybody use them", record({"tokens": list_of(reference("Token"))})
+                    )
+                },
+            ),
+            "post": operation(
+                "Make a token",
+                {201: answer("it is shown this once", record({"name": WORD, "role": ROLE, "token": WORD}))},
+                fails=(*CHANGES, 409, 503),
+                body=wanted,
+            ),
+        },
+        "/v1/access/tokens/{name}": {
+            "delete": operation(
+                "Revoke a token, and end what it opened",
+                {200: answer("it is no longer valid", {"type": "object"})},
+                fails=(404, 503),
+            )
+        },
+        "/v1/access/links": {
+            "post": operation(
+                "Make a link that signs a browser in once, within the hour; for others: admins alone",
+                {201: answer("an address on this hub", record({"path": WORD}))},
+                fails=CHANGES,
+                body=someone,
+            )
+        },
+        "/v1/audit": {
+            "get": operation(
+                "The audit trail, newest first",
+                {200: answer("a page of it", record({"entries": list_of(reference("AuditEntry"))}))},
+                fails=[400],
+                takes=[
+                    query("before", whole(), "only entries with a smaller number; 0: the newest"),
+                    query("limit", whole(), "how many at most, 1,000 at most; 0: 100"),
+                ],
+            )
+        },
+    }
+
+
+def _present() -> Paths:
+    devices = record({"devices": list_of(reference("Device")), "timeNs": NANOSECONDS}, next=NEXT)
+    values: Json = {"type": "object", "additionalProperties": {"type": "number"}}
+    controllers = record({"controllers": {"type": "object", "additionalProperties": values}})
+    return {
+        "/v1/zones": {
+            "get": operation(
+                "All zones, with what is open in each",
+                {200: answer("in order of their names", reference("Zones"))},
+                fails=[400],
+                takes=PAGE,
+            )
+        },
+        "/v1/devices": {
+            "get": operation(
+                "All devices: coverage, latest values, ledgers",
+                {200: answer("declared ones first", devices)},
+                fails=[400],
+                takes=PAGE,
+            )
+        },
+        "/v1/canaries": {
+            "get": operation(
+                "The heartbeat of every shard",
+                {200: answer("by shard", record({"canaries": list_of(reference("Heartbeat"))}))},
+            )
+        },
+        "/v1/outputs": {
+            "get": operation("Outputs and who drives them", {200: answer("values by controller", controllers)})
+        },
+    }
+
+
+def _pictures() -> Paths:
+    device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
+    picture = {200: file_of("the picture", JPEG)}
+    return {
+        f"{device}/snapshot.jpg": {"get": operation("A device's latest picture", picture, fails=[404])},
+        f"{device}/thermal": {
+            "get": operation(
+                "A sensor's latest thermal picture",
+                {200: answer("24 rows of 32", reference("Thermal"))},
+                fails=[404],
+            )
+        },
+        "/v1/snapshot/{device}.jpg": {
+            "get": operation("The latest picture of the first device of that id", picture, fails=[404])
+        },
+        "/v1/alarms/{alarm}/{device}/{kind}.jpg": {
+            "get": operation("What a device saw when its sign joined an alarm", picture, fails=[404])
+        },
+        "/v1/alarms/{alarm}/clips": {
+            "get": operation(
+                "Clips of an alarm, at most 200",
+                {200: answer("newest first", record({"clips": list_of(reference("ListedClip"))}))},
+            )
+        },
+        "/v1/clips/{name}.{form}": {
+            "get": operation(
+                "A clip or still",
+                {
+                    200: file_of("all of it", *CLIPS),
+                    206: file_of("the Range that was asked for", *CLIPS),
+                    304: answer("as it was"),
+                    412: answer("If-Match does not hold"),
+                    416: answer("no such Range"),
+                },
+                fails=[404],
+            )
+        },
+        "/v1/clips/{name}.mjpg": {
+            "get": operation(
+                "The frames of a Matroska clip at their own pace, over and over",
+                {200: file_of("JPEG after JPEG", "multipart/x-mixed-replace")},
+                fails=(404, 413, 503),
+            )
+        },
+    }
+
+
+def _past() -> Paths:
+    page = record({"events": list_of(reference("AlarmEvent")), "latest": CURSOR})
+    return {
+        "/v1/history": {
+            "get": operation(
+                "Events that were, ascending",
+                {200: answer("a page, and the newest cursor there is", page)},
+                fails=[400],
+                takes=[
+                    query("after", whole(), "cursor of the last event that is known"),
+                    query("limit", whole(), "how many at most, 1,000 at most; 0: 100"),
+                    query("newest", whole(), "instead of `after` and `limit`: so many of the newest"),
+                    query("zone", WORD, "ZONE or NAMESPACE/ZONE; empty: all"),
+                ],
+            )
+        },
+        "/v1/alarms/ws": {
+            "get": operation(
+                "A WebSocket of AlarmEvents, one in each text message: what follows `cursor`, then live",
+                {101: answer("it is open")},
+                fails=(400, 409, 426, 503),
+                takes=[
+                    query("cursor", whole(), "go on behind it; not given: with what happens next"),
+                    query("zone", list_of(WORD), "ZONE or NAMESPACE/ZONE; none: all"),
+                ],
+            )
+        },
+    }
+
+
+def _actions() -> Paths:
+    said = record({}, who={"type": "string", "maxLength": 200}, note={"type": "string", "maxLength": 2000})
+    return {
+        "/v1/zones/{namespace}/{zone}/{action}": {
+            "post": operation(
+                "Acknowledge an alarm, reset one that is acknowledged, begin or end a test",
+                {200: answer("the event that it made, durable", reference("AlarmEvent"))},
+                fails=(*CHANGES, 404, 409, 503),
+                body=said,
+            )
+        }
+    }

@@ -1,0 +1,119 @@
+"""The values that answers are made of; messages are described from their protobuf descriptors."""
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from embereye.hub.http.lists import Json
+from embereye.hub.http.openapi.parts import NANOSECONDS, NEXT, NUMBER, ROLE, WORD, list_of, record, reference, whole
+from embereye.v1 import alarms_pb2, clips_pb2, evidence_pb2, types_pb2
+
+
+def schemas() -> dict[str, Json]:
+    """All of them, by name."""
+    described: dict[str, Json] = {
+        "Error": record({"error": {"type": "string", "description": "one sentence for people"}}),
+        "Identity": record({"name": WORD, "role": ROLE}),
+        "Token": record({"name": WORD, "role": ROLE, "madeNs": NANOSECONDS, "madeBy": WORD}),
+        "AuditEntry": record(
+            {
+                "number": {"type": "string", "pattern": "^[0-9]+$"}, "timeNs": NANOSECONDS, "who": WORD, "role": ROLE,
+                "address": WORD, "action": WORD, "subject": WORD, "detail": WORD,
+            }
+        ),
+        "Zones": record(
+            {
+                "zones": list_of(reference("Zone")),
+                "cursor": {"type": "string", "description": "of the newest event: where a feed goes on"},
+                "timeNs": NANOSECONDS,
+                "declared": whole(), "covered": whole(),
+                "failing": {"type": "string", "description": "why nothing can be written; empty: it can"},
+                "clipsFailing": {"type": "string", "description": "why clips cannot be kept; empty: they can"},
+                "openFleets": list_of(WORD),
+            },
+            next=NEXT,
+        ),
+        "Device": _device(),
+        "Thermal": record(
+            {
+                "celsius": list_of({"type": ["number", "null"]}),
+                "relative": {"type": "boolean", "description": "not °C: raw words less their own baseline"},
+                "timeNs": NANOSECONDS,
+            }
+        ),
+        "Heartbeat": record(
+            {
+                "namespace": WORD, "kind": WORD, "fleet": WORD, "shard": WORD,
+                "interval": {"type": "number", "description": "seconds"},
+                "within": {"type": "number", "description": "seconds"},
+                "alarmed": {"type": ["number", "null"], "description": "seconds since the Unix epoch"},
+                "delay": {"type": ["number", "null"], "description": "seconds"},
+                "overdue": {"type": "boolean"},
+            }
+        ),
+    }  # fmt: skip
+    for message in (alarms_pb2.Zone, alarms_pb2.AlarmEvent, clips_pb2.Clip, evidence_pb2.Ledger, types_pb2.Term):
+        _describe_message(message.DESCRIPTOR, described)
+    clip = described["Clip"]["properties"]
+    assert isinstance(clip, dict)
+    described["ListedClip"] = {
+        "type": "object",
+        "properties": {**clip, "url": WORD, "view": WORD},
+        "required": ["url", "view"],
+    }
+    return described
+
+
+def _device() -> Json:
+    required: dict[str, Json] = {
+        "declared": {"type": "boolean"},
+        "fleet": {"type": "string", "description": "NAMESPACE/KIND/NAME"},
+        "id": WORD, "zone": WORD, "namespace": WORD, "location": WORD,
+        "covered": {"type": "boolean"},
+        "reason": {"type": "string", "description": "one sentence where it is not covered"},
+        "shards": list_of(WORD), "pictureNs": NANOSECONDS, "thermalNs": NANOSECONDS,
+    }  # fmt: skip
+    owner = record(
+        {
+            "shard": WORD, "sinceNs": NANOSECONDS, "untilNs": NANOSECONDS,
+            "state": {"type": "string", "enum": ["closed", "open", "lost"]}, "ledger": reference("Ledger"),
+        }
+    )  # fmt: skip
+    hottest = record({"hottest": {"type": ["number", "null"]}, "relative": {"type": "boolean"}})
+    return record(
+        required, state=WORD, degraded=WORD, heardNs=NANOSECONDS, analysedNs=NANOSECONDS,
+        latest=list_of(reference("Term")), ledger=reference("Ledger"), owners=list_of(owner), thermal=hottest,
+    )  # fmt: skip
+
+
+def _describe_message(message: Descriptor, schemas: dict[str, Json]) -> None:
+    """Add the schema of `message` in protobuf's JSON to `schemas`, and those of what it is made of."""
+    if message.name in schemas:
+        return
+    properties: Json = {}
+    schemas[message.name] = {"type": "object", "properties": properties}
+    for field in message.fields:
+        kept = field.message_type
+        if kept is not None and kept.GetOptions().map_entry:
+            value = _describe_field(kept.fields_by_name["value"], schemas)
+            properties[field.json_name] = {"type": "object", "additionalProperties": value}
+        else:
+            schema = _describe_field(field, schemas)
+            properties[field.json_name] = list_of(schema) if field.is_repeated else schema
+
+
+def _describe_field(field: FieldDescriptor, schemas: dict[str, Json]) -> Json:
+    if field.message_type is not None:
+        _describe_message(field.message_type, schemas)
+        return reference(field.message_type.name)
+    if field.enum_type is not None:
+        return {"type": "string", "enum": [value.name for value in field.enum_type.values]}
+    types: dict[int, Json] = {
+        FieldDescriptor.CPPTYPE_BOOL: {"type": "boolean"},
+        FieldDescriptor.CPPTYPE_STRING: {"type": "string"},
+        FieldDescriptor.CPPTYPE_DOUBLE: NUMBER,
+        FieldDescriptor.CPPTYPE_FLOAT: NUMBER,
+        FieldDescriptor.CPPTYPE_INT32: {"type": "integer"},
+        FieldDescriptor.CPPTYPE_UINT32: whole(2**32 - 1),
+        FieldDescriptor.CPPTYPE_INT64: {"type": "string", "pattern": "^-?[0-9]+$"},
+        FieldDescriptor.CPPTYPE_UINT64: {"type": "string", "pattern": "^[0-9]+$"},
+    }
+    return types[field.cpp_type]

@@ -1,0 +1,78 @@
+"""WS-Discovery (OASIS, April 2005 as ONVIF has it): who is there that sends video."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from embereye.wire.onvif.soap import envelope
+from embereye.wire.onvif.xml import Element, XmlError, parse
+
+GROUP_V4, GROUP_V6, PORT = "239.255.255.250", "ff02::c", 3702
+MAX_ANSWER = 65_535  # bytes of a datagram
+MOST_MATCHES = 64  # devices in one answer: each answers for itself
+MOST_ADDRESSES = 16  # of one device
+_DISCOVERY = "http://schemas.xmlsoap.org/ws/2005/04/discovery"
+_ADDRESSING = "http://schemas.xmlsoap.org/ws/2004/08/addressing"
+_NETWORK = "http://www.onvif.org/ver10/network/wsdl"
+_SCOPE = re.compile(r"onvif://www\.onvif\.org/(name|hardware|location)/(.{1,200})", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Match:
+    """A device that answered a probe."""
+
+    id: str  # that it keeps, mostly urn:uuid:…
+    addresses: Sequence[str]  # of its device service, as it names them
+    name: str = ""
+    hardware: str = ""
+    location: str = ""
+
+
+def probe(message: str) -> bytes:
+    """A probe for devices that send video; `message` is a UUID of its own, which answers name."""
+    header = (
+        f'<a:MessageID xmlns:a="{_ADDRESSING}">urn:uuid:{message}</a:MessageID>'
+        f'<a:To xmlns:a="{_ADDRESSING}">urn:schemas-xmlsoap-org:ws:2005:04:discovery</a:To>'
+        f'<a:Action xmlns:a="{_ADDRESSING}">{_DISCOVERY}/Probe</a:Action>'
+    )
+    types = f'<d:Types xmlns:n="{_NETWORK}">n:NetworkVideoTransmitter</d:Types>'
+    return envelope(f'<d:Probe xmlns:d="{_DISCOVERY}">{types}</d:Probe>', header)
+
+
+def read_matches(data: bytes, message: str) -> list[Match]:
+    """The devices in an answer to the probe `message`; none where it is no answer to that one, or no XML.
+
+    A device that names no address of HTTP is left out.
+    """
+    try:
+        answer = parse(data[:MAX_ANSWER])
+    except XmlError:
+        return []
+    if answer.value("RelatesTo").lower().removeprefix("urn:").removeprefix("uuid:") != message.lower():
+        return []
+    found = []
+    for element in answer.all("ProbeMatch"):
+        addresses = [text for text in element.value("XAddrs").split()[:MOST_ADDRESSES] if _usable(text)]
+        if addresses:
+            scopes = _scopes(element)
+            found.append(Match(element.value("EndpointReference", "Address")[:200], addresses, **scopes))
+        if len(found) == MOST_MATCHES:
+            break
+    return found
+
+
+def _usable(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _scopes(element: Element) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in element.value("Scopes").split()[:100]:
+        if scope := _SCOPE.fullmatch(word):
+            found.setdefault(scope[1].lower(), unquote(scope[2]).replace("/", " "))
+    return found

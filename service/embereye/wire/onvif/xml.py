@@ -1,0 +1,103 @@
+"""XML from strangers, as a small tree. A document type is refused, so no entity expands and nothing else is fetched.
+
+Names go without their namespaces, which cameras confuse. `xml.etree` is not used: it has no way to refuse a document
+type.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+MAX_DEPTH = 64  # elements within each other; ONVIF's answers have a dozen
+MAX_ELEMENTS = 50_000
+
+
+class XmlError(ValueError):
+    """It is no XML that is read here; the text says why."""
+
+
+@dataclass(eq=False, slots=True)
+class Element:
+    """One element: `text` is what it holds beside its `children`, without blanks at either end."""
+
+    name: str
+    attributes: dict[str, str] = field(default_factory=dict)
+    children: list["Element"] = field(default_factory=list)
+    text: str = ""
+
+    def all(self, *names: str) -> Iterator["Element"]:
+        """The elements with one of `names` within this one, however deep, in their order."""
+        waiting = self.children[::-1]
+        while waiting:
+            element = waiting.pop()
+            if element.name in names:
+                yield element
+            waiting += reversed(element.children)
+
+    def first(self, *path: str) -> "Element | None":
+        """The first element that `path`, names from the outside to the inside, leads to; others may lie between."""
+        found: Element | None = self
+        for name in path:
+            found = next(found.all(name), None) if found else None
+        return found
+
+    def value(self, *path: str) -> str:
+        """The text of the first element that `path` leads to, or ''."""
+        found = self.first(*path)
+        return found.text if found else ""
+
+
+def parse(data: bytes) -> Element:
+    """The root element of `data`; XmlError where it is no XML, has a document type, or is too large or too deep."""
+    builder = _Builder()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
+    parser.StartDoctypeDeclHandler = _refuse_doctype
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.characters
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise XmlError(f"it is no XML: {error}") from error
+    except (LookupError, ValueError) as error:  # of an encoding that Python does not know, or expat cannot use
+        raise error if isinstance(error, XmlError) else XmlError(f"it is no XML: {error}") from error
+    if builder.root is None:
+        raise XmlError("it is no XML: it is empty")
+    return builder.root
+
+
+def _refuse_doctype(*_: object) -> None:
+    raise XmlError("it has a document type, which no camera needs")
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.root: Element | None = None
+        self._open: list[Element] = []
+        self._texts: list[list[str]] = []
+        self._count = 0
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        self._count += 1
+        if self._count > MAX_ELEMENTS or len(self._open) >= MAX_DEPTH:
+            raise XmlError(f"it has more than {MAX_ELEMENTS} elements, or more than {MAX_DEPTH} within each other")
+        element = Element(_local(name), {_local(key): value for key, value in attributes.items()})
+        if self._open:
+            self._open[-1].children.append(element)
+        else:
+            self.root = element
+        self._open.append(element)
+        self._texts.append([])
+
+    def end(self, _: str) -> None:
+        self._open.pop().text = "".join(self._texts.pop()).strip()
+
+    def characters(self, text: str) -> None:
+        if self._texts:
+            self._texts[-1].append(text)
+
+
+def _local(name: str) -> str:
+    return name.rpartition(":")[2]

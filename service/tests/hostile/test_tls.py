@@ -1,0 +1,309 @@
+"""Devices that speak TLS, and those who would like to be them: real shards, real handshakes."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+import pytest
+from harness.certificates import Pair, SiteAuthority
+
+from embereye.client.client import Client
+from embereye.process.addresses import free_port
+from embereye.process.client_tls import ClientTls, dial
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
+from embereye.v1.ingest_pb2_grpc import IngestStub
+from embereye.v1.shard_pb2 import AccessRules, ClientCertificates
+
+from .site import ALARM_SECONDS, CALM, HOST, SMOKE, Site, Speaker, until
+
+BY_NAME = ClientCertificates(field=ClientCertificates.FIELD_COMMON_NAME, match="*", gateways=["gateway-1"])
+
+
+class Devices:
+    """A site whose shard shows a certificate and asks devices for theirs."""
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        self.site = site
+        self.servers = SiteAuthority(folder / "servers", "servers")
+        self.authority = SiteAuthority(folder / "devices", "devices")
+        self.shown = self.servers.issue("hall", alternatives=["127.0.0.1", "localhost"])
+        self.one = self.authority.issue("one")
+        self.text_port = free_port()
+
+    def start(self, rules: AccessRules | None = None, *, clients: bool = True) -> None:
+        site = self.site
+        site.start("hub")
+        site.assign("shard-0", "one", "two", access=rules or AccessRules(certificates=BY_NAME))
+        options = ["--tls", str(self.shown.folder), "--tls-port", str(self.text_port)]
+        if clients:
+            options += ["--client-ca", str(self.one.folder)]
+        site.start("shard-0", *options)
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.site.ports['shard-0'][0]}"
+
+    def client(self, pair: Pair | None) -> ClientTls:
+        return (pair or self.one).client(self.shown.ca, shown=pair is not None)
+
+    async def send(self, tls: ClientTls | None, *devices: str) -> int:
+        """How many devices' readings are acknowledged."""
+        async with dial(self.address, tls, QUICK) as link:
+            call = IngestStub(link).Stream(timeout=10)
+            batches = [DeviceBatch(device=name, epoch=1, readings=[Reading(sequence=1)]) for name in devices]
+            with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                await call.write(IngestRequest(devices=batches))
+            response = await call.read()
+            call.cancel()
+            return len(response.ack.watermarks) if isinstance(response, IngestResponse) else 0
+
+    async def refused(self, tls: ClientTls | None, *devices: str) -> tuple[grpc.StatusCode, str]:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await self.send(tls, *devices)
+        return caught.value.code(), caught.value.details() or ""
+
+    async def up(self) -> None:
+        async def answers() -> bool:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                return await self.send(self.client(self.one), "one") == 1
+            return False
+
+        await until(answers, "the shard acknowledges over TLS", 30)
+
+    def speaker(self, pair: Pair | None, name: str) -> Speaker:
+        """A text device over TLS that shows `pair`."""
+        speaker = Speaker(name, self.text_port, tls=self.client(pair))
+        self.site.tasks.start(speaker.run(), name=f"device-{name}")
+        return speaker
+
+
+QUICK = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
+
+
+@pytest.fixture
+async def devices(site: Site, tmp_path: Path) -> AsyncIterator[Devices]:
+    devices = Devices(site, tmp_path)
+    yield devices
+    log = site.log("shard-0")
+    assert site.running("shard-0"), log
+    assert "Traceback" not in log, log
+
+
+async def test_only_a_device_with_a_certificate_of_its_own_speaks_for_it(devices: Devices, tmp_path: Path) -> None:
+    devices.start()
+    await devices.up()
+    assert await devices.send(devices.client(devices.authority.issue("gateway-1")), "one", "two") == 2
+    code, sentence = await devices.refused(devices.client(devices.one), "two")
+    assert (code, 'speaks for "one", not for "two"' in sentence) == (grpc.StatusCode.PERMISSION_DENIED, True)
+
+    stranger = SiteAuthority(tmp_path / "stranger", "devices").issue("one")
+    expired = devices.authority.issue("one", folder="expired", life=timedelta(seconds=-1))
+    early = devices.authority.issue("one", folder="early", begin=timedelta(hours=1))
+    for pair in (None, stranger, expired, early):
+        code, _ = await devices.refused(devices.client(pair), "one")
+        assert code == grpc.StatusCode.UNAVAILABLE, pair
+    code, _ = await devices.refused(None, "one")  # without TLS
+    assert code == grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_client_gives_nothing_to_a_shard_that_proves_to_be_nobody_it_trusts(
+    devices: Devices, tmp_path: Path
+) -> None:
+    devices.start()
+    await devices.up()
+    stranger = SiteAuthority(tmp_path / "stranger", "servers").issue("x")
+    async with Client(devices.address, tls=devices.one.client(stranger.ca)) as client:
+        client.send("one", smoke_adc=280)
+        assert not await client.flush(1)
+    other = ClientTls(devices.shown.ca, devices.one.folder / "tls.crt", devices.one.folder / "tls.key", "yard")
+    async with Client(devices.address, tls=other) as client:
+        client.send("one", smoke_adc=280)
+        assert not await client.flush(1)
+    async with Client(devices.address, tls=devices.client(devices.one)) as client:
+        client.send("one", smoke_adc=280)
+        assert await client.flush(10)
+
+
+async def test_a_text_device_proves_itself_by_its_certificate_and_alarms(devices: Devices) -> None:
+    devices.start()
+    speaker = devices.speaker(devices.one, "one")
+    await devices.site.covered(["one"])
+    speaker.line = SMOKE
+    await devices.site.alarmed("one")
+
+
+async def test_a_text_device_with_the_certificate_of_another_is_not_listened_to(devices: Devices) -> None:
+    devices.start()
+    devices.speaker(devices.one, "two")
+    devices.speaker(None, "two")
+    Devices.speaker(devices, devices.authority.issue("two"), "one")
+    plain = devices.site.speaker("shard-0", "two")  # and one that comes without TLS
+    await devices.up()
+    await asyncio.sleep(2)
+    plain.silent = True
+    log = devices.site.log("shard-0")
+    assert 'its certificate is of "one", and it is "two"' in log
+    assert "prove nothing" in log
+    assert "PEER_DID_NOT_RETURN_A_CERTIFICATE" in log
+    assert await devices.site.metric("shard-0", "embereye_sensor_tls_handshakes_failed_total") > 0
+    listed = (await devices.site.get("/v1/devices"))["devices"]
+    assert {one["id"]: one["reason"] for one in listed}["two"] == "never heard"
+
+
+async def test_garbage_plaintext_and_hellos_without_an_end_cost_whoever_sends_them(devices: Devices) -> None:
+    devices.start()
+    honest = devices.speaker(devices.one, "one")
+    await devices.site.covered(["one"])
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 200  # the beginning of a ClientHello
+    attacks = [CALM * 20, b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 5000, hello, b"\x16\x03\x01\xff\xff" + b"A" * 65535]
+    with contextlib.ExitStack() as stack:
+        for attack in attacks:
+            for port in (devices.text_port, devices.site.ports["shard-0"][0]):
+                for _ in range(20):
+                    one = stack.enter_context(socket.create_connection((HOST, port)))
+                    with contextlib.suppress(OSError):
+                        one.sendall(attack)
+        slow = [stack.enter_context(socket.create_connection((HOST, devices.text_port))) for _ in range(50)]
+        for byte in hello[:10]:
+            for one in slow:
+                with contextlib.suppress(OSError):
+                    one.send(bytes([byte]))
+            await asyncio.sleep(0.02)
+        honest.line = SMOKE
+        await devices.site.alarmed("one")
+        await asyncio.sleep(10.5)
+        for one in slow:
+            one.settimeout(5)
+            with contextlib.suppress(ConnectionError):
+                assert one.recv(100) == b"", "a handshake that takes for ever is given up"
+
+
+async def test_idle_connections_to_the_tls_port_lock_out_nobody(devices: Devices) -> None:
+    devices.site.prefix = ["prlimit", "--nofile=1024:1024"]
+    devices.start()
+    honest = devices.speaker(devices.one, "one")
+    await devices.site.covered(["one"])
+    context = devices.client(devices.one).context()
+    with contextlib.ExitStack() as stack:
+        for number in range(1100):
+            one = stack.enter_context(socket.create_connection((HOST, devices.text_port)))
+            if number % 4 == 0:  # some come as far as they can
+                with contextlib.suppress(OSError, ssl.SSLError):
+                    secured = context.wrap_socket(one, server_hostname=HOST, do_handshake_on_connect=False)
+                    secured.settimeout(0)
+                    stack.enter_context(secured)
+                    secured.do_handshake()
+        newcomer = devices.speaker(devices.authority.issue("two"), "two")
+        honest.line = newcomer.line = SMOKE
+        await devices.site.alarmed("one")
+        await devices.site.alarmed("two")
+        assert await devices.send(devices.client(devices.one), "one") in {0, 1}
+
+
+async def test_certificates_and_their_authority_change_under_open_connections(devices: Devices, tmp_path: Path) -> None:
+    devices.start()
+    speaker = devices.speaker(devices.one, "one")
+    await devices.site.covered(["one"])
+    opened = speaker.opened
+
+    devices.servers.issue("hall", alternatives=["127.0.0.1", "renewed.example"])
+    await until(_shows(devices, "renewed.example"), "the new certificate is shown", 20)
+    assert speaker.opened == opened, "what is connected stays so"
+
+    successor = SiteAuthority(tmp_path / "successor", "devices")
+    two = successor.issue("two")
+    assert (await devices.refused(devices.client(two), "two"))[0] == grpc.StatusCode.UNAVAILABLE
+    (devices.one.folder / "ca.crt").write_bytes(successor.certificate)
+
+    async def admitted() -> bool:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            return await devices.send(devices.client(two), "two") == 1
+        return False
+
+    await until(admitted, "the successor's certificates are taken", 20)
+    assert (await devices.refused(devices.client(devices.one), "one"))[0] == grpc.StatusCode.UNAVAILABLE
+    devices.speaker(two, "two")
+    await devices.site.covered(["two"])  # and the connection that the authority before had opened is closed
+
+
+def _shows(devices: Devices, name: str) -> Callable[[], object]:
+    context = ssl.create_default_context(cafile=str(devices.shown.ca))
+    context.load_cert_chain(devices.one.folder / "tls.crt", devices.one.folder / "tls.key")
+
+    async def shows() -> bool:
+        _, writer = await asyncio.open_connection(HOST, devices.text_port, ssl=context)
+        certificate = writer.get_extra_info("peercert")
+        writer.transport.abort()
+        return ("DNS", name) in certificate["subjectAltName"]
+
+    return shows
+
+
+async def test_an_expired_certificate_ends_the_connection_that_it_opened(devices: Devices) -> None:
+    devices.start()
+    await devices.up()
+    brief = devices.authority.issue("two", life=timedelta(seconds=3))
+    context = devices.client(brief).context()
+    reader, writer = await asyncio.open_connection(HOST, devices.text_port, ssl=context, server_hostname=HOST)
+    assert await reader.readexactly(9) == b"PERIOD_ON"
+
+    async def talk() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(b"#serialno:two!" + CALM)
+                await asyncio.sleep(0.2)
+
+    devices.site.tasks.start(talk(), name="brief")
+    with contextlib.suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+
+
+async def test_a_shard_whose_certificate_cannot_be_read_says_which(devices: Devices) -> None:
+    devices.start()
+    await devices.up()
+    (devices.shown.folder / "tls.crt").write_text("no certificate")
+    await asyncio.sleep(6)
+    assert f"{devices.shown.folder}: tls.crt and tls.key do not belong together" in devices.site.log("shard-0")
+    await devices.up()  # the one before is shown
+    devices.site.end("shard-0")
+    devices.site.start("shard-0", "--tls", str(devices.shown.folder))
+    assert devices.site.processes["shard-0"].wait(20) == 2
+    assert f"TLS cannot be served: {devices.shown.folder}" in devices.site.log("shard-0")
+    devices.shown = devices.servers.issue("hall", alternatives=["127.0.0.1"])
+    devices.start()
+    await devices.up()
+
+
+async def test_a_second_address_that_claims_an_id_is_refused_while_the_first_is_heard_and_named(site: Site) -> None:
+    site.start("hub")
+    site.assign("shard-0", "one", access=AccessRules(networks=["10.0.0.0/8"]))  # and this machine itself
+    site.start("shard-0")
+    honest = site.speaker("shard-0", "one")
+    await site.covered(["one"])
+    thief = Speaker("one", site.ports["shard-0"][1], line=SMOKE, source="127.0.0.7")
+    site.tasks.start(thief.run(), name="thief")
+
+    async def named() -> bool:
+        (device,) = (await site.get("/v1/devices"))["devices"]
+        return "127.0.0.7 claims to be it, too, and is refused" in device["state"]
+
+    await until(named, "the second address is told", 20)
+    assert "127.0.0.7 claims to be it and is refused, as 127.0.0.1 is heard as it" in site.log("shard-0")
+    assert not await site.alarms("one"), "what it said was listened to"
+    (device,) = (await site.get("/v1/devices"))["devices"]
+    assert int(device["ledger"]["rejected"]["another address speaks for it"]) > 0
+    honest.silent = True  # and once the device is not heard any more, it may have moved
+    await asyncio.wait_for(site.alarmed("one"), ALARM_SECONDS + 5)
+
+
+async def test_without_tls_options_a_port_for_it_is_refused_with_a_sentence(site: Site) -> None:
+    site.start("hub")
+    site.assign("shard-0", "one")
+    site.start("shard-0", "--tls-port", str(free_port()))
+    assert site.processes["shard-0"].wait(20) == 2
+    assert "--tls-port needs --tls" in site.log("shard-0")

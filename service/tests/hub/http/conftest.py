@@ -1,0 +1,38 @@
+"""The hub that is asked."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from embereye.hub.http.api import Api
+from embereye.hub.http.origin import AllowedHosts
+from embereye.hub.hub import Hub
+from embereye.hub.metrics import HubCollector
+from embereye.hub.outputs import Outputs
+from embereye.hub.services.evidence import EvidenceService
+from embereye.hub.store import StoreThreads
+from embereye.process.http_server import bound_port, serve_http
+
+from .served import TOKEN, Served
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    store, outputs, registry = StoreThreads(tmp_path), Outputs(), CollectorRegistry()
+    hub = Hub(store, retention_ns=10**15)
+    await hub.open()
+    hub.access.set_admin_token(TOKEN)
+    registry.register(HubCollector(hub, EvidenceService(hub)))
+    running = asyncio.ensure_future(hub.run())
+    hosts = AllowedHosts(["hub.example", "*.sites.example"])
+    runner = await serve_http(Api(hub, outputs, hosts=hosts).app(registry), "127.0.0.1", 0)
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
+        yield Served(hub, outputs, f"http://127.0.0.1:{bound_port(runner)}", session)
+    await runner.cleanup()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await store.close()

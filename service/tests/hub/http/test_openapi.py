@@ -1,0 +1,123 @@
+"""What /v1/openapi.json says is what the hub does."""
+
+import asyncio
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from jsonschema import Draft202012Validator
+from prometheus_client import CollectorRegistry
+
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
+from embereye.hub.outputs import Outputs
+from embereye.hub.store import StoreThreads
+from embereye.v1.control_pb2 import Handshake
+
+from .served import FOLDER, Served
+
+URL = "/v1/openapi.json"
+
+
+def close(schema: Any) -> Any:
+    """The same, with fields that are not described refused."""
+    if isinstance(schema, dict):
+        closed = {name: close(value) for name, value in schema.items()}
+        if "properties" in schema:
+            closed.setdefault("additionalProperties", False)
+        return closed
+    return [close(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
+    hub = Hub(StoreThreads(tmp_path), retention_ns=1)
+    api = Api(hub, Outputs())
+    routes = {
+        (route.method.lower(), route.resource.canonical)
+        for route in api.app(CollectorRegistry()).router.routes()
+        if route.method != "HEAD"  # of everything that answers GET
+    }
+    paths: Any = api.description()["paths"]
+    described = {(method, path) for path, methods in paths.items() for method in methods}
+    assert described == routes
+
+
+async def test_it_names_the_role_that_each_operation_takes(served: Served) -> None:
+    _, document = await served.get(URL)
+    roles = {
+        (method, path): operation.get("x-embereye-role", "")
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    }
+    assert roles["post", "/v1/zones/{namespace}/{zone}/{action}"] == "operator"
+    assert roles["delete", "/v1/access/tokens/{name}"] == roles["get", "/v1/audit"] == "admin"
+    assert {path for (_, path), role in roles.items() if not role} == {
+        "/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/static/{name}", "/v1/session",
+    }  # fmt: skip
+    assert (await served.get(URL, Authorization="Bearer somebody-else"))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "template"),
+    [
+        ("/v1/zones", ""), ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/history", ""), ("/v1/audit", ""),
+        ("/v1/outputs", ""), ("/v1/canaries", ""), ("/v1/access/me", ""), ("/v1/access/tokens", ""),
+        (f"{FOLDER}/s-01/thermal", "/v1/devices/{namespace}/{kind}/{fleet}/{device}/thermal"),
+    ],
+)  # fmt: skip
+async def test_an_answer_has_the_fields_that_are_described_and_no_others(
+    served: Served, path: str, template: str
+) -> None:
+    served.coverage()
+    served.outputs.acquire(Handshake(controller="crane", outputs=["valve"]))
+    await served.alarm()
+    await served.post("/v1/access/tokens", {"name": "ada", "role": "viewer"})
+    await served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada", "note": "going"})
+    _, document = await served.get(URL)
+    operation = document["paths"][template or path.partition("?")[0]]["get"]
+    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    status, answer = await served.get(path)
+    assert status == 200
+    whole = close(copy.deepcopy({**schema, "components": document["components"]}))
+    assert [error.message for error in Draft202012Validator(whole).iter_errors(answer)] == []
+
+
+async def test_a_method_that_a_path_does_not_have_is_refused_with_those_it_has(served: Served) -> None:
+    async with served.session.delete(f"{served.base}/v1/zones") as response:
+        assert (response.status, response.headers["Allow"]) == (405, "GET,HEAD")
+
+
+async def test_nobody_is_answered_by_any_path_that_is_not_open(served: Served) -> None:
+    _, document = await served.get(URL)
+    async with aiohttp.ClientSession() as stranger:
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                if not operation["security"]:
+                    continue
+                url = served.base + re.sub(r"\{\w+\}", "x", path)
+                async with stranger.request(method, url, allow_redirects=False) as response:
+                    assert (path, response.status) == (path, 303 if path == "/" else 401)
+
+
+async def test_a_plain_request_for_the_websocket_is_told_what_it_is(served: Served) -> None:
+    status, refusal = await served.get("/v1/alarms/ws")
+    assert (status, refusal["error"]) == (426, "this is a WebSocket: ask for the upgrade")
+
+
+@pytest.mark.parametrize("body", [{"name": None, "role": "viewer"}, {"name": "ada", "role": {}}, {"name": ["a"]}])
+async def test_what_is_no_text_does_not_become_a_name(served: Served, body: object) -> None:
+    for path in ("/v1/access/tokens", "/v1/access/links"):
+        status, refusal = await served.post(path, body)
+        assert (status, "is not a string" in str(refusal["error"])) == (400, True)
+    assert (await served.get("/v1/access/tokens"))[1] == {"tokens": []}
+
+
+async def test_what_is_no_http_fills_no_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(served.base.rpartition(":")[2]))
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: \x00\r\n\r\n")
+    assert b"400" in await reader.readline()
+    writer.close()
+    assert caplog.records == []

@@ -1,0 +1,327 @@
+"""What a database promises the hub, whichever it is; and what PostgreSQL alone can do to it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from harness.postgres import PASSWORD, Postgres
+from harness.stored import Stored
+
+from embereye.hub.access.records import AccessChanges, AuditEntry, TokenRecord
+from embereye.hub.access.roles import Role
+from embereye.hub.databases import schema
+from embereye.hub.databases.interface import StoreError
+from embereye.hub.hub import Hub
+from embereye.hub.store import Store, StoredPicture, Transaction, open_database
+from embereye.levels import Kind, Level, Sense
+from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.evidence_pb2 import EvidenceItem
+
+
+def entry(action: str) -> AuditEntry:
+    return AuditEntry(1, "ada", Role.OPERATOR, "::1", action, "default/hall")
+
+
+def events(*cursors: int) -> list[AlarmEvent]:
+    return [AlarmEvent(cursor=cursor, namespace="default", zone="hall") for cursor in cursors]
+
+
+def report(name: str, zone: str = "hall") -> EvidenceItem:
+    return EvidenceItem(
+        id=name, episode=name, fleet="default/sensors/hall", device=name, zone=zone, kind=Kind.SMOKE.wire,
+        sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=time.time_ns(), until_ns=time.time_ns(),
+    )  # fmt: skip
+
+
+async def until(condition: Callable[[], object], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_what_is_written_again_replaces_what_was_there(stored: Stored) -> None:
+    store = stored.open()
+    for number in (1, 2):
+        token = TokenRecord("ada", bytes([number]), Role.VIEWER, number, "admin")
+        store.commit(
+            Transaction(
+                evidence=[("one", number)],
+                zones={("default", "hall"): bytes([number])},
+                pictures=[StoredPicture("a", "s", 1, number, bytes([number]))],
+                episodes={("a", "e"): number},
+                canaries={("f", "s"): (number, number)},
+                access=AccessChanges(tokens={"ada": token}),
+            )
+        )
+    loaded = store.load()
+    assert loaded.zones == [b"\2"]
+    assert loaded.canaries == [("f", "s", 2, 2)]
+    assert [token.digest for token in loaded.access.tokens] == [b"\2"]
+    assert store.picture("a", "s", 1) == b"\2"
+    assert store.known(["one", "two"]) == {"one"}
+    assert store.episodes("a") == ["e"]
+    store.close()
+
+
+def test_a_name_with_a_character_that_no_text_may_have_stops_nothing(stored: Stored) -> None:
+    store = stored.open()
+    store.commit(Transaction(evidence=[("nul\0", 1)], episodes={("a", "e\0"): 1}))
+    assert store.known(["nul\0"])
+    assert len(store.episodes("a")) == 1
+    store.close()
+
+
+@pytest.fixture
+def version_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub of the next version, which keeps one thing more of an episode."""
+    key = "PRIMARY KEY (alarm, episode)"
+    altered = schema.TABLES.replace(key, f"place TEXT, {key}")
+    assert altered != schema.TABLES
+    monkeypatch.setattr(schema, "TABLES", altered)
+    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(schema, "MIGRATIONS", {2: "ALTER TABLE episodes ADD COLUMN place TEXT"})
+
+
+def test_a_database_of_an_older_version_is_migrated_and_one_of_a_newer_version_refused(
+    stored: Stored, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stored.open()
+    store.commit(Transaction(episodes={("a", "e"): 7}))
+    store.close()
+    with monkeypatch.context():
+        request.getfixturevalue("version_2")
+        for _ in range(2):
+            store = stored.open()
+            assert store.episodes("a") == ["e"]
+            store.close()
+        assert stored.query("SELECT alarm, episode, time_ns, place FROM episodes") == [("a", "e", 7, None)]
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"written by a newer version of the hub \(format 2, not 1\)"):
+        stored.open()
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored.open().close()
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "VERSION", 2)
+        patch.setattr(
+            schema, "MIGRATIONS", {2: "ALTER TABLE episodes ADD COLUMN place TEXT; ALTER TABLE none RENAME TO n"}
+        )
+        database = open_database(stored.folder, stored.address)
+        assert "none" in database.failing
+        database.close()
+    store = stored.open()
+    store.commit(Transaction(episodes={("a", "e"): 7}))
+    assert stored.query("SELECT * FROM episodes") == [("a", "e", 7)]
+    store.close()
+
+
+# PostgreSQL
+
+
+def test_a_connection_that_is_ended_is_dialled_again_and_the_transaction_stored_once(
+    stored_in_postgres: Stored, postgres: Postgres
+) -> None:
+    store = stored_in_postgres.open()
+    store.commit(Transaction(events=events(1)))
+    assert postgres.break_connections(stored_in_postgres.database) >= 1
+    transaction = Transaction(events=events(2), evidence=[("two", 2)])
+    with pytest.raises(StoreError, match="broke"):
+        store.commit(transaction)
+    assert store.failing
+    store.commit(transaction)
+    assert not store.failing
+    assert [event.cursor for event in store.events(0, 9)] == [1, 2]
+    store.close()
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_commit_whose_end_was_not_told_is_neither_lost_nor_doubled(
+    stored_in_postgres: Stored, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    import psycopg
+
+    store = stored_in_postgres.open()
+    store.commit(Transaction(events=events(1), access=AccessChanges(audit=[entry("first")])))
+    transaction = Transaction(events=events(2), access=AccessChanges(audit=[entry("second")]))
+    leave = psycopg.Transaction.__exit__
+
+    def broken(self: psycopg.Transaction, *error: object) -> object:
+        if landed:  # the answer to COMMIT is lost, not COMMIT itself
+            leave(self, *error)  # type: ignore[arg-type]
+            self.connection._pipeline.sync()
+        postgres.break_connections(stored_in_postgres.database)
+        return self.connection.execute("SELECT 1").fetchall()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psycopg.Transaction, "__exit__", broken)
+        with pytest.raises(StoreError):
+            store.commit(transaction)
+    # Meanwhile the hub went on: what it retries begins with what it tried.
+    transaction.events += events(3)
+    transaction.access.audit.append(entry("third"))
+    store.commit(transaction)
+    store.commit(Transaction(events=events(4)))
+    assert [event.cursor for event in store.events(0, 9)] == [1, 2, 3, 4]
+    assert [one.action for one in store.audit(0, 9)] == ["third", "second", "first"]
+    store.close()
+
+
+def test_a_hub_that_was_cut_off_cannot_write_into_what_another_one_owns_by_now(
+    stored_in_postgres: Stored, postgres: Postgres
+) -> None:
+    stale = stored_in_postgres.open()
+    stale.commit(Transaction(events=events(1)))
+    # Its session's lock goes, and it does not know: a network that came back late.
+    holder = f"""SELECT pid FROM pg_locks JOIN pg_database d ON d.oid = database
+        WHERE locktype = 'advisory' AND datname = '{stored_in_postgres.database}'"""
+    assert len(postgres.execute(holder)) == 1
+    list(stale._db.rows("SELECT pg_advisory_unlock_all()"))
+    owner = stored_in_postgres.open()
+    with pytest.raises(RuntimeError, match="another hub owns"):
+        stale.commit(Transaction(events=events(2)))
+    owner.commit(Transaction(events=events(2)))
+    assert [event.cursor for event in owner.events(0, 9)] == [1, 2]
+    stale.close()
+    owner.close()
+
+
+def test_a_second_hub_is_told_that_the_database_is_in_use(
+    stored_in_postgres: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from embereye.hub.databases import postgres as module
+
+    monkeypatch.setattr(module, "OWNER_SECONDS", 0.2)
+    first = stored_in_postgres.open()
+    with pytest.raises(UserError, match="is in use by another hub: stop that one, or name another database"):
+        stored_in_postgres.open()
+    first.close()
+    stored_in_postgres.open().close()
+
+
+def test_an_address_that_is_none_is_refused_without_repeating_its_password(stored_in_postgres: Stored) -> None:
+    with pytest.raises(UserError, match="postgresql://USER") as refused:
+        open_database(stored_in_postgres.folder, "host=localhost secret")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(UserError, match="cannot be read"):
+        open_database(stored_in_postgres.folder, "@/nowhere")
+
+
+def test_what_is_said_of_a_database_that_refuses_does_not_tell_the_password(stored_in_postgres: Stored) -> None:
+    database = open_database(stored_in_postgres.folder, stored_in_postgres.address.replace("mar", "war"))
+    assert "password authentication failed" in database.failing
+    assert PASSWORD not in database.failing
+    assert "war" not in database.failing
+    database.close()
+
+
+def test_the_password_is_read_anew_for_each_connection(stored_in_postgres: Stored, postgres: Postgres) -> None:
+    file = stored_in_postgres.folder / "address"
+    file.write_text(stored_in_postgres.address + "\n")
+    store = Store(open_database(stored_in_postgres.folder, f"@{file}"))
+    postgres.execute("DROP ROLE IF EXISTS other")
+    postgres.execute("CREATE ROLE other SUPERUSER LOGIN PASSWORD 'new'")
+    file.write_text(f"postgresql://other:new@127.0.0.1:{postgres.port}/{stored_in_postgres.database}")
+    postgres.break_connections(stored_in_postgres.database)
+    with pytest.raises(StoreError):
+        store.commit(Transaction(events=events(1)))
+    store.commit(Transaction(events=events(1)))
+    assert list(store._db.rows("SELECT current_user")) == [("other",)]
+    store.close()
+
+
+async def test_a_hub_whose_database_is_away_shows_the_fire_and_stores_it_once_it_is_back(
+    stored_in_postgres: Stored, postgres: Postgres
+) -> None:
+    threads, durable = stored_in_postgres.threads(), list[str]()
+    hub = Hub(threads, retention_ns=3600 * SECOND)
+    await hub.open()
+    running = asyncio.ensure_future(hub.run())
+    hub.inbox.admit(report("before"), durable.append)
+    await until(lambda: durable == ["before"])
+    await asyncio.to_thread(postgres.stop)
+    try:
+        await until(lambda: hub.committer.failing)  # although nothing is to be written
+        hub.inbox.admit(report("during", "attic"), durable.append)
+        await until(lambda: len(hub.zones.messages()) == 2)
+        assert durable == ["before"]
+    finally:
+        await asyncio.to_thread(postgres.start)
+    await until(lambda: durable == ["before", "during"])
+    assert not hub.committer.failing
+    assert [event.zone for event in await hub.history.events(0, 9)] == ["hall", "attic"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await threads.close()
+
+
+async def test_a_database_that_no_longer_answers_does_not_keep_a_fire_from_being_seen(
+    stored_in_postgres: Stored, postgres: Postgres
+) -> None:
+    threads, durable = stored_in_postgres.threads(), list[str]()
+    hub = Hub(threads, retention_ns=3600 * SECOND)
+    await hub.open()
+    running = asyncio.ensure_future(hub.run())
+    hub.inbox.admit(report("before"), durable.append)
+    await until(lambda: durable == ["before"])
+    await asyncio.to_thread(postgres.freeze)
+    try:
+        hub.inbox.admit(report("during", "attic"), durable.append)
+        await until(lambda: len(hub.zones.messages()) == 2, 10)
+        assert durable == ["before"]
+        await until(lambda: hub.committer.failing)
+    finally:
+        await asyncio.to_thread(postgres.freeze, frozen=False)
+    await until(lambda: durable == ["before", "during"])
+    assert [event.zone for event in await hub.history.events(0, 9)] == ["hall", "attic"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await threads.close()
+
+
+async def test_a_hub_that_starts_without_its_database_begins_anew_once_it_turns_out_to_hold_something(
+    stored_in_postgres: Stored, postgres: Postgres
+) -> None:
+    store = stored_in_postgres.open()
+    store.commit(Transaction(events=events(1)))
+    store.close()
+    await asyncio.to_thread(postgres.stop)
+    threads = stored_in_postgres.threads()
+    hub = Hub(threads, retention_ns=3600 * SECOND)
+    try:
+        await hub.open()
+        running = asyncio.ensure_future(hub.run())
+        hub.inbox.admit(report("seen"), lambda _: None)
+        await until(hub.zones.messages)
+        assert "cannot be reached" in hub.committer.failing
+    finally:
+        await asyncio.to_thread(postgres.start)
+    with pytest.raises(ExceptionGroup) as ended:
+        await asyncio.wait_for(running, 20)
+    assert ended.group_contains(RuntimeError, match="begin anew")
+    await threads.close()
+    store = stored_in_postgres.open()
+    assert store.known(["seen"]) == set(), "what was not acknowledged is the shard's to send again"
+    store.close()
+
+
+async def test_a_hub_that_starts_before_an_empty_database_does_goes_on_with_it(
+    stored_in_postgres: Stored, postgres: Postgres
+) -> None:
+    await asyncio.to_thread(postgres.stop)
+    threads, durable = stored_in_postgres.threads(), list[str]()
+    hub = Hub(threads, retention_ns=3600 * SECOND)
+    try:
+        await hub.open()
+        running = asyncio.ensure_future(hub.run())
+        hub.inbox.admit(report("seen"), durable.append)
+    finally:
+        await asyncio.to_thread(postgres.start)
+    await until(lambda: durable)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await threads.close()
+    assert stored_in_postgres.query("SELECT id FROM evidence") == [("seen",)]

@@ -1,0 +1,192 @@
+"""A history that is backed up, restored or moved into another database is the same history."""
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.postgres import Postgres
+from harness.stored import Stored
+
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.actions import Action
+from embereye.hub.hub import Hub
+from embereye.levels import Kind, Level, Sense
+from embereye.units import DAY, SECOND
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.types_pb2 import Device
+from embereye_cli.main import main
+
+FLEET = "default/sensors/hall"
+ADA = Principal("Ada", Role.OPERATOR, "Ada")
+
+
+@contextlib.asynccontextmanager
+async def running(stored: Stored) -> AsyncIterator[Hub]:
+    threads = stored.threads()
+    hub = Hub(threads, retention_ns=DAY)
+    await hub.open()
+    task = asyncio.ensure_future(hub.run())
+    try:
+        yield hub
+    finally:
+        await hub.committer.flush(10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await threads.close()
+
+
+async def burn(stored: Stored, zones: int = 3) -> None:
+    """Fires, a person who does something about one, a roster, a token."""
+    async with running(stored) as hub:
+        devices = [Device(id=f"s-{number}", zone=f"zone {number}") for number in range(zones)]
+        await hub.coverage.set_roster(FleetRoster(fleet=FLEET, epoch=3, deadline_ns=90 * SECOND, devices=devices))
+        for device in devices:
+            hub.inbox.admit(
+                EvidenceItem(
+                    id=device.id, episode=device.id, fleet=FLEET, device=device.id, zone=device.zone,
+                    kind=Kind.SMOKE.wire, sense=Sense.CAMERA.wire, level=Level.ALARM.wire, since_ns=time.time_ns(),
+                    until_ns=time.time_ns(), snapshot=b"\xff\xd8" + bytes(500),
+                ),
+                lambda _: None,
+            )  # fmt: skip
+        await hub.committer.flush(10)
+        await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "zone 1", note="on my way, Grüße")
+        await hub.access.create_token(ADA, "console", Role.VIEWER)
+
+
+async def everything(stored: Stored) -> dict[str, Any]:
+    """What people can find out from a hub that goes on from `stored`."""
+    async with running(stored) as hub:
+        events = await hub.history.events(0, 1000)
+        zones = sorted(hub.zones.messages(), key=lambda zone: zone.name)
+        return {
+            "latest": hub.feed.latest,
+            "events": [event.SerializeToString(deterministic=True) for event in events],
+            "zones": [(zone.name, zone.alarm, zone.state, zone.why, zone.declared) for zone in zones],
+            "pictures": [await hub.history.picture(event.alarm, "s-0", Kind.SMOKE) for event in events],
+            "episodes": [await hub.history.episodes(event.alarm) for event in events],
+            "audit": await hub.history.audit(0, 100),
+            "tokens": hub.access.tokens(),
+        }
+
+
+def place(stored: Stored) -> list[str]:
+    return ["--database", stored.address] if stored.address else ["--data", str(stored.folder)]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
+    """Another database, of either kind."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    if request.param == "sqlite":
+        return Stored(folder)
+    server: Postgres = request.getfixturevalue("postgres")
+    return Stored.in_postgres(folder, server)
+
+
+async def test_a_backup_that_is_restored_is_the_same_history(
+    stored: Stored, other: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await burn(stored)
+    before = await everything(stored)
+    file = tmp_path / "backup"
+    assert main(["hub", "backup", *place(stored), str(file)]) == 0
+    assert "identical" in capsys.readouterr().out
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert main(["hub", "restore", *place(other), str(file)]) == 0
+    assert await everything(other) == before
+    assert len(before["events"]) >= 4
+    assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup"]
+    # And life goes on where it was: the next event continues the cursor.
+    async with running(other) as hub:
+        event = await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "zone 2")
+    assert event.cursor == before["latest"] + 1
+
+
+async def test_a_history_that_is_moved_is_the_same_history(stored: Stored, other: Stored) -> None:
+    await burn(stored)
+    before = await everything(stored)
+    to = other.address or str(other.folder)
+    assert main(["hub", "migrate", *place(stored), "--to", to]) == 0
+    assert await everything(other) == before
+    assert await everything(stored) == before, "what it was moved from stays"
+
+
+async def test_a_backup_is_of_one_moment_although_the_hub_goes_on(stored: Stored, tmp_path: Path) -> None:
+    await burn(stored)
+    async with running(stored) as hub:
+        backup = asyncio.ensure_future(asyncio.to_thread(main, ["hub", "backup", *place(stored), str(tmp_path / "b")]))
+        tests = 0
+        while not backup.done():
+            await hub.actions.perform(Action.TEST, ADA, "default", "zone 0")
+            tests += 1
+        assert await backup == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "b")) as database:
+        cursors = [row[0] for row in database.execute("SELECT cursor FROM events ORDER BY cursor")]
+        (acts,) = database.execute("SELECT COUNT(*) FROM audit WHERE action IN ('test', 'acknowledge')").fetchone()
+    assert cursors == list(range(1, len(cursors) + 1))
+    assert len(cursors) - acts == 3, "every act is there with its event"
+
+
+async def test_a_database_that_holds_something_is_not_overwritten_unasked(
+    stored: Stored, other: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await burn(stored)
+    await burn(other, zones=2)
+    before, was = await everything(stored), await everything(other)
+    file = tmp_path / "backup"
+    assert main(["hub", "backup", *place(stored), str(file)]) == 0
+    assert main(["hub", "backup", *place(stored), str(file)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main(["hub", "restore", *place(other), str(file)]) == 2
+    assert "holds a history already" in capsys.readouterr().err
+    assert await everything(other) == was
+    assert main(["hub", "restore", *place(other), str(file), "--replace"]) == 0
+    assert await everything(other) == before
+
+
+async def test_a_hub_that_runs_is_neither_restored_nor_moved(
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from embereye.hub.databases import postgres as module
+
+    monkeypatch.setattr(module, "OWNER_SECONDS", 0.2)
+    file = tmp_path / "backup"
+    async with running(stored):
+        assert await asyncio.to_thread(main, ["hub", "backup", *place(stored), str(file)]) == 0
+        assert await asyncio.to_thread(main, ["hub", "restore", *place(stored), str(file)]) == 2
+        assert "in use by another hub" in capsys.readouterr().err
+        to = ["--to", str(tmp_path / "to")]
+        assert await asyncio.to_thread(main, ["hub", "migrate", *place(stored), *to]) == 2
+        assert "in use by another hub" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["backup", "file"], "--data or --database is missing"),
+        (["backup", "--data", "nowhere", "file"], "nowhere/hub.sqlite does not exist"),
+        (["restore", "--data", ".", "nowhere"], "nowhere does not exist"),
+        (["restore", "--data", "here", "garbage"], "garbage cannot be read as a hub's database"),
+        (["migrate", "--data", "here", "--to", "here"], "--to here is where it is already"),
+        (["backup", "--database", "postgresql://u:word@127.0.0.1:1/x", "file"], "cannot be reached"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_sentence(
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("psycopg")
+    monkeypatch.chdir(tmp_path)
+    Path("garbage").write_bytes(bytes(5000) + b"garbage")
+    assert main(["hub", *words]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert "word" not in error
+    assert not Path("file").exists()

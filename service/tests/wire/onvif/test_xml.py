@@ -1,0 +1,66 @@
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embereye.wire.onvif import xml
+from embereye.wire.onvif.xml import XmlError, parse
+
+LAUGHS = b"""<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">
+<!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;">]><l>&c;</l>"""
+
+
+def test_elements_are_found_whatever_their_namespace_and_depth():
+    root = parse(
+        b'<s:E xmlns:s="x"><s:B><a token="1"><b> one </b></a><c><a token="2"><b>two &amp; t</b></a></c></s:B></s:E>'
+    )
+    assert [element.attributes["token"] for element in root.all("a")] == ["1", "2"]
+    assert root.value("c", "a", "b") == "two & t"
+    assert root.value("B", "b") == "one"
+    assert root.first("B", "nothing") is None
+    assert root.value("nothing", "b") == ""
+
+
+def test_a_prefix_that_nobody_declared_does_no_harm():
+    assert parse(b"<tt:Uri>rtsp://c/1</tt:Uri>").name == "Uri"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LAUGHS,
+        b'<!DOCTYPE l [<!ENTITY f SYSTEM "file:///etc/passwd">]><l>&f;</l>',
+        b'<!DOCTYPE l SYSTEM "http://127.0.0.1:1/l.dtd"><l/>',
+        b"<!DOCTYPE l [<!ENTITY % p SYSTEM 'file:///etc/passwd'> %p;]><l/>",
+    ],
+)
+def test_a_document_type_is_refused_so_that_no_entity_expands(text):
+    with pytest.raises(XmlError, match="document type"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"<a>", b"<html><br></html>", b"<a>&nbsp;</a>", b"no", b'<?xml version="1.0" encoding="nonsense"?><a/>',
+     b'<?xml version="1.0" encoding="utf-7"?><a/>', b"<a>\xff</a>"],
+)  # fmt: skip
+def test_what_is_no_xml_is_told_as_such(text):
+    with pytest.raises(XmlError, match="no XML"):
+        parse(text)
+
+
+def test_depth_and_number_of_elements_are_bounded():
+    deep = b"<a>" * (xml.MAX_DEPTH + 1) + b"</a>" * (xml.MAX_DEPTH + 1)
+    many = b"<a>" + b"<b/>" * xml.MAX_ELEMENTS + b"</a>"
+    for text in (deep, many):
+        with pytest.raises(XmlError, match="more than"):
+            parse(text)
+    parse(deep[3:-4])
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read_or_refused(data):
+    for text in (data, b"<a>" + data + b"</a>"):
+        with contextlib.suppress(XmlError):
+            parse(text)
