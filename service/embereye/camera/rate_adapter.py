@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.device.camera import CameraDevice
+from embereye.camera.scheduling.mailbox import VIDEO_SLOTS
 from embereye.camera.scheduling.pool_budget import PoolBudget, PoolLoad, Want
 from embereye.camera.scheduling.video import ROTATION_SECONDS, Depth
 from embereye.process.thread_time import ThreadTime
@@ -65,6 +66,7 @@ class RateAdapter:
             mailbox = camera.arrivals.mailbox
             if mailbox.encoding:
                 # To analyse fewer pictures of a video saves little: what is decoded less is what counts.
+                mailbox.slots = 1 if self.budget.limited else VIDEO_SLOTS
                 mailbox.depth = mailbox.flow.depth(self.budget.seconds, (camera.phase + turned) % 1.0)
                 mailbox.rate_controller.grant(math.inf)
             else:

@@ -174,6 +174,8 @@ class CameraDevice:
 
     def finish_turn(self, turn: Turn) -> None:
         """Inspect the decoded picture, count the frame and report what was seen in it."""
+        if self.arrivals.mailbox.waiting:  # of a video more than one may have waited
+            self._submit(self)
         frame, result = turn.frame, turn.result
         self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
