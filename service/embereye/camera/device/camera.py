@@ -176,15 +176,16 @@ class CameraDevice:
         """Inspect the decoded picture, count the frame and report what was seen in it."""
         if self.arrivals.mailbox.waiting:  # of a video more than one may have waited
             self._submit(self)
-        frame, result = turn.frame, turn.result
+        frame, result, decoding = turn.frame, turn.result, 0.0
         self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
+            decoding = result.cpu_seconds
             if frame.units:  # the picture may be that of an earlier unit
                 frame.time_ns = self.arrivals.mailbox.time_of(result.unit) or frame.time_ns
             result = self.analyser.inspect_pixels(frame, result)
         now = self._clock()
         if isinstance(result, AnalysedFrame):
-            self._finish_analysed(frame, result, now)
+            self._finish_analysed(frame, result, now, decoding)
         elif isinstance(result, PictureHeldError):
             self.arrivals.mailbox.count_shed(frame.tally, "held by the decoder")
         elif isinstance(result, ContextLostError):
@@ -203,11 +204,11 @@ class CameraDevice:
         if error.crashed:
             logger.error("camera %s: a frame of its ended a decoder; it is decoded apart from others", self.device.id)
 
-    def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int) -> None:
+    def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int, decoding: float) -> None:
         seen = self.analyser.conclude(frame, analysed)
         self.analyser.cost.record_frame(analysed.cpu_seconds)
         if frame.units:
-            self.arrivals.mailbox.flow.record_turn(frame.units, analysed.cpu_seconds)
+            self.arrivals.mailbox.flow.record_turn(frame.units, decoding, analysed.cpu_seconds - decoding)
         self.arrivals.count_analysed(frame, urgent=seen.urgent)
         self._watch.analysed_ns = now
         self._links.delays.observe((now - frame.received_ns) / SECOND)
