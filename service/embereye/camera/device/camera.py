@@ -141,10 +141,12 @@ class CameraDevice:
         return self.analyser.urgent
 
     def next_frame(self) -> Frame | None:
-        """Remove the waiting frame from the mailbox and return it."""
+        """Remove the oldest waiting frame that can be decoded from the mailbox and return it."""
         mailbox = self.arrivals.mailbox
-        frame = mailbox.take_frame()
-        return mailbox.with_units(frame) if frame else None
+        while frame := mailbox.take_frame():
+            if ready := mailbox.with_units(frame):
+                return ready
+        return None
 
     @property
     def phase(self) -> float:

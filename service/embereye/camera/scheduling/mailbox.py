@@ -186,7 +186,7 @@ class Mailbox:
         """`frame` of a video, taken from its slot, with what is to be decoded; None: that is known no more."""
         if frame.group is None:
             return frame
-        units = frame.group.unsent(frame.until)
+        units = None if frame.group.given_up else frame.group.unsent(frame.until)
         if units is None:
             if frame.group is self._group:
                 self._group = None
@@ -205,6 +205,7 @@ class Mailbox:
             if replay:
                 self._group.rewind()
             else:
+                self._group.given_up = True
                 self._group = None
 
     def take_frame(self) -> Frame | None:

@@ -38,6 +38,7 @@ class CodedUnit:
 class PictureGroup:
     """A key frame and the access units since, less those to which no other refers."""
 
+    given_up: bool = False  # it cannot be decoded: frames of it that still wait are not to be tried
     _units: list[CodedUnit] = field(default_factory=list)
     _dropped: int = 0  # units before those that are kept
     _sent: int = 0  # units that a decoder has
