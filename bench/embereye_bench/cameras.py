@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -290,9 +291,27 @@ def rtp_receive(scale: Scale) -> Result:
     grown = memory - counted["memory_mb"]
     value, baseline = median(both.ours), median(both.theirs)
     ratio = value / baseline if baseline else 0.0
-    unit = f"cores, {lost} of {both.sent} frames lost, memory {grown:+.1f} MB" + _unmeasured(baseline)
+    unit = (
+        f"cores, {lost} of {both.sent} frames lost, memory {grown:+.1f} MB to {memory:.0f} MB, peak"
+        f" {counted['peak_mb']:.0f} MB; {counted['blocks']:+.0f} allocations kept in all, one picture of"
+        f" {len(films.films[0][0]) / 1e3:.0f} KB takes {_allocated(films) / 1e3:.0f} KB at most" + _unmeasured(baseline)
+    )
     return Result("rtp-1080p30-receive", value, unit, baseline, ratio, "≤ 2 of GStreamer, 0 lost, memory flat",
                   0 < ratio <= 2 and not lost and grown < 4)  # fmt: skip
+
+
+def _allocated(films: Films) -> float:
+    """Bytes that are allocated at most while a picture is received."""
+    sender, receiver = Packetizer(1), Depacketizer()
+    packets = [sender.packets_of(read_scan(frame), 3000 * number) for number, frame in enumerate(films.films[0])]
+    for number, picture in enumerate(packets):
+        if number == len(packets) - 1:
+            tracemalloc.start()
+        for packet in picture:
+            receiver.feed(memoryview(packet), number)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
 
 
 def _unmeasured(baseline: float) -> str:
@@ -320,13 +339,22 @@ def rtp_analyse(scale: Scale) -> Result:
     return Result("rtp-1080p30-analyse", value, unit, baseline, ratio, "≤ 1 of GStreamer that decodes", ok)
 
 
-def rtp_loss(scale: Scale) -> Result:
-    """Usable pixels of 1080p with restart markers at 1 % packet loss; beside dropping every picture that misses one."""
-    rows = 1920 // 16
-    films = _hd(cv2.IMWRITE_JPEG_RST_INTERVAL, rows)
+@dataclass(frozen=True)
+class _Lossy:
+    """What came through of pictures with restart markers."""
+
+    usable: float  # pictures, by pixels
+    whole: int  # pictures that missed nothing
+    count: int  # pictures
+    saved: float  # bytes a picture that dropping every damaged one would have lost
+
+
+def _lossy(count: int) -> _Lossy:
+    """Send `count` pictures of 1080p with a restart marker every row, LOSS of their packets lost."""
+    films = _hd(cv2.IMWRITE_JPEG_RST_INTERVAL, 1920 // 16)
     scans = [read_scan(frame) for frame in films.films[0]]
     dice, sender, receiver = random.Random(7), Packetizer(1), Depacketizer()
-    usable, whole, count = 0.0, 0, 60 * scale.rounds
+    usable, whole, saved = 0.0, 0, 0.0
     for number in range(count):
         now, intact = int(number * SECOND / 30), True
         pictures: list[JpegFrame] = []
@@ -337,9 +365,48 @@ def rtp_loss(scale: Scale) -> Result:
             pictures += receiver.feed(memoryview(packet), now)
         pictures += receiver.poll(now + SECOND) if receiver.pending else []
         whole += intact
-        usable += sum(1.0 - sum(w * h for _, _, w, h in one.lost) for one in pictures if one.usable)
-    value, baseline = 100 * usable / count, 100 * whole / count
+        came = sum(1.0 - sum(w * h for _, _, w, h in one.lost) for one in pictures if one.usable)
+        usable += came
+        saved += 0.0 if intact else came * len(scans[number % len(scans)].data)
+    return _Lossy(usable, whole, count, saved / count)
+
+
+def rtp_loss(scale: Scale) -> Result:
+    """Usable pixels of 1080p with restart markers at 1 % packet loss; beside dropping every picture that misses one."""
+    came = _lossy(60 * scale.rounds)
+    value, baseline = 100 * came.usable / came.count, 100 * came.whole / came.count
     return Result("rtp-loss-1pct", value, "% of pixels", baseline, value / max(baseline, 0.1), "≥ 95", value >= 95)
+
+
+def rtp_send(scale: Scale) -> Result:
+    """Our RTP/JPEG sender of 1080p30 to a port that nobody reads; beside sending packets that were made beforehand."""
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        _hd().save(Path(name) / "films")
+        ports = []
+        for _ in range(2):
+            unread = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            unread.bind((HOST, 0))
+            ports.append(str(unread.getsockname()[1]))
+        sender = Measured(sys.executable, "-m", "embereye_bench.rtp_sender", f"{name}/films", "30", ports[0])
+        options = ["--films", f"{name}/films", "--cameras", "1", "--rate", "30", "--ports", ports[1]]
+        bare = stack.enter_context(Sender("rtp", "--hub", f"{HOST}:{free_ports(1)[0]}", *options))
+        time.sleep(2 * SETTLE)
+        for _ in range(scale.rounds):
+            cpu, at = sender.cpu, time.perf_counter()
+            time.sleep(scale.seconds)
+            ours.append(100 * (sender.cpu - cpu) / (time.perf_counter() - at))
+            before, at = bare.tell("start"), time.perf_counter()
+            time.sleep(scale.seconds)
+            theirs.append(100 * (bare.tell("stop")["cpu"] - before["cpu"]) / (time.perf_counter() - at))
+        told = json.loads(sender.stop())
+    value, baseline = median(ours), median(theirs)
+    unit = (
+        f"% of a core, {told['unsent']} of {told['sent']} pictures dropped, peak {told['peak_mb']:.0f} MB; at 1 % of"
+        f" packets lost restart intervals save {_lossy(60).saved / 1e3:.0f} KB a picture"
+    )
+    return Result("rtp-send", value, unit, baseline, value / baseline, "≤ 2 % of a core, 0 dropped",
+                  value <= 2 and not told["unsent"])  # fmt: skip
 
 
 def overload(scale: Scale) -> Result:
@@ -449,6 +516,7 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "fleet-rtp": fleet_rtp,
     "fleet-mjpeg": fleet_mjpeg,
     "fleet-memory": fleet_memory,
+    "rtp-send": rtp_send,
     "rtp-1080p30-receive": rtp_receive,
     "rtp-1080p30-analyse": rtp_analyse,
     "rtp-loss-1pct": rtp_loss,
@@ -459,9 +527,9 @@ FULL, QUICK = Scale(6, 10.0), Scale(2, 1.3)
 
 
 def _all() -> dict[str, report.Benchmark]:
-    from embereye_bench import video  # which is made of what is here
+    from embereye_bench import combined, video  # which are made of what is here
 
-    return {**BENCHMARKS, **video.BENCHMARKS}
+    return {**BENCHMARKS, **video.BENCHMARKS, "combined": combined.combined}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from google.protobuf import json_format
 
 from embereye.process.addresses import free_ports
 from embereye.units import SECOND
+from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.shard_pb2 import Assignment, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye_bench.load import HOST, end
@@ -50,6 +51,11 @@ def resident_mb(pid: int) -> float:
         # Of a library that both have loaded the pages are the parent's; of what only children share each has its part.
         besides += int(fields["Private_Clean:"]) + int(fields["Pss_Anon:"])
     return (int(text.partition("VmRSS:")[2].split()[0]) + besides) / 1024
+
+
+def peak_mb() -> float:
+    """Memory in MB that this process has had at most; what getrusage says begins with that of its parent."""
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,12 @@ class CameraShardProcess:
         with grpc.insecure_channel(self._control) as link:
             status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
         return {device.id: device.ledger.analysed for device in status.devices}
+
+    def ledgers(self) -> list[Ledger]:
+        """What became of the frames of each camera."""
+        with grpc.insecure_channel(self._control) as link:
+            status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
+        return [device.ledger for device in status.devices]
 
     def reasons(self) -> dict[str, str]:
         """Why each camera is not covered, or what is missing there; '' where nothing is."""

@@ -20,9 +20,11 @@ import grpc
 import uvloop
 
 from embereye.levels import Level
+from embereye.process.clock import now_ns
 from embereye.process.tasks import beside
 from embereye.sim.films import Cameras, CameraSpec, looped_film
 from embereye.sim.rtsp import serve_rtsp
+from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
 from embereye.v1.frames_pb2 import PushRequest
@@ -81,6 +83,7 @@ class Numbers:
         self.sent = 0
         self.unsent = 0  # frames that a camera could not get rid of
         self.alarms = 0  # signs of fire that cameras reported which show none
+        self.came: dict[str, tuple[float, float]] = {}  # of a device's first alarm: seconds of its sign, and of coming
 
     async def serve(self, introduction: dict[str, Any]) -> None:
         """Until standard input is closed."""
@@ -95,7 +98,7 @@ class Numbers:
                 self.schedule.began = 0.0
                 self._sending.clear()
             numbers = {"sent": self.sent, "unsent": self.unsent, "alarms": self.alarms,
-                       "cpu": time.process_time()}  # fmt: skip
+                       "cpu": time.process_time()} | ({"came": self.came} if line == b"came\n" else {})  # fmt: skip
             print(json.dumps(numbers), flush=True)
 
     async def send(self, frame: Callable[[int, int], bool]) -> None:
@@ -251,6 +254,8 @@ class Hub(EvidenceServicer):
                 evidence = request.evidence
                 false = evidence.device not in BURNING_CAMERAS and Level(evidence.level) >= Level.PRE_ALARM
                 self._numbers.alarms += false
+                if evidence.level >= Level.ALARM.wire:
+                    self._numbers.came.setdefault(evidence.device, (evidence.until_ns / SECOND, now_ns() / SECOND))
                 yield ReportResponse(acknowledged=[request.evidence.id])
 
 

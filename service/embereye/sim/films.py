@@ -50,6 +50,7 @@ class Cameras:
     films: dict[str, Film] = field(default_factory=dict)
     started: float = 0.0  # monotonic seconds
     sent: int = 0  # frames
+    unsent: int = 0  # of those sent by RTP: of which packets were lost here
 
     async def frames(self, camera: str) -> AsyncIterator[bytes]:
         """The frames of `camera`, each when it is due; a slow consumer misses frames. Ends when it is closed."""

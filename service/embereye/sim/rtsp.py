@@ -6,7 +6,7 @@ import logging
 import random
 import re
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks, first_of
@@ -90,7 +90,13 @@ class _Viewer:
     def _pictures(self) -> Coroutine[None, None, None]:
         assert self._sinks
         if self._encoding == "JPEG":
-            return stream_pictures(self._cameras, self._camera, *self._sinks)
+            send, report = self._sinks
+
+            def send_picture(parts: Sequence[bytes]) -> None:
+                for data in parts:
+                    send(data)
+
+            return stream_pictures(self._cameras, self._camera, send_picture, report)
         return stream_video(self._films, self._camera, self._encoding, *self._sinks, self._key_wanted)
 
     def _description(self, camera: str) -> str:

@@ -146,7 +146,7 @@ async def test_a_detector_that_explodes_makes_its_camera_unknown_and_leaves_the_
     shard = running.shard
     shard.apply(assignment(1, device("bad"), device("good")))
 
-    def explode(*_):
+    def explode(*_, **__):
         raise ZeroDivisionError("boom")
 
     camera = shard._cameras["bad"]

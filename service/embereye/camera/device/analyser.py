@@ -21,13 +21,15 @@ from embereye.detect.vision.persistence import merged
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.detect.vision.working import WORKING_SIDE
 from embereye.process.clock import now_ns
+from embereye.units import SECOND
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device
 from embereye.wire.jpeg.header import read_header
 
 logger = logging.getLogger(__name__)
 
-UNSMOOTHED = 4  # times the working size: of such videos the edges of blocks need not be smoothed
+UNSMOOTHED = 4  # times the working size: of such videos the edges of blocks need not be smoothed, …
+UNSMOOTHED_AFTER_NS = 10 * SECOND  # … once nothing has been suspected for as long as this
 COST_SHARE = 0.1  # weight of a frame in the mean of what frames cost
 
 
@@ -73,6 +75,7 @@ class Analyser:
         self._pictures: PictureAnalyst
         self._thermal: ThermalAnalyst
         self._radiometric = False  # whether the latest frame held temperatures
+        self._suspected_ns = -UNSMOOTHED_AFTER_NS  # when fire was suspected last
         self._fault = ""  # why no fire could be seen in the latest picture
         self._failing = ""  # why the analysis of the latest frame failed
 
@@ -130,8 +133,9 @@ class Analyser:
         if frame.radiometric:
             return None
         large = max(frame.header.width, frame.header.height) >= UNSMOOTHED * WORKING_SIDE
+        calm = frame.received_ns - self._suspected_ns > UNSMOOTHED_AFTER_NS
         # Who looks at more than the working size, a model or people once there is something to see, sees all blocks.
-        order = self._pictures.decode_order(frame, smoothed=not large or self.urgent or self.model is not None)
+        order = self._pictures.decode_order(frame, smoothed=not (large and calm and self.model is None))
         if frame.units and self.model and self.model.wants_picture(self.observation):
             order = replace(order, picture_side=self.model.side)
         return order
@@ -157,6 +161,8 @@ class Analyser:
             self.model.offer_frame(_for_model(frame, analysed), seen)
             seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
         self.observation, self.urgent = seen, seen.urgent
+        if seen.suspected:
+            self._suspected_ns = frame.received_ns
         return seen
 
     def record_failure(self, error: object) -> str:

@@ -143,10 +143,12 @@ class CameraDevice:
         return self.analyser.urgent
 
     def next_frame(self) -> Frame | None:
-        """Remove the waiting frame from the mailbox and return it."""
+        """Remove the oldest waiting frame that can be decoded from the mailbox and return it."""
         mailbox = self.arrivals.mailbox
-        frame = mailbox.take_frame()
-        return mailbox.with_units(frame) if frame else None
+        while frame := mailbox.take_frame():
+            if ready := mailbox.with_units(frame):
+                return ready
+        return None
 
     @property
     def phase(self) -> float:
@@ -176,15 +178,18 @@ class CameraDevice:
 
     def finish_turn(self, turn: Turn) -> None:
         """Inspect the decoded picture, count the frame and report what was seen in it."""
-        frame, result = turn.frame, turn.result
+        if self.arrivals.mailbox.waiting:  # of a video more than one may have waited
+            self._submit(self)
+        frame, result, decoding = turn.frame, turn.result, 0.0
         self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
+            decoding = result.cpu_seconds
             if frame.units:  # the picture may be that of an earlier unit
                 frame.time_ns = self.arrivals.mailbox.time_of(result.unit) or frame.time_ns
             result = self.analyser.inspect_pixels(frame, result)
         now = self._clock()
         if isinstance(result, AnalysedFrame):
-            self._finish_analysed(frame, result, now)
+            self._finish_analysed(frame, result, now, decoding)
         elif isinstance(result, PictureHeldError):
             self.arrivals.mailbox.count_shed(frame.tally, "held by the decoder")
         elif isinstance(result, ContextLostError):
@@ -203,11 +208,11 @@ class CameraDevice:
         if error.crashed:
             logger.error("camera %s: a frame of its ended a decoder; it is decoded apart from others", self.device.id)
 
-    def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int) -> None:
+    def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int, decoding: float) -> None:
         seen = self.analyser.conclude(frame, analysed)
         self.analyser.cost.record_frame(analysed.cpu_seconds)
         if frame.units:
-            self.arrivals.mailbox.flow.record_turn(frame.units, analysed.cpu_seconds)
+            self.arrivals.mailbox.flow.record_turn(frame.units, decoding, analysed.cpu_seconds - decoding)
         self.arrivals.count_analysed(frame, urgent=seen.urgent)
         self._watch.analysed_ns = now
         self._links.delays.observe((now - frame.received_ns) / SECOND)

@@ -1,4 +1,4 @@
-"""A camera's one-slot mailbox: compressed frames, the latest wins, and the ledger of what became of each."""
+"""A camera's mailbox: the compressed frame that waits, the latest wins, and the ledger of what became of each."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,6 +14,9 @@ from embereye.wire.video.access_unit import AccessUnit
 
 MAX_BYTES = 8 * 1024 * 1024  # of one compressed frame; 4K at the highest quality stays below it
 REMEMBERED_UNITS = 256  # of a video, whose capture times are known: decoders hand pictures out some units later
+# Of a video, frames that may wait while the pool has time to spare. All are decoded in any case: to look at them all is
+# cheap, and whoever was held up for a moment, camera, network or shard, misses nothing.
+VIDEO_SLOTS = 3
 WAITS_FOR_KEY = "waits for a key frame"
 
 
@@ -51,7 +54,7 @@ class Frame:
 
 @dataclass
 class Mailbox:
-    """Holds at most one frame; `ledger` counts all that were offered. Any thread may call `take_frame`."""
+    """Holds one frame, of a video `slots`; `ledger` counts all that were offered. Any thread may call `take_frame`."""
 
     rate_controller: RateController = field(default_factory=RateController)
     ledger: Ledger = field(default_factory=Ledger)
@@ -61,6 +64,7 @@ class Mailbox:
     # Popping is atomic: a frame is either taken out by a thread or superseded, never both.
     _slot: deque[Frame] = field(default_factory=deque)
     depth: Depth = Depth.ALL  # of a video: which of its pictures are decoded while nothing is suspected
+    slots: int = 1  # of a video: frames that may wait, each for its own turn
     encoding: str = ""  # H264 or H265, where its latest frame was a video's
     flow: VideoFlow = field(default_factory=VideoFlow)  # of a video
     _group: PictureGroup | None = None  # of a video; None: nothing can be decoded until the next key frame
@@ -69,7 +73,7 @@ class Mailbox:
 
     @property
     def waiting(self) -> Frame | None:
-        """The waiting frame, left in its slot."""
+        """The oldest waiting frame, left in its slot."""
         try:
             return self._slot[0]
         except IndexError:
@@ -114,8 +118,9 @@ class Mailbox:
         return ""
 
     def _put(self, frame: Frame) -> None:
-        """Put `frame` in the slot, in place of one that waits there."""
-        if superseded := self.take_frame():
+        """Put `frame` in a slot, in place of the oldest one where none is free."""
+        slots = self.slots if frame.group else 1
+        while len(self._slot) >= slots and (superseded := self.take_frame()):
             self.count_shed(superseded.tally, "superseded")
         self._slot.append(frame)
 
@@ -181,7 +186,7 @@ class Mailbox:
         """`frame` of a video, taken from its slot, with what is to be decoded; None: that is known no more."""
         if frame.group is None:
             return frame
-        units = frame.group.unsent(frame.until)
+        units = None if frame.group.given_up else frame.group.unsent(frame.until)
         if units is None:
             if frame.group is self._group:
                 self._group = None
@@ -200,12 +205,13 @@ class Mailbox:
             if replay:
                 self._group.rewind()
             else:
+                self._group.given_up = True
                 self._group = None
 
     def take_frame(self) -> Frame | None:
-        """Remove the waiting frame and return it; whoever calls this has to count what becomes of the frame."""
+        """Remove the oldest waiting frame and return it; whoever calls this has to count what becomes of the frame."""
         try:
-            return self._slot.pop()
+            return self._slot.popleft()
         except IndexError:
             return None
 
@@ -234,6 +240,6 @@ class Mailbox:
             tally.shed += 1
 
     def discard_waiting(self, reason: str) -> None:
-        """Shed the waiting frame, if any, for `reason`."""
-        if frame := self.take_frame():
+        """Shed the waiting frames, if any, for `reason`."""
+        while frame := self.take_frame():
             self.count_shed(frame.tally, reason)

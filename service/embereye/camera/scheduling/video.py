@@ -4,6 +4,7 @@ Pictures refer to each other, so a frame that is shed may still have to be decod
 analysed. Everything since the latest key frame is kept for a decoder that has to begin anew.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -37,6 +38,7 @@ class CodedUnit:
 class PictureGroup:
     """A key frame and the access units since, less those to which no other refers."""
 
+    given_up: bool = False  # it cannot be decoded: frames of it that still wait are not to be tried
     _units: list[CodedUnit] = field(default_factory=list)
     _dropped: int = 0  # units before those that are kept
     _sent: int = 0  # units that a decoder has
@@ -88,6 +90,7 @@ class VideoFlow:
 
     unit_seconds: float = 0.0  # of a decoder for one unit, smoothed; 0: not known yet
     key_seconds: float = 0.0  # the same for a key frame alone
+    look_seconds: float = 0.0  # for looking at a picture once it is decoded, smoothed
     _began_ns: int = 0
     _counts: list[int] = field(default_factory=lambda: [0, 0, 0])  # units, references and keys since then
     _rates: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the same, per second, in the window before
@@ -102,8 +105,9 @@ class VideoFlow:
         for place, counts in enumerate((True, reference or key, key)):
             self._counts[place] += counts
 
-    def record_turn(self, units: Sequence[CodedUnit], seconds: float) -> None:
-        """Record that `units` were decoded and the last of them looked at in `seconds`."""
+    def record_turn(self, units: Sequence[CodedUnit], seconds: float, look: float = 0.0) -> None:
+        """Record that `units` were decoded in `seconds`, and the last of them looked at in `look` seconds."""
+        self.look_seconds += (look - self.look_seconds) * (COST_SHARE if self.look_seconds else 1.0)
         each = seconds / max(1, len(units))
         if len(units) == 1 and units[0].key:
             self.key_seconds += (each - self.key_seconds) * (COST_SHARE if self.key_seconds else 1.0)
@@ -116,9 +120,14 @@ class VideoFlow:
         return self._rates[0] > 0 and self.cost > 0
 
     @property
-    def cost(self) -> float:
-        """Seconds of a decoder for one unit."""
+    def _decoding(self) -> float:
+        """Seconds for decoding one unit."""
         return self.unit_seconds or self.key_seconds
+
+    @property
+    def cost(self) -> float:
+        """Seconds for one unit that is decoded and looked at."""
+        return self._decoding + self.look_seconds
 
     @property
     def rate(self) -> float:
@@ -130,19 +139,26 @@ class VideoFlow:
         """Key frames per second."""
         return self._rates[2]
 
-    def work(self, depth: Depth) -> float:
-        """Seconds of a decoder per second that decoding to `depth` takes."""
-        if depth is Depth.KEYS:
-            return self.key_rate * (self.key_seconds or self.cost)
-        return self._rates[depth] * self.cost
+    def work(self, depth: Depth, looks: float = math.inf) -> float:
+        """Seconds per second that it takes to decode to `depth`, and to look at `looks` pictures/s, or all of them."""
+        units = self._rates[depth]
+        each = self.key_seconds or self._decoding if depth is Depth.KEYS else self._decoding
+        return units * each + min(units, looks) * self.look_seconds
 
-    def depth(self, seconds: float, phase: float) -> Depth:
-        """To which depth to decode where `seconds` of a decoder per second are its share.
+    def depth(self, seconds: float, phase: float, least: float = math.inf) -> Depth:
+        """To which depth to decode where `seconds` per second are its share.
 
-        A group is decoded as a whole or not at all, so of cameras that are short each is decoded in full for a part of
-        the time: those whose `phase` (0..1) is below their share of it.
+        First as many pictures are looked at as there is time for, but no fewer than `least` per second (infinite:
+        all of them). A group is decoded as a whole or not at all, so of cameras that are shorter each is decoded in
+        full for a part of the time: those whose `phase` (0..1) is below their share of it.
         """
-        if not self.known or seconds >= self.work(Depth.ALL):
+        if not self.known or seconds >= self.work(Depth.ALL, least):
             return Depth.ALL
-        least, more = self.work(Depth.KEYS), self.work(Depth.REFERENCES)
-        return Depth.REFERENCES if seconds >= more or phase * (more - least) < seconds - least else Depth.KEYS
+        keys, more = self.work(Depth.KEYS), self.work(Depth.REFERENCES, least)
+        return Depth.REFERENCES if seconds >= more or phase * (more - keys) < seconds - keys else Depth.KEYS
+
+    def looks(self, seconds: float, depth: Depth) -> float:
+        """Pictures/s to look at where `seconds` per second are its share and it is decoded to `depth`."""
+        if not self.known or not self.look_seconds or depth is Depth.KEYS:
+            return math.inf
+        return max(0.0, seconds - self._rates[depth] * self._decoding) / self.look_seconds

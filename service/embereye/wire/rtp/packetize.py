@@ -7,11 +7,12 @@ from functools import lru_cache
 
 from embereye.wire.jpeg.header import EOI, SOI, JpegError
 from embereye.wire.jpeg.tables import EXTRA_FIELD, HUFFMAN, quantization
-from embereye.wire.rtp.packet import SENDER_REPORT
+from embereye.wire.rtp.packet import FIXED, SENDER_REPORT
 from embereye.wire.rtp.payload_header import FIRST, LAST, MAIN, PAYLOAD_TYPE, RESTART, TABLES, WHOLE_FRAME
 
 MAX_PAYLOAD = 1400  # bytes of RTP payload; with all headers under the 1,500 of an Ethernet frame, tunnels included
 IN_BAND = 255  # the Q of tables that come with every picture
+_HEADERS = struct.Struct(">BBHIIII")  # RTP's and the main one
 _SAMPLING = {0x21: 0, 0x22: 1}
 _HUFFMAN = {table[2:] for table in HUFFMAN.split(b"\xff\xc4")[1:]}
 
@@ -141,14 +142,19 @@ class Packetizer:
             carried = scan.tables if with_tables else b""
             tables = TABLES.pack(0, scan.precision, len(carried)) + carried
         packets: list[bytes] = []
-        offset = 0
-        while offset < len(scan.data) or not packets:
-            head = MAIN.pack(offset, key) + restart + (tables if offset == 0 else b"")
-            part = scan.data[offset : offset + self._max_payload - len(head)]
-            offset += len(part)
-            marker = offset >= len(scan.data)
-            packets.append(self._header(timestamp, marker=marker) + head + part)
-            self.payload_bytes += len(head) + len(part)
+        data, sequence, kind = scan.data, self.sequence, self._payload_type
+        offset, end, rest = 0, 0, restart + tables
+        # Hundreds of times for each picture: one header, one slice, and nothing else.
+        while end < len(data) or not packets:
+            end = min(len(data), offset + self._max_payload - MAIN.size - len(rest))
+            second = kind | 0x80 if end == len(data) else kind
+            head = _HEADERS.pack(0x80, second, sequence, timestamp & 0xFFFF_FFFF, self.ssrc, offset, key)
+            packets.append(head + rest + data[offset:end])
+            sequence = (sequence + 1) & 0xFFFF
+            offset, rest = end, restart
+        self.sequence = sequence
+        self.packets += len(packets)
+        self.payload_bytes += sum(map(len, packets)) - FIXED.size * len(packets)
         return packets
 
     def packed(self, payloads: Sequence[bytes], timestamp: int) -> list[bytes]:

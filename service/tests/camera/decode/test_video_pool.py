@@ -70,6 +70,8 @@ class Video:
         return self.order
 
     def finish_turn(self, turn):
+        if self.box.waiting:
+            self.pool.submit(self)
         result = turn.result
         if isinstance(result, Decoded):
             result = Decoded(result.image.copy(), result.still, result.cpu_seconds, result.unit, result.picture)
@@ -104,6 +106,25 @@ async def test_frames_that_pile_up_are_decoded_together_and_the_last_is_seen(poo
         camera.offer()
     await eventually(lambda: not pool.busy)
     assert np.array_equal(camera.results[-1].image, expected[6])
+
+
+async def test_frames_that_wait_in_slots_of_their_own_are_all_seen_in_order(pool):
+    units = access_units()
+    camera, expected = Video(pool, units), exact("H264", units)
+    camera.box.slots = 3
+    await camera.show()
+    stopped = await processes(pool)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    for _ in range(6):
+        camera.offer()
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    await eventually(lambda: not pool.busy)
+    seen = [one.unit for one in camera.results]
+    assert seen[-3:] == [5, 6, 7]
+    assert len(seen) + camera.box.ledger.shed["superseded"] == 7
+    assert all(np.array_equal(one.image, expected[one.unit - 1]) for one in camera.results)
 
 
 async def test_a_decoder_may_hold_pictures_back_and_says_whose_they_are(pool):

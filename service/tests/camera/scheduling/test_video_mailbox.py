@@ -133,6 +133,22 @@ def test_what_cannot_be_decoded_is_not_tried_again():
     assert taken(box) == [3]
 
 
+def test_frames_that_still_wait_of_what_cannot_be_decoded_are_not_tried():
+    box = Mailbox(slots=3)
+    offered(box, unit(0, key=True), unit(1), unit(2))
+    assert taken(box) == [0]
+    box.begin_anew(replay=False)
+    assert [taken(box), taken(box)] == [None, None]
+    assert box.ledger.shed == {WAITS_FOR_KEY: 2}
+
+
+def test_with_more_slots_every_frame_has_a_turn_of_its_own():
+    box = Mailbox(slots=3)
+    offered(box, unit(0, key=True), unit(1), unit(2), unit(3))
+    assert [taken(box), taken(box), taken(box), taken(box)] == [[0, 1], [2], [3], None]
+    assert box.ledger.shed == {"superseded": 1}
+
+
 def test_a_long_group_is_not_kept_for_a_decoder_that_begins_anew():
     box = Mailbox()
     offered(box, unit(0, key=True))
@@ -170,8 +186,9 @@ def test_a_refused_camera_begins_anew_with_a_key_frame():
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_whatever_happens_the_ledger_is_exact_and_no_picture_is_decoded_without_those_it_refers_to(data):
-    box = Mailbox()
+    box = Mailbox(slots=data.draw(st.integers(1, 3)))
     box.rate_controller.configure(data.draw(st.sampled_from([0.0, 3.0, 15.0])), 0.5)
+    given_up = []
     known: list[int] = []  # the reference units of the current group
     decoded: list[int] = []
     turns = 0
@@ -180,6 +197,7 @@ def test_whatever_happens_the_ledger_is_exact_and_no_picture_is_decoded_without_
         if step == "depth":
             box.depth = data.draw(st.sampled_from(list(Depth)))
         elif step in {"lost", "failed"}:
+            given_up += [box._group] if step == "failed" else []
             box.begin_anew(replay=step == "lost")
             decoded = []
         else:
@@ -191,6 +209,7 @@ def test_whatever_happens_the_ledger_is_exact_and_no_picture_is_decoded_without_
                 known.append(number)
         if data.draw(st.booleans()) and (frame := box.take_frame()) and (frame := box.with_units(frame)):
             turns += 1
+            assert frame.group not in given_up
             numbers = [int(each.data) for each in frame.units]
             if frame.units[0].key:
                 decoded = []
@@ -201,4 +220,4 @@ def test_whatever_happens_the_ledger_is_exact_and_no_picture_is_decoded_without_
             if frame.group is box._group:
                 needed = [each for each in known if each <= numbers[-1]]
                 assert set(needed) - {numbers[-1]} <= set(decoded) or box.depth is not Depth.ALL
-    assert box.ledger.waiting - turns == (1 if box.waiting else 0)
+    assert box.ledger.waiting - turns == len(box._slot)

@@ -1,0 +1,41 @@
+import pytest
+
+from embereye.camera.device.analyser import UNSMOOTHED_AFTER_NS, Analyser
+from embereye.camera.device.picture_analyst import AnalysedFrame
+from embereye.camera.scheduling.mailbox import Frame
+from embereye.detect.vision.observation import Finding, Observation
+from embereye.levels import Kind, Level
+from embereye.units import SECOND
+from embereye.v1.types_pb2 import Device
+from embereye.wire.jpeg.header import JpegHeader
+
+from ..conftest import camera_settings
+
+START_NS = 1_000 * SECOND
+
+
+def frame(width, height, after_ns=0):
+    header = JpegHeader(width, height, 3, progressive=False, complete=True)
+    return Frame(b"", header, START_NS + after_ns, START_NS + after_ns, encoding="H264")
+
+
+@pytest.fixture
+def analyser():
+    found = Analyser()
+    found.configure(Device(id="hall", source="rtsp://hall/"), camera_settings(), 2 * SECOND)
+    return found
+
+
+@pytest.mark.parametrize(("size", "smoothed"), [((1920, 1080), False), ((640, 360), False), ((320, 240), True)])
+def test_blocks_of_large_videos_are_not_smoothed_while_nothing_is_suspected(analyser, size, smoothed):
+    assert analyser.decode_order(frame(*size)).smoothed is smoothed
+
+
+def test_blocks_are_smoothed_from_the_first_suspicion_until_some_time_after_the_last(analyser):
+    suspected = frame(1920, 1080)
+    finding = Finding(Kind.SMOKE, Level.CLEAR, 0.9, held_ns=1)
+    seen = Observation(time_ns=suspected.time_ns, findings=(finding,), motion=0.0)
+    assert seen.suspected
+    analyser.conclude(suspected, AnalysedFrame(seen, b"", 0.0))
+    assert analyser.decode_order(frame(1920, 1080, UNSMOOTHED_AFTER_NS)).smoothed
+    assert not analyser.decode_order(frame(1920, 1080, UNSMOOTHED_AFTER_NS + 1)).smoothed
