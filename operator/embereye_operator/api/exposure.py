@@ -25,6 +25,9 @@ class ExposedPorts(Resource):
         maximum=65535,
     )
     tcp: int | None = described("Of the fleet, for text lines: likewise.", default=None, minimum=1, maximum=65535)
+    tls: int | None = described(
+        "Of the fleet, for text lines over TLS: its node port.", default=None, minimum=1, maximum=65535
+    )
     shards: int | None = described(
         "Node port for gRPC of the first shard; the next one has the next, and so on.",
         default=None,

@@ -77,7 +77,7 @@ def build_fleet_service(fleet: Fleet) -> Manifest:
         "spec": {"type": "ClusterIP", "selector": selector(fleet), "ports": _ports(fleet)},
     }
     fixed = fleet.spec.expose.ports if fleet.spec.expose else None
-    return _exposed(fleet, service, {"grpc": fixed.grpc, "tcp": fixed.tcp} if fixed else {})
+    return _exposed(fleet, service, {"grpc": fixed.grpc, "tcp": fixed.tcp, "tls": fixed.tls} if fixed else {})
 
 
 def is_exposed_by_services(fleet: Fleet) -> bool:

@@ -16,13 +16,14 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.assignments import build_assignments, build_device, decode, encode, located, next_epoch
+from embereye_operator.decide.exposure import read_exposure
 from embereye_operator.decide.manifests import config_map
 from embereye_operator.decide.manifests.children import build_children
 from embereye_operator.decide.manifests.config_map import PLAIN_PLACEMENT, build_placement, placement_size
 from embereye_operator.decide.manifests.container import PLACEMENT_FOLDER
 from embereye_operator.decide.manifests.deployment import ABSENCES, build_deployment
-from embereye_operator.decide.manifests.names import shard_index, shard_name
-from embereye_operator.decide.manifests.services import build_service, peer_address
+from embereye_operator.decide.manifests.names import served_names, shard_index, shard_name
+from embereye_operator.decide.manifests.services import build_fleet_service, build_service, peer_address
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import credential_volumes
 from embereye_operator.decide.placement import place
@@ -356,3 +357,17 @@ def test_a_fleet_without_tls_has_the_pod_it_had() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "TLS" not in str(container)
     assert "grpc" in container["readinessProbe"]
+
+
+def test_text_lines_over_tls_are_exposed_and_the_certificate_has_the_name_that_devices_are_told() -> None:
+    access = {"open": True, "tls": {"names": ["sensors.example.com"]}}
+    expose = {"type": "NodePort", "advertisedHost": "fire.example.com", "ports": {"tls": 30902}}
+    exposed = fleet(access=access, listen={"tls": 9002}, expose=expose)
+    service = build_fleet_service(exposed)
+    assert [(port["name"], port.get("nodePort")) for port in service["spec"]["ports"]] == [
+        ("grpc", None), ("tcp", None), ("tls", 30902),
+    ]  # fmt: skip
+    found = read_exposure(exposed, {("Service", "hall-sensors"): service}, [], [])
+    assert found
+    assert [(known.protocol, known.address) for known in found.addresses] == [("tls", "fire.example.com:30902")]
+    assert served_names(exposed) == ("fire.example.com", "sensors.example.com")
