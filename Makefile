@@ -26,7 +26,7 @@ GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 OIDC_PROVIDER := oidc-provider@9.13.3
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
-PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api
+PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
 
 .PHONY: help install peers programs up observe test fuzz fresh lint format bench model image e2e e2e-up e2e-down requirements crds monitoring golden clean
 
