@@ -418,7 +418,7 @@ class FlameDetector:
         if not seeds.any():
             return []
         seeds &= memory.occupancy > limits.occupancy_min * ALWAYS
-        grown = cv2.dilate(seeds.view(np.uint8), _SQUARE)
+        grown = np.asarray(cv2.dilate(seeds.view(np.uint8), _SQUARE), np.uint8)
         grown |= self._bodies(memory, grown)
         count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
         order = sorted(range(1, count), key=lambda label: -int(stats[label, cv2.CC_STAT_AREA]))[:_SITES]
