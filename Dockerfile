@@ -22,7 +22,8 @@ RUN /opt/packages/bin/python /pip.whl/pip install --no-cache-dir --no-index --no
 
 FROM ${BASE}
 # A name for the user: kopf signs with it.
-RUN echo 'embereye:x:65532:65532:EmberEye:/tmp:/usr/sbin/nologin' >>/etc/passwd && echo 'embereye:x:65532:' >>/etc/group
+RUN echo 'embereye:x:65532:65532:EmberEye:/tmp:/usr/sbin/nologin' >>/etc/passwd && echo 'embereye:x:65532:' >>/etc/group \
+ && install --directory --owner=65532 --group=65532 --mode=0700 /var/lib/embereye
 # In two layers, so that a change of the project alone is a small one.
 COPY --from=packages /opt/packages /opt/packages
 COPY --from=own /opt/embereye /opt/embereye

@@ -27,7 +27,7 @@ OIDC_PROVIDER := oidc-provider@9.13.3
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
-PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api
+PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
 
 .PHONY: help install peers programs up observe test fuzz fresh lint format bench model image e2e e2e-up e2e-down requirements crds monitoring golden clean
 

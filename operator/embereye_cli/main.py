@@ -13,6 +13,8 @@ from embereye.process.lifecycle import UserError
 # command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("up",): ("embereye_cli.processes.up", "run fleets on this machine: operator, hub and shards as local processes"),
+    ("service", "install"): ("embereye_cli.service.install", "have systemd run `up` on this machine from now on"),
+    ("service", "remove"): ("embereye_cli.service.remove", "have systemd stop and forget it"),
     ("operator",): ("embereye_cli.processes.operator", "run the Kubernetes operator"),
     ("hub",): ("embereye_cli.processes.hub", "run the hub: evidence in, alarms and the console out"),
     ("hub", "backup"): ("embereye_cli.hub_history.backup", "write what a hub has stored into a file, while it runs"),
@@ -49,6 +51,7 @@ GROUPS = {
     "calibrate": "find out what is a device's own",
     "dashboards": "see how everything is",
     "explain": "say how something came about",
+    "service": "run `up` as a service of this machine",
     "shard": "run one shard",
     "simulate": "simulate devices over the real protocols",
 }

@@ -23,6 +23,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         return os.environ.get(f"EMBEREYE_{name}", default)
 
     parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
+    parser.add_argument("--outer-host", default=env("OUTER_HOST"), metavar="HOST",
+                        help="where people reach gRPC and console; default: --host [EMBEREYE_OUTER_HOST]")  # fmt: skip
     parser.add_argument("--grpc-port", type=int, default=int(env("GRPC_PORT", "50052")),
                         help="gRPC port [EMBEREYE_GRPC_PORT]")  # fmt: skip
     parser.add_argument("--http-port", type=int, default=int(env("HTTP_PORT", "8080")),
@@ -121,6 +123,7 @@ def run(arguments: Namespace) -> int:
     options = HubOptions(
         data=arguments.data,
         host=arguments.host,
+        outer_host=arguments.outer_host,
         grpc_port=arguments.grpc_port,
         http_port=arguments.http_port,
         metrics_port=arguments.metrics_port,

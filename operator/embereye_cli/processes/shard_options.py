@@ -35,6 +35,9 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="wait so long at the end for a hub that is away, where the spool does not outlive the"
                         " process [EMBEREYE_LINGER]")  # fmt: skip
     parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
+    parser.add_argument("--outer-host", default=env("OUTER_HOST"), metavar="HOST",
+                        help="address where devices reach the gRPC port and the shared ones; default: --host "
+                        "[EMBEREYE_OUTER_HOST]")  # fmt: skip
     add_identity(parser, 50055)
     for name, text in (
         ("tls", "folder with tls.crt and tls.key that devices are shown: the gRPC port then serves TLS alone"),

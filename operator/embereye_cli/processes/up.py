@@ -1,12 +1,15 @@
 """Run fleets on this machine: the manifests and decisions of a cluster, with local processes instead of pods."""
 
 import argparse
+import ipaddress
 from pathlib import Path
 
 from embereye.process import lifecycle
+from embereye.process.addresses import outward_address
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
 from embereye_cli.values import duration_or_seconds
+from embereye_operator.runtime.local.runtime import HOST, Reach
 from embereye_operator.up.folder import load_fleets, locked
 from embereye_operator.up.up import SIMULATE, Up, UpOptions
 
@@ -28,10 +31,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hub-port", type=int, default=50052, help="gRPC port of the hub (default: 50052)")
     parser.add_argument("--metrics-port", type=int, default=0,
                         help="port of /metrics about the fleets (default: a free one, which --json tells)")  # fmt: skip
+    parser.add_argument("--listen", default=HOST, metavar="ADDRESS",
+                        help="address that devices and people reach this machine at; :: or 0.0.0.0: all that it has. "
+                        "The hub then speaks TLS, and fleets have to say spec.access (default: 127.0.0.1)")  # fmt: skip
+    parser.add_argument("--advertise", default="", metavar="HOST",
+                        help="the name or address that they are told, and that certificates have "
+                        "(default: --listen, or with :: and 0.0.0.0 this machine's address)")  # fmt: skip
+    parser.add_argument("--shard-ports", type=int, default=0, metavar="PORT",
+                        help="the first of the ports where senders over gRPC reach a shard of their own, for firewalls "
+                        "(default: free ones)")  # fmt: skip
+    parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
+                        help="another name that browsers may call the console by; may be given again")  # fmt: skip
+    parser.add_argument("--logs", choices=["files", "stderr"], default="files",
+                        help="of hub and shards: to files in --data, or with this one's (default: files)")  # fmt: skip
     parser.add_argument("--certificate-life", type=duration_or_seconds, default=LIFE.total_seconds(),
                         metavar="DURATION",
                         help="of the certificates by which its processes know each other; renewed after two thirds "
                         "of it, at least 30s (default: 7d)")  # fmt: skip
+
+
+def _reach(arguments: argparse.Namespace) -> Reach:
+    """From where this machine is reached; UserError where --listen is no address."""
+    listen = arguments.listen.strip("[]")
+    try:
+        address = ipaddress.ip_address(listen)
+    except ValueError as error:
+        sentence = f'--listen "{listen}" is no address of this machine, such as 192.168.1.10, 0.0.0.0 or ::'
+        raise UserError(sentence) from error
+    if arguments.shard_ports and not 1024 <= arguments.shard_ports <= 65000:
+        raise UserError(f"--shard-ports {arguments.shard_ports} is not between 1024 and 65000")
+    told = arguments.advertise or (outward_address() if address.is_unspecified else listen)
+    return Reach(listen, told, arguments.shard_ports)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,6 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
         hub_port=arguments.hub_port,
         metrics_port=arguments.metrics_port,
         certificate_life=arguments.certificate_life,
+        log_here=arguments.logs == "stderr",
+        reach=_reach(arguments),
+        allowed_hosts=arguments.allowed_host,
     )
     with locked(options.data):
         return lifecycle.run(lambda stop: Up(options, fleets).run(stop))

@@ -86,7 +86,7 @@ class ExposedAddress(Resource):
     """Where devices outside the cluster reach something of the fleet."""
 
     name: str = described("Of the Service or route.", max_length=253)
-    protocol: Literal["grpc", "tcp", "tls", "rtp"] = described("What is spoken there.")
+    protocol: Literal["grpc", "tcp", "tls", "rtp"] = described("Text lines: tcp, or tls where they are over TLS.")
     address: str = described("host:port.", max_length=300)
     device: str = described("The camera that pushes RTP there.", default="", max_length=63)
     shard: str = described("The shard that is reached there; empty: any.", default="", max_length=63)

@@ -9,8 +9,8 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.api.status import ExposedAddress
-from embereye_operator.decide.manifests.names import fleet_name
-from embereye_operator.decide.manifests.routes import advertised_host, route_names, routes_text
+from embereye_operator.decide.manifests.names import advertised_host, fleet_name
+from embereye_operator.decide.manifests.routes import route_names, routes_text
 from embereye_operator.decide.manifests.services import ANNOTATION_DEVICE, devices_name, is_exposed_by_services
 from embereye_operator.decide.snapshot import Identity
 

@@ -255,6 +255,10 @@ def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:  # noqa: 
         return _condition("ScalingActive", False, "Paused", "spec.paused is true")
     if mode == "none":
         return _condition("ScalingActive", False, "Disabled", "spec.autoscaling.mode is none: spec.shards is yours")
+    if "ShardsContested" in facts.problems:
+        return _alike_or_new(
+            _condition("ScalingActive", False, "ShardsContested", facts.problems["ShardsContested"]), previous
+        )
     if mode in {"hpa", "keda"}:
         if "ScalerMissing" in facts.problems:
             return _condition("ScalingActive", False, "NotInstalled", facts.problems["ScalerMissing"])

@@ -10,6 +10,7 @@ from embereye_operator.decide.manifests.container import shard_capacity
 from embereye_operator.decide.manifests.names import fleet_name
 from embereye_operator.decide.scaling.followers import SCALERS, Judgement, judge
 from embereye_operator.decide.scaling.law import Decision, Observed, measure
+from embereye_operator.decide.scaling.writers import latest_write, remember, tell_fight
 from embereye_operator.decide.snapshot import Snapshot
 from embereye_operator.decide.status import timestamp
 from embereye_operator.reconcile.context import Context
@@ -40,6 +41,10 @@ async def scale_fleet(
     if snapshot.rivals and (limits.mode != "keda" or len(snapshot.rivals) > 1):
         others = ", ".join(snapshot.rivals)
         context.problems["TwoScalers"] = f"{others} would scale it, too: delete it, or set mode: none"
+    memory = context.memory
+    memory.writes = remember(memory.writes, latest_write(fleet.manifest, fleet.spec.shards, snapshot.now))
+    if fight := tell_fight(memory.writes, snapshot.now):
+        context.problems["ShardsContested"] = fight
     if not may_scale(snapshot) or decision.shards == fleet.spec.shards or not snapshot.record.epoch:
         return decision, None
     return decision, await _set_shards(snapshot, decision, context)

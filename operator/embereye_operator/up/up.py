@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,8 +22,8 @@ from embereye.hub.access.keeper import ADMIN, NAME
 from embereye.levels import Level, ZoneState
 from embereye.process.addresses import free_port
 from embereye.process.backoff import Backoff
+from embereye.process.client_tls import ClientTls, dial
 from embereye.process.files import write_whole
-from embereye.process.grpc_server import channel
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
 from embereye.process.pages import metrics_pages, serve_pages
@@ -46,7 +46,10 @@ from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervi
 from embereye_operator.runtime.local.runtime import (
     HOST,
     HUB,
+    OWN_NAMES,
     LocalRuntime,
+    Reach,
+    bracketed,
     check_port,
     embereye_command,
     identified,
@@ -81,6 +84,9 @@ class UpOptions:
     console_port: int = 8080
     hub_port: int = 50052
     metrics_port: int = 0  # 0: a free one
+    log_here: bool = False  # hub and shards log to this process's own standard error, not to files
+    reach: Reach = field(default_factory=Reach)
+    allowed_hosts: Sequence[str] = ()  # names that browsers may call the console by
     certificate_life: float = LIFE.total_seconds()  # of those by which its processes know each other
 
 
@@ -116,12 +122,14 @@ class Up:
     def __init__(self, options: UpOptions, fleets: dict[str, Fleet]) -> None:
         self._options = options
         self._fleets = {key: FleetState(fleet) for key, fleet in fleets.items()}
-        self._hub = f"{HOST}:{options.hub_port}"  # as people call it
+        self._hub = f"{bracketed(options.reach.inside)}:{options.hub_port}"  # as this process calls it
         self._hub_control = f"{HOST}:{free_port()}"
         self._settings = Settings(
             image="embereye", hub=self._hub_control, host=HOST, trace=Trace(options.data / "scaling").write
         )
-        self._console = f"http://{HOST}:{options.console_port}/"
+        self._console = (
+            f"http{'s' * options.reach.is_outer}://{bracketed(options.reach.advertised)}:{options.console_port}/"
+        )
         self._supervisor: Supervisor
         self._runtime: LocalRuntime
         self._display: Display
@@ -136,11 +144,16 @@ class Up:
     async def run(self, stop: asyncio.Event) -> int:
         """Start everything, serve until `stop`, stop everything in the order that loses nothing."""
         options = self._options
+        self._check_access(state.fleet for state in self._fleets.values())
         self._check_ports()
         self._display = self._make_display()
-        self._supervisor = Supervisor(options.data / "logs", self._process_ended)
+        self._supervisor = Supervisor(None if options.log_here else options.data / "logs", self._process_ended)
         self._runtime = LocalRuntime(
-            options.data, self._hub_control, self._supervisor, timedelta(seconds=options.certificate_life)
+            options.data,
+            self._hub_control,
+            self._supervisor,
+            timedelta(seconds=options.certificate_life),
+            options.reach,
         )
         registry = CollectorRegistry()
         runtime_metrics = RuntimeMetrics(registry, lambda: self._runtime.credentials)
@@ -191,8 +204,9 @@ class Up:
 
     def _check_ports(self) -> None:
         options = self._options
-        check_port(options.hub_port, "the hub", "choose another with --hub-port")
-        check_port(options.console_port, "the console", "choose another with --console-port")
+        host = options.reach.listen
+        check_port(options.hub_port, "the hub", "choose another with --hub-port", host)
+        check_port(options.console_port, "the console", "choose another with --console-port", host)
         taken = {options.hub_port: "the hub", options.console_port: "the console"}
         if options.metrics_port:
             check_port(options.metrics_port, "metrics", "choose another with --metrics-port")
@@ -206,7 +220,23 @@ class Up:
                 if port in taken:
                     raise UserError(f"port {port} is wanted by {what} and by {taken[port]}: give one of them another")
                 taken[port] = what
-                check_port(port, what, "stop what listens there or change the manifest")
+                check_port(port, what, "stop what listens there or change the manifest", host)
+
+    def _dial_hub(self) -> grpc.aio.Channel:
+        """A channel to the hub; over TLS where others than this machine reach it, too."""
+        tls = ClientTls(self._runtime.identities.authority, server_name="localhost")
+        return dial(self._hub, tls if self._options.reach.is_outer else None, token=self._token)
+
+    def _check_access(self, fleets: Iterable[Fleet]) -> None:
+        """UserError where others would be listened to unasked: on loopback nobody has to say who may speak."""
+        if not self._options.reach.is_outer:
+            return
+        for fleet in fleets:
+            if fleet.spec.access is None:
+                raise UserError(
+                    f"{fleet.key} does not say which devices it listens to, and --listen lets in everybody who reaches "
+                    "this machine: say spec.access with networks or tokensRef, or open: true"
+                )
 
     def _is_simulated(self, fleet: Fleet) -> bool:
         return self._options.simulate and fleet.annotations.get(SIMULATE) == "true"
@@ -220,21 +250,27 @@ class Up:
         folder.mkdir(parents=True, exist_ok=True)
         self._token = admin_file.prepare(folder / "admin-token")
         self._hub_metrics_port = free_port()
-        command = embereye_command("hub", "--host", HOST, "--grpc-port", str(options.hub_port),
+        identities, reach = self._runtime.identities, options.reach
+        if reach.is_outer:
+            identities.add_names(HUB, tuple(dict.fromkeys((*OWN_NAMES, reach.advertised, *options.allowed_hosts))))
+        command = embereye_command("hub", "--host", HOST, "--outer-host", bracketed(options.reach.listen),
+                                   *(f"--allowed-host={name}" for name in options.allowed_hosts),
+                                   "--grpc-port", str(options.hub_port),
                                    "--http-port", str(options.console_port),
                                    "--metrics-port", str(self._hub_metrics_port),
                                    "--control-port", self._hub_control.rpartition(":")[2],
-                                   "--identity", str(self._runtime.identities.folder(HUB)),
+                                   "--identity", str(identities.folder(HUB)),
+                                   *(("--tls", str(identities.folder(HUB))) if reach.is_outer else ()),
                                    "--data", str(folder))  # fmt: skip
         await self._supervisor.ensure(ProcessSpec("hub", command))
         deadline = time.monotonic() + READY_SECONDS
-        async with channel(self._hub, token=self._token) as link:
+        async with self._dial_hub() as link:
             while True:
                 try:
                     await AlarmsStub(link).Zones(ZonesRequest(), timeout=1.0)
                 except grpc.aio.AioRpcError as error:
                     if time.monotonic() > deadline:
-                        log = self._supervisor["hub"].log
+                        log = self._supervisor["hub"].log or "above"
                         raise UserError(f"the hub does not answer on {self._hub}: its log is {log}") from error
                     await asyncio.sleep(0.1)
                 else:
@@ -325,7 +361,7 @@ class Up:
             name = ""
         request = CreateLinkRequest(name=name if NAME.fullmatch(name) else ADMIN)
         try:
-            async with channel(self._hub, token=self._token) as link:
+            async with self._dial_hub() as link:
                 made = await AccessStub(link).CreateLink(request, timeout=5.0)
         except grpc.aio.AioRpcError:
             return self._console  # the hub is being started again; `embereye access link` makes another
@@ -337,7 +373,7 @@ class Up:
             "signIn": link,
             "adminTokenFile": str((self._options.data / "hub" / "admin-token").resolve()),
             "hubMetrics": f"http://{HOST}:{self._hub_metrics_port}/metrics",
-            "hub": self._hub,
+            "hub": f"{bracketed(self._options.reach.advertised)}:{self._options.hub_port}",
             "metrics": f"http://{HOST}:{self._metrics_port}/metrics",
             "data": str(self._options.data.resolve()),
             "fleets": {key: self._runtime.endpoints(state.fleet) for key, state in self._fleets.items()},
@@ -345,7 +381,9 @@ class Up:
         if self._options.json:
             print(json.dumps(endpoints), flush=True)
             return
-        self._display.say(f"ready after {seconds:.1f} s: console {self._console}, hub gRPC {self._hub}", style="bold")
+        self._display.say(
+            f"ready after {seconds:.1f} s: console {self._console}, hub gRPC {endpoints['hub']}", style="bold"
+        )
         self._display.say(f"sign in, once, within the hour: {link}")
         for key, listens in endpoints["fleets"].items():
             where = ", ".join(f"{name} {address}" for name, address in listens["service"].items())
@@ -377,6 +415,7 @@ class Up:
             try:
                 fleets = load_fleets(self._options.manifests)
                 self._check_change(fleets)
+                self._check_access(fleets.values())
             except UserError as error:
                 self._display.say(f"change not taken: {error}", style="bold yellow")
                 continue
@@ -409,7 +448,7 @@ class Up:
         request = first
         while True:
             try:
-                async with channel(self._hub, token=self._token) as link:
+                async with self._dial_hub() as link:
                     async for event in AlarmsStub(link).Subscribe(request):
                         backoff.reset()
                         request = SubscribeRequest(cursor=event.cursor)
@@ -435,7 +474,7 @@ class Up:
 
     async def _keep_showing(self) -> None:
         while True:
-            link = channel(self._hub, token=self._token)
+            link = self._dial_hub()
             try:
                 async with link:
                     async for zones in self._poll_zones(link):

@@ -58,6 +58,7 @@ class HubOptions:
     admin_token_file: Path  # made where it does not exist
     retention_ns: int  # how long history is kept
     clips_bytes: int  # room for clips
+    outer_host: str = ""  # where people reach its gRPC and HTTP ports; empty: `host`
     control_port: int = 0  # where shards and the operator call
     tls: Path | None = None  # folder of the certificate that people are shown; None: they are served without TLS
     identity: Path | None = None  # folder of its certificate; None: control is served on loopback alone
@@ -112,10 +113,11 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     registry = CollectorRegistry()
     registry.register(HubCollector(hub, evidence, clips, options.data))
     runtime = RuntimeMetrics(registry, lambda: credentials, tls)
-    grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
+    outer = options.outer_host or options.host
+    grpc_port = grpc.listen(f"{outer}:{options.grpc_port}")
     control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
     api = Api(hub, outputs, clips, options.hosts, _provider(options))
-    web = await serve_http(api.app(registry), options.host, options.http_port, tls, connections=Connections())
+    web = await serve_http(api.app(registry), outer, options.http_port, tls, connections=Connections())
     pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
     async with Tasks() as tasks:

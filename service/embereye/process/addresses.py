@@ -42,6 +42,15 @@ def place_of(address: str) -> str:
     return str(ipaddress.ip_network((found, 64), strict=False))
 
 
+def outward_address() -> str:
+    """The address that this machine calls others from; loopback where it has no other. Nothing is sent."""
+    for family, target in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):  # for documentation
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((target, 9))
+            return str(probe.getsockname()[0])
+    return LOOPBACK
+
+
 def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, taken: Collection[int] = ()) -> list[int]:
     """`count` different ports on loopback that nothing listens on now and that are not among those `taken`.
 

@@ -119,23 +119,21 @@ class SensorShard:
         for port, shared in ((options.tcp_port, False), (options.shared_tcp_port, True)):
             if shared and not port:
                 continue
+            host = (shared and options.outer_host) or options.host
             try:
                 server = await asyncio.get_running_loop().create_server(
-                    self._sessions.protocol, all_interfaces(options.host), port, reuse_port=shared, backlog=4096
+                    self._sessions.protocol, all_interfaces(host), port, reuse_port=shared, backlog=4096
                 )
             except OSError as error:
-                raise UserError(
-                    f"cannot listen for devices on {options.host}:{port}: {error.strerror or error}"
-                ) from error
+                raise UserError(f"cannot listen for devices on {host}:{port}: {error.strerror or error}") from error
             self._servers.append(server)
         for port, shared in ((options.tls_port, False), (options.shared_tls_port, True)):
             if port and context.tls:
+                host = (shared and options.outer_host) or options.host
                 try:
-                    listener = TlsListener(options.host, port, context.tls, self._sessions.protocol, shared=shared)
+                    listener = TlsListener(host, port, context.tls, self._sessions.protocol, shared=shared)
                 except OSError as error:
-                    raise UserError(
-                        f"cannot listen for devices on {options.host}:{port}: {error.strerror or error}"
-                    ) from error
+                    raise UserError(f"cannot listen for devices on {host}:{port}: {error.strerror or error}") from error
                 listener.start(context.tasks)
                 self._tls_listeners.append(listener)
         context.tasks.start(self._tick(), name="sensor-tick")

@@ -69,6 +69,7 @@ class ShardOptions:
     client_ca: Path | None = None  # folder of the authorities that devices' certificates are of; None: they show none
     tls_port: int = 0  # of the text listener with TLS; 0: none
     shared_tls_port: int = 0  # 0: none
+    outer_host: str = ""  # where devices reach its gRPC port and the shared ones; empty: `host`
 
 
 class ShardCore(Protocol):
@@ -171,9 +172,10 @@ class ShardProcess(ShardServicer, Collector):
         registry = CollectorRegistry()
         registry.register(self)
         runtime = RuntimeMetrics(registry, lambda: self._credentials, self._tls)
-        self._grpc.listen(f"{options.host}:{options.grpc_port}")
+        outer = options.outer_host or options.host
+        self._grpc.listen(f"{outer}:{options.grpc_port}")
         if options.shared_grpc_port:
-            self._grpc.listen(f"{options.host}:{options.shared_grpc_port}")
+            self._grpc.listen(f"{outer}:{options.shared_grpc_port}")
         host = control_host(options.host, self._credentials)
         self._control.listen(f"{host}:{options.control_port}")
         pages = await serve_pages(

@@ -1,5 +1,6 @@
 """Names, labels and owners of a fleet's children."""
 
+from embereye_operator.api.exposure import NAME
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.shared import API_VERSION
@@ -45,7 +46,15 @@ def served_names(fleet: Fleet, *own: str) -> tuple[str, ...]:
     None where devices are shown no such certificate.
     """
     tls = fleet.spec.access and fleet.spec.access.tls
-    return (*own, *tls.names) if tls and tls.secret_ref is None else ()
+    told = advertised_host(fleet, fleet_name(fleet))
+    wanted = (*own, *([told] if told else ()), *(tls.names if tls else ()))
+    return tuple(dict.fromkeys(wanted)) if tls and tls.secret_ref is None else ()
+
+
+def advertised_host(fleet: Fleet, name: str) -> str:
+    """The host that devices are told for the Service or route `name`; empty where `spec.expose` names none."""
+    expose = fleet.spec.expose
+    return (expose.advertised_host or "").replace(NAME, name) if expose else ""
 
 
 def service_names(fleet: Fleet) -> list[str]:

@@ -3,20 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from embereye_operator.api.exposure import NAME
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.manifests.names import build_metadata, fleet_name
+from embereye_operator.decide.manifests.names import advertised_host, build_metadata, fleet_name
 from embereye_operator.decide.manifests.services import exposed_annotations
 
 GATEWAY_GROUP = "gateway.networking.k8s.io"
-
-
-def advertised_host(fleet: Fleet, name: str) -> str:
-    """The host that devices are told for the Service or route `name`; empty where `spec.expose` names none."""
-    expose = fleet.spec.expose
-    return (expose.advertised_host or "").replace(NAME, name) if expose else ""
 
 
 def build_routes(fleet: Fleet, shards: Sequence[str], offers: Callable[[str], bool]) -> list[Manifest]:

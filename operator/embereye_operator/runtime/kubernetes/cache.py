@@ -41,9 +41,20 @@ def holder_of(manifest: Mapping[str, Any]) -> str:
     return str(operator.get("name", "")) if isinstance(operator, Mapping) else ""
 
 
+def writers_of_shards(manifest: Mapping[str, Any]) -> list[Manifest]:
+    """The managedFields of a fleet that own its spec.shards, without the other fields that they own."""
+    if manifest["kind"] not in FLEET_TYPES:
+        return []
+    return [
+        {key: value for key, value in entry.items() if key != "fieldsV1"}
+        for entry in manifest["metadata"].get("managedFields") or ()
+        if "f:shards" in (entry.get("fieldsV1") or {}).get("f:spec", {})
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object, without its managedFields, which are most of it and of no use to us."""
+    """An object without its managedFields, which are most of it; of a fleet's, those are kept that own spec.shards."""
 
     version: int
     label: str  # see label_of
@@ -57,6 +68,8 @@ class Stored:
     def pack(cls, manifest: Mapping[str, Any], examples: "Examples") -> "Stored":
         """Keep `manifest`."""
         metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
+        if writers := writers_of_shards(manifest):
+            metadata["managedFields"] = writers
         text = json.dumps({**manifest, "metadata": metadata}, ensure_ascii=False, separators=(",", ":")).encode()
         owners = tuple(sys.intern(owner["uid"]) for owner in metadata.get("ownerReferences") or ())
         deleting = bool(metadata.get("deletionTimestamp"))

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,20 +36,22 @@ class Exit:
     name: str
     code: int  # negative: the signal that ended it
     retry_in: float  # seconds
-    log: Path
+    log: Path | None  # None: our own standard error
     failure: str = ""  # why it could not even be started; '': it was
 
     def __str__(self) -> str:
         if self.failure:
             return f"{self.name} cannot be started: {self.failure}; trying again in {self.retry_in:.1f} s"
         how = f"was killed by {signal.Signals(-self.code).name}" if self.code < 0 else f"ended with code {self.code}"
-        return f"{self.name} {how}; starting it again in {self.retry_in:.1f} s (log: {self.log})"
+        return (
+            f"{self.name} {how}; starting it again in {self.retry_in:.1f} s{f' (log: {self.log})' if self.log else ''}"
+        )
 
 
 class Supervised:
     """One process: running, or waiting to be started again."""
 
-    def __init__(self, spec: ProcessSpec, log: Path, on_exit: Callable[[Exit], None]) -> None:
+    def __init__(self, spec: ProcessSpec, log: Path | None, on_exit: Callable[[Exit], None]) -> None:
         self.spec = spec
         self.log = log
         self.restarts = 0
@@ -84,7 +87,7 @@ class Supervised:
 
     async def _run(self) -> int:
         """Start it and wait for its end; its exit code."""
-        with self.log.open("ab") as log:
+        with self.log.open("ab") if self.log else contextlib.nullcontext(sys.stderr) as log:
             # Its own session: Ctrl-C reaches only us, and we stop things in the order that loses nothing.
             self._process = await asyncio.create_subprocess_exec(
                 *self.spec.command,
@@ -122,11 +125,13 @@ class Supervised:
 class Supervisor:
     """The processes of one `embereye up`, by name."""
 
-    def __init__(self, logs: Path, on_exit: Callable[[Exit], None]) -> None:
+    def __init__(self, logs: Path | None, on_exit: Callable[[Exit], None]) -> None:
+        """`logs` is the folder of their logs; None: they write to our own standard error."""
         self._logs = logs
         self._on_exit = on_exit
         self._running: dict[str, Supervised] = {}
-        logs.mkdir(parents=True, exist_ok=True)
+        if logs:
+            logs.mkdir(parents=True, exist_ok=True)
 
     def __getitem__(self, name: str) -> Supervised:
         return self._running[name]
@@ -147,7 +152,9 @@ class Supervisor:
             if current.spec == spec:
                 return
             await self.stop(spec.name)
-        self._running[spec.name] = Supervised(spec, self._logs / f"{spec.name}.log", self._on_exit)
+        self._running[spec.name] = Supervised(
+            spec, self._logs / f"{spec.name}.log" if self._logs else None, self._on_exit
+        )
 
     async def stop(self, name: str) -> None:
         """Stop the process `name` if there is one."""

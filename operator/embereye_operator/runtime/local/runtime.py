@@ -1,6 +1,7 @@
 """Applies decisions to this machine: a Deployment is a process, a ConfigMap a folder, a Service an address."""
 
 import base64
+import itertools
 import json
 import logging
 import os
@@ -42,12 +43,41 @@ OWN_NAMES = ("localhost", "127.0.0.1", "::1")  # of this machine, in certificate
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
-def check_port(port: int, what: str, remedy: str) -> None:
-    """UserError where `port` cannot be listened on: asked before anything is started."""
-    with socket.socket() as probe:
+@dataclass(frozen=True)
+class Reach:
+    """From where devices and people reach this machine."""
+
+    listen: str = HOST  # address that their ports listen on; "::": all of both families, "0.0.0.0": all of IPv4
+    advertised: str = HOST  # what they are told
+    first_port: int = 0  # of the shards' own gRPC ports; 0: free ones
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether every address of this machine is listened on, loopback among them."""
+        return self.listen in {"::", "0.0.0.0"}
+
+    @property
+    def inside(self) -> str:
+        """Where this machine itself dials these ports."""
+        return HOST if self.everywhere else self.listen
+
+    @property
+    def is_outer(self) -> bool:
+        """Whether others than this machine can reach it."""
+        return self.listen != "::1" and not self.listen.startswith("127.")
+
+
+def bracketed(host: str) -> str:
+    """`host` as it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def check_port(port: int, what: str, remedy: str, host: str = HOST) -> None:
+    """UserError where `port` cannot be listened on at `host`: asked before anything is started."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError as error:
             raise UserError(f"port {port} for {what} is taken ({error.strerror}): {remedy}") from error
 
@@ -142,9 +172,12 @@ class LocalRuntime:
     (SO_REUSEPORT), which spreads connections over them as a Service does.
     """
 
-    def __init__(self, data: Path, hub: str, supervisor: Supervisor, life: timedelta = LIFE) -> None:
+    def __init__(
+        self, data: Path, hub: str, supervisor: Supervisor, life: timedelta = LIFE, reach: Reach = Reach()
+    ) -> None:
         """`hub` is the host:port of the hub's control port; certificates last for `life`."""
         self._data = data
+        self._reach = reach
         # Where the Secrets that fleets name are folders; none is made here.
         self._credentials = Path(os.environ.get("EMBEREYE_CREDENTIALS") or data / "credentials").resolve()
         self.identities = LocalIdentities(data / "identity", life)
@@ -213,13 +246,17 @@ class LocalRuntime:
         """A shard gets its certificate when it is started; with names that devices dial, where they are shown it."""
         for shard in shards:
             identity = Identity(Role.SHARD, fleet.namespace, shard, fleet.key)
-            self.identities.add_names(identity, served_names(fleet, *OWN_NAMES))
+            self.identities.add_names(identity, served_names(fleet, *OWN_NAMES, *self._told_names()))
 
     def address(self, fleet: Fleet, shard: str) -> Peer:
-        """The shard's own ports on loopback."""
+        """The shard's own ports: for senders where they are told to go, for our own processes on loopback."""
         ports = self._shard_ports(shard)
         tcp = f"{HOST}:{ports.tcp}" if isinstance(fleet.spec, SensorFleetSpec) else ""
-        return Peer(shard=shard, grpc=f"{HOST}:{ports.grpc}", tcp=tcp, control=f"{HOST}:{ports.control}")
+        told = f"{bracketed(self._reach.advertised)}:{ports.grpc}"
+        return Peer(shard=shard, grpc=told, tcp=tcp, control=f"{HOST}:{ports.control}")
+
+    def _told_names(self) -> Sequence[str]:
+        return () if self._reach.advertised in OWN_NAMES else (self._reach.advertised,)
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """Ask the shard."""
@@ -282,14 +319,15 @@ class LocalRuntime:
     def endpoints(self, fleet: Fleet) -> dict[str, Any]:
         """Where the fleet and each of its shards listen."""
         shards = {}
+        host = bracketed(self._reach.advertised)
         for manifest in self._processes.values():
             if _owned_by(manifest, fleet.uid):
                 name = manifest["metadata"]["name"]
                 ports = self._shard_ports(name)
-                shards[name] = {"grpc": f"{HOST}:{ports.grpc}", "metrics": f"http://{HOST}:{ports.metrics}/metrics"}
+                shards[name] = {"grpc": f"{host}:{ports.grpc}", "metrics": f"http://{HOST}:{ports.metrics}/metrics"}
                 if isinstance(fleet.spec, SensorFleetSpec):
                     shards[name]["tcp"] = f"{HOST}:{ports.tcp}"
-        service = {name: f"{HOST}:{port}" for name, port in listen_ports(fleet).items()}
+        service = {name: f"{host}:{port}" for name, port in listen_ports(fleet).items()}
         return {"service": service, "shards": shards}
 
     def simulators(self, fleet: Fleet, fire: str) -> list[ProcessSpec]:
@@ -300,7 +338,7 @@ class LocalRuntime:
             devices = ",".join(f"{sensor.id}={sensor.zone}" for sensor in fleet.spec.sensors)
             tls, ports = fleet.spec.access and fleet.spec.access.tls, fleet.spec.listen
             secured = tls and ports.tls and tls.clients is None and tls.secret_ref is None
-            target = f"{HOST}:{ports.tls if secured else ports.tcp}"
+            target = f"{bracketed(self._reach.inside)}:{ports.tls if secured else ports.tcp}"
             command = embereye_command("simulate", "sensors", "--target", target, "--devices", devices, *script)
             if secured:
                 command += ("--tls", "--ca", str(self.identities.authority))
@@ -323,7 +361,10 @@ class LocalRuntime:
     def _shard_ports(self, shard: str) -> ShardPorts:
         if shard not in self._ports:
             given = {port for ports in self._ports.values() for port in astuple(ports)}
-            self._ports[shard] = ShardPorts(*free_ports(5, taken=given))
+            grpc, *others = free_ports(5, taken=given)
+            if self._reach.first_port:
+                grpc = next(port for port in itertools.count(self._reach.first_port) if port not in given)
+            self._ports[shard] = ShardPorts(grpc, *others)
         return self._ports[shard]
 
     def _folder(self, kind: str, namespace: str, name: str) -> Path:
@@ -354,6 +395,7 @@ class LocalRuntime:
         named = {port["name"]: port["containerPort"] for port in container["ports"]}
         environment |= {
             "EMBEREYE_HOST": HOST,
+            "EMBEREYE_OUTER_HOST": bracketed(self._reach.listen),
             "EMBEREYE_LINGER": "0",  # its spool stays in the data folder
             "EMBEREYE_HUB": self._hub.address,
             "EMBEREYE_GRPC_PORT": str(ports.grpc),

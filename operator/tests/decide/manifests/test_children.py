@@ -22,8 +22,8 @@ from embereye_operator.decide.manifests.children import build_children
 from embereye_operator.decide.manifests.config_map import PLAIN_PLACEMENT, build_placement, placement_size
 from embereye_operator.decide.manifests.container import PLACEMENT_FOLDER
 from embereye_operator.decide.manifests.deployment import ABSENCES, build_deployment
-from embereye_operator.decide.manifests.names import shard_index, shard_name
-from embereye_operator.decide.manifests.services import build_service, peer_address
+from embereye_operator.decide.manifests.names import served_names, shard_index, shard_name
+from embereye_operator.decide.manifests.services import build_fleet_service, build_service, peer_address
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import credential_volumes
 from embereye_operator.decide.placement import place
@@ -359,16 +359,18 @@ def test_a_fleet_without_tls_has_the_pod_it_had() -> None:
     assert "grpc" in container["readinessProbe"]
 
 
-def test_the_text_port_with_tls_is_reached_from_outside_as_the_others_are() -> None:
-    expose = {"type": "NodePort", "advertisedHost": "10.0.0.5", "ports": {"tls": 30902}}
-    owner = fleet(access=TLS, listen={"tls": 9002}, expose=expose)
-    service = next(
-        one for one in built(owner) if one["metadata"]["name"] == "hall-sensors" and one["kind"] == "Service"
-    )
-    children = {("Service", "hall-sensors"): service}
-    exposure = read_exposure(owner, children, [], [])
-    assert exposure is not None
-    assert ("tls", "10.0.0.5:30902") in {(one.protocol, one.address) for one in exposure.addresses}
+def test_text_lines_over_tls_are_exposed_and_the_certificate_has_the_name_that_devices_are_told() -> None:
+    access = {"open": True, "tls": {"names": ["sensors.example.com"]}}
+    expose = {"type": "NodePort", "advertisedHost": "fire.example.com", "ports": {"tls": 30902}}
+    exposed = fleet(access=access, listen={"tls": 9002}, expose=expose)
+    service = build_fleet_service(exposed)
+    assert [(port["name"], port.get("nodePort")) for port in service["spec"]["ports"]] == [
+        ("grpc", None), ("tcp", None), ("tls", 30902),
+    ]  # fmt: skip
+    found = read_exposure(exposed, {("Service", "hall-sensors"): service}, [], [])
+    assert found
+    assert [(known.protocol, known.address) for known in found.addresses] == [("tls", "fire.example.com:30902")]
+    assert served_names(exposed) == ("fire.example.com", "sensors.example.com")
 
 
 def test_tls_that_a_gateway_would_end_is_refused() -> None:

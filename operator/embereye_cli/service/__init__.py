@@ -1,0 +1,1 @@
+"""`embereye up` as a service of this machine's systemd."""

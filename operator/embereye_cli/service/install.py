@@ -1,0 +1,92 @@
+"""Have systemd run `embereye up` from now on: started with the machine, started again when it fails."""
+
+import sys
+from argparse import REMAINDER, ArgumentParser, Namespace
+from collections.abc import Iterable
+from pathlib import Path
+
+from embereye.process.files import write_whole
+from embereye.process.lifecycle import UserError
+from embereye_cli.main import COMMANDS
+from embereye_cli.service.unit import DATA, NAME, Places, build_unit, systemctl
+from embereye_operator.up.folder import load_fleets
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("manifests", nargs="+", type=Path, metavar="FLEET.yaml",
+                        help="manifests of fleets; copied to /etc/embereye, where you edit them then")  # fmt: skip
+    parser.add_argument("--no-start", action="store_true", help="write the files alone")
+    parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR",
+                        help="write below DIR instead of /, as for an image; implies --no-start")  # fmt: skip
+    parser.add_argument("--up", nargs=REMAINDER, default=[], metavar="OPTION",
+                        help="last: options of `embereye up`, for example --up --listen 0.0.0.0")  # fmt: skip
+
+
+def run(arguments: Namespace) -> int:
+    """Write unit and manifests, and start it; returns the exit code."""
+    places = Places(arguments.root)
+    load_fleets(arguments.manifests)
+    _check_options(arguments.up)
+    names = [path.name for path in arguments.manifests]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"{twice[0]} is there twice: in {places.manifests} each manifest needs a name of its own")
+    if places.is_this_machine and (closed := _closed_to_others(Path(sys.executable), Path(__file__))):
+        raise UserError(
+            f"{closed} can be read by its owner alone, and the service runs as a user of its own: install EmberEye "
+            "elsewhere, for example `python3 -m venv /opt/embereye`, and run this command from there"
+        )
+    try:
+        places.manifests.mkdir(parents=True, exist_ok=True)
+        for path in arguments.manifests:
+            _copy(path, places.manifests / path.name)
+        places.unit.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(places.unit, build_unit(sys.executable, names, arguments.up).encode())
+        places.unit.chmod(0o644)
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be written: {error.strerror}; run this as root") from error
+    print(f"{places.unit} written; manifests are in {places.manifests}, data in {DATA}")
+    if arguments.no_start or not places.is_this_machine:
+        return 0
+    systemctl("daemon-reload")
+    systemctl("enable", NAME)
+    systemctl("restart", NAME)  # starts it where it does not run, and has a running one take another unit
+    print("started; its log: journalctl --unit embereye --follow")
+    print(f"sign in: see the log, or  embereye access link --token @{DATA}/hub/admin-token")
+    return 0
+
+
+def _check_options(options: Iterable[str]) -> None:
+    """UserError where `embereye up` would not take them, or the service sets them itself."""
+    import importlib
+
+    parser = _Checking(add_help=False)
+    importlib.import_module(COMMANDS["up",][0]).add_arguments(parser)
+    parser.parse_args(["manifest.yaml", *options])
+    for own in ("--data", "--logs"):
+        if any(option.partition("=")[0] == own for option in options):
+            raise UserError(f"{own} is the service's own: its data is in {DATA}, its log in the journal")
+
+
+class _Checking(ArgumentParser):
+    """Tells what is wrong with options that are another command's."""
+
+    def error(self, message: str) -> "None":  # type: ignore[override]
+        """Say it as a mistake of this command's user."""
+        raise UserError(f"--up: {message}; see embereye up --help")
+
+
+def _copy(source: Path, target: Path) -> None:
+    if target.exists() and source.samefile(target):
+        return  # installed anew, with the manifests that it has already
+    write_whole(target, source.read_bytes())
+    target.chmod(0o644)
+
+
+def _closed_to_others(*paths: Path) -> Path | None:
+    """The first folder above `paths` that other users may not enter."""
+    for path in paths:
+        for folder in reversed([*path.absolute().parents, *path.resolve().parents]):
+            if not folder.stat().st_mode & 0o001:
+                return folder
+    return None

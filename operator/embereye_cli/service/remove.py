@@ -1,0 +1,40 @@
+"""Have systemd stop and forget `embereye up`; its data stays unless --purge says otherwise."""
+
+import shutil
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from embereye.process.lifecycle import UserError
+from embereye_cli.service.unit import NAME, Places, systemctl
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("--purge", action="store_true",
+                        help="delete its data and manifests, too: history, clips, identity, tokens")  # fmt: skip
+    parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR",
+                        help="delete below DIR instead of /; nothing is stopped")  # fmt: skip
+
+
+def run(arguments: Namespace) -> int:
+    """Stop it and delete its unit; returns the exit code."""
+    places = Places(arguments.root)
+    if not places.unit.exists():
+        print(f"{places.unit} is not there: nothing to remove")
+        return 0
+    if places.is_this_machine:
+        systemctl("disable", "--now", NAME)
+    try:
+        places.unit.unlink()
+        if arguments.purge:
+            for folder in (places.manifests, places.data.resolve()):
+                if folder.exists():
+                    shutil.rmtree(folder)
+            places.data.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be deleted: {error.strerror}; run this as root") from error
+    if places.is_this_machine:
+        systemctl("daemon-reload")
+    kept = "" if arguments.purge else f"; kept are {places.manifests} and {places.data}, which --purge deletes"
+    print(f"removed{kept}")
+    return 0

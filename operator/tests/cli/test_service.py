@@ -1,0 +1,114 @@
+"""`embereye service`: the unit as systemd judges it, and the files that it makes and removes."""
+
+import shutil
+import stat
+import subprocess
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+import yaml
+from harness.need import SYSTEMD
+
+from embereye_cli.main import main
+from embereye_cli.processes import up
+from embereye_cli.service.install import _closed_to_others
+from embereye_cli.service.unit import build_unit
+
+from ..api.test_schema import ROOT
+
+FLEET = ROOT / "charts/embereye/examples/sensorfleet.yaml"
+
+
+def install(root: Path, *options: str) -> int:
+    return main(["service", "install", str(FLEET), "--root", str(root), *options])
+
+
+def test_what_is_installed_is_the_unit_and_the_manifests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert install(tmp_path, "--up", "--listen", "0.0.0.0") == 0
+    unit = (tmp_path / "etc/systemd/system/embereye.service").read_text()
+    assert (
+        f"ExecStart={sys.executable} -m embereye_cli up --data /var/lib/embereye --logs stderr "
+        "--listen 0.0.0.0 /etc/embereye/sensorfleet.yaml\n"
+    ) in unit
+    assert "Restart=always" in unit
+    kept = tmp_path / "etc/embereye/sensorfleet.yaml"
+    assert kept.read_text() == FLEET.read_text()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o644, "the service's user reads it"
+    assert "data in /var/lib/embereye" in capsys.readouterr().out
+
+
+def test_installing_again_takes_the_manifests_that_are_there(tmp_path: Path) -> None:
+    install(tmp_path)
+    kept = tmp_path / "etc/embereye/sensorfleet.yaml"
+    kept.write_text(kept.read_text().replace("warehouse", "attic"))
+    assert main(["service", "install", str(kept), "--root", str(tmp_path), "--up", "--console-port", "8443"]) == 0
+    assert "attic" in kept.read_text()
+    assert "--console-port 8443" in (tmp_path / "etc/systemd/system/embereye.service").read_text()
+
+
+@pytest.mark.needs(SYSTEMD)
+@pytest.mark.parametrize("folder", ["plain", "with space", "per%cent", "dol$lar"])
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path, folder: str) -> None:
+    python = tmp_path / folder / "python"
+    python.parent.mkdir()
+    shutil.copy(shutil.which("true") or "/bin/true", python)
+    unit = tmp_path / "embereye.service"
+    unit.write_text(build_unit(str(python), ["a b.yaml"], ["--allowed-host", "fire.example.com"]))
+    command = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = [line for line in done.stderr.splitlines() if "embereye" in line]
+    assert (done.returncode, said) == (0, [])
+
+
+def test_removing_leaves_the_data_unless_it_is_to_go_too(tmp_path: Path) -> None:
+    data = tmp_path / "var/lib/embereye"
+    data.mkdir(parents=True)
+    (data / "hub.db").write_text("history")
+    install(tmp_path)
+    assert main(["service", "remove", "--root", str(tmp_path)]) == 0
+    assert not (tmp_path / "etc/systemd/system/embereye.service").exists()
+    assert (data / "hub.db").exists()
+    assert (tmp_path / "etc/embereye/sensorfleet.yaml").exists()
+    install(tmp_path)
+    assert main(["service", "remove", "--root", str(tmp_path), "--purge"]) == 0
+    assert not data.exists()
+    assert not (tmp_path / "etc/embereye").exists()
+    assert main(["service", "remove", "--root", str(tmp_path)]) == 0, "there is nothing any more"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--up", "--lisen", "0.0.0.0"], "--up: unrecognized arguments: --lisen 0.0.0.0; see embereye up --help"),
+        (["--up", "--data", "/srv"], "--data is the service's own: its data is in /var/lib/embereye"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], sentence: str
+) -> None:
+    assert install(tmp_path, *options) == 2
+    assert sentence in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_installation_that_others_cannot_read_is_found_out(tmp_path: Path) -> None:
+    home = tmp_path / "home" / "venv"
+    home.mkdir(parents=True)
+    tmp_path.chmod(0o755)
+    (tmp_path / "home").chmod(0o700)
+    assert _closed_to_others(home / "bin") in {tmp_path / "home", *tmp_path.parents}
+
+
+def test_the_compose_file_runs_what_there_is() -> None:
+    (service,) = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"].values()
+    version = yaml.safe_load((ROOT / "charts/embereye/Chart.yaml").read_text())["appVersion"]
+    assert service["image"] == f"${{EMBEREYE_IMAGE:-embereye:{version}}}"
+    parser = ArgumentParser()
+    up.add_arguments(parser)
+    command, *options = service["command"]
+    parsed = parser.parse_args([option.replace("${", "").partition(":?")[0] for option in options])
+    assert (command, parsed.listen, parsed.logs) == ("up", "0.0.0.0", "stderr")
+    mounted = {mount["target"] if isinstance(mount, dict) else mount.partition(":")[2] for mount in service["volumes"]}
+    assert mounted == {str(parsed.data), *map(str, parsed.manifests)}

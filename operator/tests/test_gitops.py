@@ -1,0 +1,190 @@
+"""What GitOps tools are told of fleets, and what fleets say of who writes their spec.shards."""
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from harness.apiserver import ApiServer, path_of
+from harness.need import LUA, program
+from lightkube import AsyncClient, KubeConfig
+
+from embereye.units import MINUTE, SECOND
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.manifests.names import MANAGED_BY
+from embereye_operator.decide.scaling.writers import Write, remember, tell_fight
+from embereye_operator.reconcile.reconcile import reconcile
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+
+from .api.test_schema import ROOT, manifest
+from .fakes import SETTINGS, World
+from .processes.test_operator import create, sensor_fleet
+from .test_reconcile import fleet_of
+
+HEALTH = ROOT / "deploy/argocd/health.lua"
+
+
+@pytest.mark.parametrize("name", ["sensorfleet", "camerafleet"])
+def test_an_example_that_is_scaled_does_not_declare_its_shards(name: str) -> None:
+    document = yaml.safe_load((ROOT / f"charts/embereye/examples/{name}.yaml").read_text())
+    assert parse_fleet(document).spec.autoscaling.mode == "embedded"
+    assert "shards" not in document["spec"]
+
+
+# --- Argo CD ---
+
+
+def lua(value: Any) -> str:
+    """`value` as a Lua expression."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"[{json.dumps(key)}] = {lua(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, list):
+        return "{" + ", ".join(map(lua, value)) + "}"
+    return "nil" if value is None else json.dumps(value)
+
+
+def health(tmp_path: Path, fleet: Any) -> tuple[str, str]:
+    """What Argo CD's interpreter makes of the script for a fleet."""
+    script = tmp_path / "ask.lua"
+    script.write_text(
+        f"obj = {lua(fleet)}\nlocal hs = dofile({json.dumps(str(HEALTH))})\nprint(hs.status)\nprint(hs.message)\n"
+    )
+    interpreter = program("glua")
+    assert interpreter
+    done = subprocess.run([interpreter, script], capture_output=True, text=True, check=True, timeout=10)
+    status, _, message = done.stdout.partition("\n")
+    return status, message.strip()
+
+
+async def told(**spec: Any) -> World:
+    """A settled fleet, with the status that the operator writes."""
+    world = World(fleet_of(shards=2, **spec))
+    await world.settle()
+    return world
+
+
+def as_stored(world: World) -> Any:
+    return {**world.fleet.manifest, "status": world.runtime.statuses[-1]}
+
+
+@pytest.mark.needs(LUA)
+async def test_argo_cd_sees_a_covered_fleet_as_healthy(tmp_path: Path) -> None:
+    assert health(tmp_path, as_stored(await told())) == ("Healthy", "all 12 devices are watched")
+
+
+@pytest.mark.needs(LUA)
+async def test_argo_cd_sees_dark_devices_as_degraded_and_says_which(tmp_path: Path) -> None:
+    world = await told()
+    owner = next(shard for shard in world.runtime.shards.values() if shard.assignment.devices)
+    owner.dark[device := owner.assignment.devices[0].id] = "never heard"
+    await world.step()
+    status, message = health(tmp_path, as_stored(world))
+    assert status == "Degraded"
+    assert device in message
+
+
+@pytest.mark.needs(LUA)
+async def test_argo_cd_waits_for_what_is_new_or_on_its_way(tmp_path: Path) -> None:
+    assert health(tmp_path, manifest(generation=1))[0] == "Progressing"
+    world = await told()
+    fleet = as_stored(world)
+    fleet["metadata"] = {**fleet["metadata"], "generation": fleet["metadata"]["generation"] + 1}
+    assert health(tmp_path, fleet)[0] == "Progressing"
+    world.runtime.starts_shards = False
+    world.manifest = fleet_of(shards=3)
+    await world.step()
+    assert health(tmp_path, as_stored(world))[0] == "Progressing"
+
+
+@pytest.mark.needs(LUA)
+async def test_argo_cd_sees_what_is_wrong_and_what_is_paused(tmp_path: Path) -> None:
+    world = await told()
+    world.runtime.hub_is_down = True
+    await world.step()
+    status, message = health(tmp_path, as_stored(world))
+    assert (status, "hub:50052" in message) == ("Degraded", True)
+    world = await told(paused=True)
+    assert health(tmp_path, as_stored(world))[0] == "Suspended"
+
+
+# --- two writers ---
+
+
+def write(second: int, writer: str, shards: int) -> Write:
+    return Write(second * SECOND, writer, shards, (writer, str(second)))
+
+
+def test_two_writers_who_undo_each_other_are_named() -> None:
+    writes = tuple(write(10 * n, ("argocd-controller", MANAGED_BY)[n % 2], 2 + n % 2) for n in range(4))
+    assert tell_fight(writes[:3], 30 * SECOND) == ""
+    sentence = tell_fight(writes, 31 * SECOND)
+    assert f"in turn by {MANAGED_BY} (3) and argocd-controller (2)" in sentence
+    assert tell_fight(writes, 30 * SECOND + 11 * MINUTE) == "", "it is over"
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [
+        [write(n, MANAGED_BY, n) for n in range(6)],  # one who scales often
+        [write(n, ("kubectl", MANAGED_BY)[n % 2], 2) for n in range(6)],  # they agree
+        [write(n, f"writer-{n}", n % 2) for n in range(6)],  # many people, none of them again
+    ],
+)
+def test_who_does_not_undo_anybody_is_not_named(writes: list[Write]) -> None:
+    assert tell_fight(tuple(writes), 10 * SECOND) == ""
+
+
+def test_a_write_is_remembered_once() -> None:
+    first = write(1, "a", 2)
+    assert remember((), None) == ()
+    assert remember((first,), first) == (first,)
+    assert len(remember(tuple(write(n, "a", n) for n in range(16)), write(17, "b", 1))) == 16
+
+
+@pytest.fixture
+async def runtime(cluster: ApiServer, namespace: str) -> AsyncIterator[KubernetesRuntime]:
+    client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
+    made = KubernetesRuntime(client, hub="127.0.0.1:9", namespace=namespace, resolve=lambda *_: "127.0.0.1:9")
+    yield made
+    await made.close()
+
+
+@pytest.mark.apiserver
+async def test_the_api_server_tells_who_contests_the_number(
+    cluster: ApiServer, namespace: str, runtime: KubernetesRuntime
+) -> None:
+    document = sensor_fleet(namespace)
+    path, memory = path_of(document), FleetMemory()
+
+    async def look() -> FleetStatus:
+        await runtime.resync()
+        fleet = parse_fleet(runtime.cache.objects["SensorFleet", namespace, "hall"].manifest(), strict=False)
+        return (await reconcile(fleet, runtime, time.time_ns, SETTINGS, memory)).status
+
+    def sync() -> None:
+        """As a GitOps tool heals itself."""
+        wanted = {**document, "spec": {**document["spec"], "shards": 2}}
+        query = "?fieldManager=argocd-controller&force=true"
+        cluster.request("PATCH", f"{path}{query}", wanted, "application/apply-patch+yaml")
+
+    await asyncio.to_thread(create, cluster, document)
+    await look()
+    for _ in range(2):
+        await asyncio.to_thread(sync)
+        status = await look()
+        await runtime.scale(parse_fleet(await asyncio.to_thread(cluster.get, path)), 3)
+        status = await look()
+    found = status.condition("ScalingActive")
+    assert found
+    assert (found.status, found.reason) == ("False", "ShardsContested")
+    assert f"{MANAGED_BY} (3) and argocd-controller (2)" in found.message
+    degraded = status.condition("Degraded")
+    assert degraded
+    assert "argocd-controller" in degraded.message

@@ -1,0 +1,87 @@
+"""`embereye up --listen`: devices and people come from other machines, our own processes stay among themselves."""
+
+import asyncio
+import json
+import socket
+import ssl
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embereye.client import Client
+from embereye.process.addresses import LOOPBACK, outward_address
+from embereye_operator.runtime.local.runtime import Reach
+
+from .test_up import SENSORS, House, free_port, house, refused
+
+OPEN = "  access: {open: true}\n"
+
+
+def ask(running: House, path: str) -> Any:
+    """What the console answers, over TLS, to who shows the admin's token."""
+    context = ssl.create_default_context(cafile=str(running.data / "identity/authority/ca.crt"))
+    token = Path(running.endpoints["adminTokenFile"]).read_text().strip()
+    request = urllib.request.Request(
+        f"{running.endpoints['console']}{path}", headers={"Authorization": f"Bearer {token}"}
+    )
+    with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+        return json.load(answer)
+
+
+def answers(host: str, address: str) -> bool:
+    """Whether anything listens at the port of `address` on `host`."""
+    port = int(address.removeprefix("http://").partition("/")[0].rpartition(":")[2])
+    with socket.socket() as probe:
+        probe.settimeout(2)
+        return probe.connect_ex((host, port)) == 0
+
+
+@pytest.mark.skipif(outward_address() == LOOPBACK, reason="this machine has no address but loopback")
+async def test_devices_and_people_come_in_by_this_machines_address_and_nobody_else(tmp_path: Path) -> None:
+    here = outward_address()
+    async with house(tmp_path, "--listen", "0.0.0.0", shards=2, more=OPEN) as running:
+        fleet = running.endpoints["fleets"]["default/sensors/hall"]
+        assert running.endpoints["console"].startswith(f"https://{here}:")
+        assert fleet["service"]["tcp"] == f"{here}:{running.tcp}"
+        _, writer = await asyncio.open_connection(here, running.tcp)
+        async with Client(fleet["service"]["grpc"]) as client:
+            # Whichever shard it reaches first, it is sent on to its owner's own address.
+            for _ in range(50):
+                client.send("s-02", smoke_adc=283, gas_adc=400, flame_detected=False)
+                writer.write(b"#Sensors-01:ADC1=280,ADC2=1300,ADC3=2,DIO=0!\r\n")
+                await asyncio.sleep(0.1)
+                told = await asyncio.to_thread(ask, running, "v1/devices")
+                devices = {entry["id"]: entry for entry in told["devices"]}
+                if len(devices) == 2 and all(entry["covered"] for entry in devices.values()):
+                    break
+            assert await client.flush(10)
+        assert all(entry["covered"] for entry in devices.values()), devices
+        writer.close()
+        for shard in fleet["shards"].values():
+            assert shard["grpc"].startswith(f"{here}:")
+            assert not answers(here, shard["metrics"])
+            assert answers(LOOPBACK, shard["metrics"])
+        assert not answers(here, running.endpoints["hubMetrics"])
+        assert not answers(here, running.endpoints["metrics"])
+
+
+async def test_who_lets_in_other_machines_says_which_devices_are_listened_to(tmp_path: Path) -> None:
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
+    ports = ["--hub-port", str(free_port()), "--console-port", str(free_port()), "--data", str(tmp_path / "data")]
+    sentence = await refused(str(manifest), "--listen", "0.0.0.0", *ports)
+    assert sentence.startswith("embereye: default/sensors/hall does not say which devices it listens to")
+    assert "spec.access" in sentence
+    assert "no address of this machine" in await refused(str(manifest), "--listen", "router.lan", *ports)
+
+
+@pytest.mark.parametrize(
+    ("listen", "outer", "inside"),
+    [("127.0.0.1", False, "127.0.0.1"), ("::1", False, "::1"), ("0.0.0.0", True, "127.0.0.1"),
+     ("::", True, "127.0.0.1"), ("192.168.1.10", True, "192.168.1.10")],
+)  # fmt: skip
+def test_loopback_alone_lets_nobody_in(listen: str, outer: bool, inside: str) -> None:
+    assert Reach(listen).is_outer is outer
+    assert Reach(listen).inside == inside
