@@ -14,7 +14,14 @@ MONITORING = ("--set", "monitoring.enabled=true", "--set", "monitoring.labels.re
 VALUES = {
     "defaults": (),
     "namespaced": ("--set", "operator.namespaced=true"),
-    "postgres": ("--set", "hub.database.dsnSecret.name=hub-database", "--set", "hub.persistence.existingClaim=history"),
+    "postgres": (
+        "--set",
+        "hub.replicas=2",
+        "--set",
+        "hub.database.dsnSecret.name=hub-database",
+        "--set",
+        "hub.persistence.existingClaim=history",
+    ),
     "monitoring": MONITORING,
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations"),
 }

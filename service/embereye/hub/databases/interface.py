@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from embereye.process.lifecycle import UserError
+
 Row = tuple[Any, ...]
 
 
@@ -13,6 +15,10 @@ class StoreError(Exception):
 
 class DamagedError(StoreError):
     """What is stored cannot be read from here on, however often it is asked for."""
+
+
+class OwnedError(UserError):
+    """Another hub owns the database."""
 
 
 class Database(Protocol):

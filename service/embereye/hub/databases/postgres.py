@@ -15,7 +15,7 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import Row, StoreError
+from embereye.hub.databases.interface import OwnedError, Row, StoreError
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import UserError
 
@@ -39,7 +39,7 @@ SET statement_timeout = '15s'; SET lock_timeout = '5s'; SET client_min_messages 
 LOCK = "hashtext('embereye.hub'), hashtext(current_schema())"
 OWNER = """
 CREATE TABLE IF NOT EXISTS hub_owner (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL,
-    epoch BIGINT NOT NULL, commits BIGINT NOT NULL, cursor BIGINT NOT NULL)
+    epoch BIGINT NOT NULL, commits BIGINT NOT NULL, cursor BIGINT NOT NULL, place TEXT NOT NULL)
 """
 # A stale owner's epoch becomes NULL, which the column refuses: its transaction fails without being asked about.
 COMMIT = """
@@ -61,9 +61,13 @@ class PostgresDatabase:
     A writer owns the database while it is connected: UserError where another hub does for OWNER_SECONDS.
     """
 
-    def __init__(self, address: Callable[[], str], *, writer: bool = True) -> None:
-        """`address` returns a connection string, as it is at that moment: passwords change."""
+    def __init__(self, address: Callable[[], str], *, writer: bool = True, place: str = "") -> None:
+        """`address` returns a connection string, as it is at that moment: passwords change.
+
+        `place` is what other replicas are told of the owner; '': there are none.
+        """
         self._address = address
+        self._place = place
         self._writer = writer
         self._connection: Connection | None = None
         self._backoff = Backoff(floor=0.1, cap=RETRY_CAP_SECONDS)
@@ -76,9 +80,9 @@ class PostgresDatabase:
         self.name = _name(parse_address(address()))
         self.failing = ""
         try:
-            self._connect(OWNER_SECONDS)
+            self._connect(RECLAIM_SECONDS if place else OWNER_SECONDS)
         except InUseError as error:
-            raise UserError(f"{error}: stop that one, or name another database") from error
+            raise OwnedError(f"{error}: stop that one, or name another database") from error
         except StoreError as error:
             self.failing = str(error)
 
@@ -130,7 +134,7 @@ class PostgresDatabase:
                 raise RuntimeError(f"{self.name} holds what could not be read before: begin anew from it")
             if not self._epoch:
                 epoch += 1
-                connection.execute("UPDATE hub_owner SET epoch = %s", (epoch,))
+                connection.execute("UPDATE hub_owner SET epoch = %s, place = %s", (epoch, self._place))
         if self._untold:
             self._landed, self._untold = commits > self._commits, False
         self._epoch, self._commits = epoch, commits
@@ -166,7 +170,7 @@ class PostgresDatabase:
         for statement in schema.statements(schema.TABLES):
             connection.execute(_dialect(statement))
         connection.execute(
-            """INSERT INTO hub_owner VALUES (1, %s, 0, 0, 0)
+            """INSERT INTO hub_owner VALUES (1, %s, 0, 0, 0, '')
                 ON CONFLICT (one) DO UPDATE SET version = excluded.version""",
             (schema.VERSION,),
         )
