@@ -1,15 +1,16 @@
 # The one image, for every component: `embereye SUBCOMMAND`. Build it with e2e/cluster/build-image, which makes the
-# context: packages/ (the wheels of requirements.txt), own/ (this project's wheel) and pip/ (pip's wheel).
+# context: packages/ (the wheels of requirements.txt, stripped), own/ (this project's wheel), pip/ (pip's wheel) and share_ffmpeg.py.
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS packages
-COPY pip packages /wheels/
+COPY pip packages share_ffmpeg.py /wheels/
 # Compiled here, since the root file system may be read-only later, and trusted without a look at the source's time.
 RUN python3 -m venv --without-pip /opt/packages \
  && pip="$(echo /wheels/pip-*.whl)" && mv "$pip" /pip.whl \
  && /opt/packages/bin/python /pip.whl/pip install --no-cache-dir --no-index --no-deps --no-compile /wheels/*.whl \
  && cd /opt/packages/lib/python3.*/site-packages \
- && rm -rf */tests */*/tests */*/*/tests numpy/f2py numpy/_core/include uvloop/*.c *.pyi */*.pyi */*.pyx */*.pxd */*/*.pyi \
+ && rm -rf */tests */*/tests */*/*/tests numpy/f2py numpy/_core/include uvloop/*.c *.pyi */*.pyi */*.pyx */*.pxd */*/*.pyi pygments/lexers/[a-z]*.py \
+ && python3 /wheels/share_ffmpeg.py . \
  && echo /opt/embereye >embereye.pth \
  && /opt/packages/bin/python -m compileall -q --invalidation-mode unchecked-hash .
 

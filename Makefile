@@ -26,7 +26,7 @@ GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 OIDC_PROVIDER := oidc-provider@9.13.3
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
-PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm
+PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api
 
 .PHONY: help install peers programs up observe test fuzz fresh lint format bench model image e2e e2e-up e2e-down requirements crds monitoring golden clean
 
@@ -35,17 +35,17 @@ help: ## Show this list
 
 install: $(VENV)/.installed ## Install into .venv (done by the others when needed)
 
-$(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject.toml $(PROTOS)
+$(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject.toml e2e/pyproject.toml $(PROTOS)
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or later is needed: install python3 and python3-venv" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $(PYTHON) is older: make PYTHON=python3.11 …" >&2; exit 2; }
 	@echo "installing into $(VENV) (about a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench
+	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench --editable e2e
 	@touch $@
 
 peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, camera servers and an identity provider, which tests talk to where they are (root, Debian)
-	@dpkg -s $(PEERS) >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PEERS) >/dev/null; }
+	@dpkg -s $(PEERS) >/dev/null 2>&1 || DEBIAN_FRONTEND=noninteractive e2e/cluster/packages --without-services $(PEERS) >/dev/null
 	@e2e/cluster/binaries --optional $(CAMERA_PEERS) >/dev/null
 	@if command -v npm >/dev/null && [ ! -x .cache/grafana/node_modules/.bin/tsc ]; then \
 	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/grafana $(GRAFANA_TYPES); fi
@@ -123,7 +123,7 @@ golden: install programs ## Write what the chart makes of its main values anew, 
 	$(BIN)/python charts/tests/golden.py
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
-	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra otel --extra postgres --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra otel --extra parquet --extra postgres --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --all-build-deps --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
 
 clean: ## Remove what was built here (.cache stays)

@@ -11,9 +11,9 @@ from functools import partial
 
 import pytest
 from harness.cluster import Json, until
-from harness.devices import Film
+from harness.devices import Film, TextDevice
 from harness.diary import Diary, percentile
-from harness.probers import EvidenceProber
+from harness.probers import EvidenceProber, IngestProber
 from harness.site import (
     ADMIN_SECRET,
     CAMERAS,
@@ -253,6 +253,52 @@ def _runs(pods: list[Json]) -> dict[str, int]:
 async def _patch(site: Site, spec: Json) -> None:
     patch = json.dumps({"spec": spec})
     await site.cluster.kubectl("patch", f"sf/{SENSORS}", "--namespace", SITE, "--type=merge", "--patch", patch)
+
+
+async def test_devices_outside_come_in_by_the_addresses_that_a_fleet_advertises(site: Site) -> None:
+    with site.diary.step("a fleet exposed by node ports, 2 → 1 shards") as step:
+        probers = {f"o-{number}": f"outside-{number}" for number in range(1, 7)}
+        sensors = [{"id": name, "zone": zone} for name, zone in {**probers, "o-7": "outside-7"}.items()]
+        spec = {"sensors": sensors, "shards": 2, "autoscaling": {"mode": "none"},
+                "expose": {"type": "NodePort", "advertisedHost": site.entrance}}  # fmt: skip
+        metadata = {"name": "gate", "namespace": SITE}
+        await site.cluster.apply(
+            {"apiVersion": "embereye.dev/v1alpha1", "kind": "SensorFleet", "metadata": metadata, "spec": spec}
+        )
+        await site.condition("sf", "gate", 90, Ready=True, Progressing=False, Exposed=True)
+        known = (await site.fleet("sf", "gate"))["status"]["addresses"]
+        own = {entry["protocol"]: entry["address"] for entry in known if not entry.get("shard")}
+        targets: list[str] = []
+
+        def follow(address: str) -> str:
+            """As it was told: nothing stands between these devices and the cluster."""
+            targets.append(address)
+            return address
+
+        outside = [IngestProber(name, own["grpc"], follow, site.diary) for name in probers]
+        for prober in outside:
+            site.start(prober.run(), f"outside-{prober.device}")
+        host, _, port = own["tcp"].rpartition(":")
+        site.start(TextDevice("o-7", "outside-7", host, int(port)).run(), "outside-o-7")
+        await site.covered("sf", "gate", 30)
+        await asyncio.gather(*(prober.well(30) for prober in outside))
+        since = time.monotonic()
+        await site.cluster.kubectl("scale", "sf/gate", "--namespace", SITE, "--replicas=1")
+        await site.condition("sf", "gate", 90, Ready=True, Progressing=False, Covered=True)
+        await asyncio.gather(*(prober.well(30) for prober in outside))
+        gap = max(prober.gap(since, time.monotonic()) for prober in outside)
+        step.say("gap " + measured(site.diary, "exposed fleet scaled to 1: gap", gap, "s", GAP_SECONDS))
+        assert targets, "nobody was ever sent to another shard"
+        assert set(targets) <= {entry["address"] for entry in known if entry["protocol"] == "grpc"}
+        assert [entry for prober in outside for entry in prober.taken_back] == []
+        await site.stop(*(f"outside-{entry['id']}" for entry in sensors))
+        await site.cluster.kubectl("delete", "sf/gate", "--namespace", SITE)
+        await until(
+            partial(site.cluster.items, CHILDREN, "--namespace", SITE, "--selector", "embereye.dev/fleet=sensors.gate"),
+            lambda children: not children,
+            "the children of gate are gone",
+            40,
+        )
 
 
 async def test_a_deleted_fleet_leaves_nothing_behind(site: Site) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -36,9 +37,12 @@ def end(process: "subprocess.Popen[str]") -> None:
 class Server:
     """A process of `embereye_bench.server`; its CPU seconds and counters on request."""
 
-    def __init__(self, kind: str, devices: int = 100, hub: str = "", grpc_port: int = 0) -> None:
+    def __init__(
+        self, kind: str, devices: int = 100, hub: str = "", grpc_port: int = 0, tls: Path | None = None
+    ) -> None:
+        """`tls` is the folder of the certificate that a shard shows; None: it speaks no TLS."""
         command = [sys.executable, "-m", "embereye_bench.server", kind, "--devices", str(devices), "--hub", hub]
-        command += ["--grpc-port", str(grpc_port)]
+        command += ["--grpc-port", str(grpc_port), *(("--tls", str(tls)) if tls else ())]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.ports: dict[str, int] = self._line()
 

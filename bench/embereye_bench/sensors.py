@@ -9,15 +9,21 @@ import asyncio
 import contextlib
 import random
 import socket
+import ssl
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.process.client_tls import ClientTls, dial
+from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.identity.authority import Authority, utc_now
+from embereye.process.identity.names import Identity, Role
 from embereye.process.series import exposition
 from embereye.process.tasks import beside
 from embereye.sensor.shard import SensorShard
@@ -160,9 +166,9 @@ def _requests(packed: bool, epoch: int, count: int, size: int = 500) -> list[byt
     return found
 
 
-async def _stream(port: int, requests: list[bytes], last: int) -> None:
+async def _stream(port: int, requests: list[bytes], last: int, tls: ClientTls | None = None) -> None:
     """Send everything, and wait until it is acknowledged."""
-    async with channel(f"{HOST}:{port}") as link:
+    async with dial(f"{HOST}:{port}", tls) as link:
         call = link.stream_stream(
             "/embereye.v1.Ingest/Stream",
             request_serializer=IDENTITY[0],
@@ -202,6 +208,34 @@ def _grpc(name: str, packed: bool, reach: float, scale: Scale) -> Result:
 def grpc_packed(scale: Scale) -> Result:
     """Packed columns of 500, acknowledged."""
     return _grpc("grpc-packed", True, 5e6, scale)
+
+
+@contextlib.contextmanager
+def _certificate() -> Iterator[Path]:
+    """A folder with a certificate for this machine's loopback."""
+    identity = Identity(Role.SHARD, "bench", "bench-0", "bench/sensors/hall")
+    with tempfile.TemporaryDirectory() as name:
+        for file, content in Authority.create(utc_now()).issue(identity, utc_now(), names=[HOST]).files.items():
+            (Path(name) / file).write_bytes(content)
+        yield Path(name)
+
+
+def grpc_packed_tls(scale: Scale) -> Result:
+    """Packed columns of 500 over TLS, acknowledged. Baseline: the same without."""
+    size, count = 500, int(scale.seconds * 1500)
+    values: dict[str, list[float]] = {"tls": [], "plain": []}
+    with _certificate() as folder, Server("shard", 1, tls=folder) as secured, Server("shard", 1) as plain:
+        ways = (("tls", secured, ClientTls(folder / "ca.crt")), ("plain", plain, None))
+        for epoch in range(1, scale.rounds + 2):
+            requests = _requests(True, epoch, count if epoch > 1 else 20, size)
+            for kind, server, tls in ways:
+                before = server.cpu()
+                asyncio.run(_stream(server.ports["grpc"], requests, size * len(requests), tls))
+                spent = server.cpu() - before
+                if epoch > 1:  # the first warms up
+                    values[kind].append(size * len(requests) / spent)
+    value, baseline = median(values["tls"]), median(values["plain"])
+    return Result("grpc-packed-tls", value, "readings/CPU s", baseline, value / baseline, "≥ 4,000,000", value >= 4e6)
 
 
 def grpc_repeated(scale: Scale) -> Result:
@@ -308,6 +342,36 @@ def idle_memory(scale: Scale, connections: int = 10_000) -> Result:
     return Result("idle-10k-memory", value, "MB", baseline, value / max(baseline, 1e-9), "≤ 60", value <= 60)
 
 
+def idle_tls_memory(scale: Scale, connections: int = 10_000) -> Result:
+    """Memory of 10,000 idle connections that speak TLS. Baseline: the same without."""
+    grown = []
+    for secured in (True, False):
+        with (
+            _certificate() as folder,
+            Server("shard", 100, tls=folder) as server,
+            contextlib.ExitStack() as stack,
+        ):
+            context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+
+            def connect_one(port: int, secured: bool = secured, context: ssl.SSLContext = context) -> socket.socket:
+                plain = socket.create_connection((HOST, port))
+                one = context.wrap_socket(plain, server_hostname=HOST) if secured else plain
+                one.sendall(b"#serialno:x!")  # who says nothing is sent away
+                return one
+
+            port = server.ports["tls" if secured else "tcp"]
+            for _ in range(50):
+                connect_one(port).close()
+            time.sleep(0.3)
+            before = server.ask()["memory_kb"]
+            sockets = [stack.enter_context(connect_one(port)) for _ in range(connections)]
+            time.sleep(1.0)
+            grown.append((server.ask()["memory_kb"] - before) / 1024)
+            del sockets
+    value, baseline = grown
+    return Result("idle-10k-tls-memory", value, "MB", baseline, value / max(baseline, 1e-9), "≤ 600", value <= 600)
+
+
 class _Core(Collector):
     """A shard's own families, as its process registers them."""
 
@@ -347,9 +411,11 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "text-flood": text_flood,
     "thermal-flood": thermal_flood,
     "grpc-packed": grpc_packed,
+    "grpc-packed-tls": grpc_packed_tls,
     "grpc-repeated": grpc_repeated,
     "crossing-p99": crossing,
     "idle-10k-memory": idle_memory,
+    "idle-10k-tls-memory": idle_tls_memory,
     "drain-100": drain,
 }
 FULL, QUICK = Scale(5, 3.0), Scale(3, 0.5)

@@ -15,8 +15,10 @@ from typing import Any, cast
 import grpc
 
 from embereye.process import lifecycle
+from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.tls import ServerTls
 from embereye.sensor.shard import SensorShard
 from embereye.shard.links import Links
 from embereye.shard.reporter import Reporter
@@ -104,7 +106,7 @@ def sums(shard: SensorShard) -> dict[str, int]:
     }
 
 
-async def _serve(kind: str, devices: int, hub: str, grpc_port: int) -> None:
+async def _serve(kind: str, devices: int, hub: str, grpc_port: int, tls: Path | None) -> None:
     loop = asyncio.get_running_loop()
     _raise_limits()
     async with Tasks() as tasks:
@@ -121,11 +123,15 @@ async def _serve(kind: str, devices: int, hub: str, grpc_port: int) -> None:
                 )
                 if hub:
                     tasks.start(reporter.run(), name="report")
-                options = ShardOptions("bench-0", Path("none"), hub, None, "127.0.0.1", 0, 0, 0, 0, 0)
-                await shard.start(ShardContext(options, tasks, reporter.report, lambda: None))
+                tls_port = free_port() if tls else 0
+                options = ShardOptions(
+                    "bench-0", Path("none"), hub, None, "127.0.0.1", 0, 0, 0, 0, 0, tls=tls, tls_port=tls_port
+                )
+                shown = ServerTls(tls) if tls else None
+                await shard.start(ShardContext(options, tasks, reporter.report, lambda: None, tls=shown))
                 shard.apply(assignment(devices))
-                server = GrpcServer(shard.services())
-                ports = {"tcp": shard.ports[0], "grpc": server.listen(f"127.0.0.1:{grpc_port}")}
+                server = GrpcServer(shard.services(), tls=shown)
+                ports = {"tcp": shard.ports[0], "grpc": server.listen(f"127.0.0.1:{grpc_port}"), "tls": tls_port}
                 await server.start()
                 numbers = lambda: sums(shard)  # noqa: E731
                 await _answer(loop, ports, numbers)
@@ -169,11 +175,13 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=100)
     parser.add_argument("--hub", default="")
     parser.add_argument("--grpc-port", type=int, default=0)
+    parser.add_argument("--tls", type=Path, default=None)
     arguments = parser.parse_args()
     lifecycle.configure_logging("ERROR")
 
     async def serve(stop: asyncio.Event) -> int:
-        await first_of(_serve(arguments.kind, arguments.devices, arguments.hub, arguments.grpc_port), stop.wait())
+        serving = _serve(arguments.kind, arguments.devices, arguments.hub, arguments.grpc_port, arguments.tls)
+        await first_of(serving, stop.wait())
         return 0
 
     return lifecycle.run(serve)

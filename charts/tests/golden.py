@@ -3,11 +3,11 @@
 `make golden` writes them anew.
 """
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+from harness.chart import render
 
 FOLDER = Path(__file__).parent / "golden"
 MONITORING = ("--set", "monitoring.enabled=true", "--set", "monitoring.labels.release=kube-prometheus-stack")
@@ -23,14 +23,21 @@ VALUES = {
         "hub.persistence.existingClaim=history",
     ),
     "monitoring": MONITORING,
+    "tls": ("--set", "hub.tls.enabled=true", "--set", "hub.tls.names={fire.example.com,10.0.0.5}"),
+    "tls-secret": (
+        "--set",
+        "hub.tls.enabled=true",
+        "--set",
+        "hub.tls.existingSecret=fire-tls",
+        "--set",
+        "hub.tls.names={fire.example.com}",
+    ),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations"),
 }
 
 
 def golden(values: tuple[str, ...]) -> str:
     """The manifests without what is made elsewhere, schemas, rules and dashboards, and without what is random."""
-    from harness.chart import render
-
     return yaml.safe_dump_all([_shortened(manifest) for manifest in render(*values)], sort_keys=True, width=120)
 
 
@@ -43,7 +50,6 @@ def _shortened(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2] / "e2e"))
     FOLDER.mkdir(exist_ok=True)
     for name, values in VALUES.items():
         (FOLDER / f"{name}.yaml").write_text(golden(values))

@@ -107,6 +107,17 @@ def test_alerts_take_labels_and_another_place_of_runbooks() -> None:
     assert rules()["EmberEyeHubDown"]["annotations"]["runbook_url"] == f"{RUNBOOKS}/EmberEyeHubDown"
 
 
+def test_runbooks_are_the_hubs_own_pages_under_the_name_that_browsers_know() -> None:
+    hosts = "hub.allowedHosts={*.example.com,fire.example.com}"
+    assert rules("--set", hosts)["EmberEyeHubDown"]["annotations"]["runbook_url"] == (
+        "https://fire.example.com/runbooks/EmberEyeHubDown"
+    )
+    rendered = of_kind("ConfigMap", "--set", hosts, "--set", "monitoring.grafanaAlerts.enabled=true")
+    texts = [text for manifest in rendered.values() for text in manifest["data"].values() if "/runbooks" in text]
+    assert len(texts) == 8, "seven dashboards and Grafana's alerts"
+    assert not [text for text in texts if "127.0.0.1" in text]
+
+
 def test_an_alert_that_is_not_wanted_is_left_out() -> None:
     left = rules("--set", "monitoring.rules.disabled={EmberEyeCompacting,EmberEyeClockSkew}")
     assert set(BY_NAME) - set(left) == {"EmberEyeCompacting", "EmberEyeClockSkew"}

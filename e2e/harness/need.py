@@ -122,6 +122,7 @@ _install = "`make peers` installs it"
 API_SERVER = Need("kube-apiserver and etcd", _build, _programs("kube-apiserver", "etcd"), "make test")
 CONTROLLER_MANAGER = Need("kube-controller-manager", _build, _programs("kube-controller-manager"), "make test")
 KUBECTL = Need("kubectl", _build, _programs("kubectl"), "make test")
+GATEWAY_API = Need("Gateway API's CRDs", _build, _programs("gateway-api"), "make test")
 HELM = Need("Helm", _build, _programs("helm"), "make test")
 OPENSSL = Need("openssl", "install Debian's package openssl", _commands("openssl"))
 FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")

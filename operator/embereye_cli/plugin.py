@@ -11,10 +11,10 @@ from lightkube import AsyncClient
 from lightkube.types import PatchType
 
 from embereye.process.lifecycle import UserError
-from embereye_cli import report
+from embereye_cli.cluster import report
+from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.explain import fleet as explain
 from embereye_cli.explain.fleet import add_fleet_arguments, select
-from embereye_cli.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     status.add_argument("-o", "--output", choices=["table", "json"], default="table", help="default: table")
     devices = commands.add_parser("devices", help="a fleet's devices: who owns them, which are dark and why")
     add_fleet_arguments(devices)
+    add_fleet_arguments(commands.add_parser("addresses", help="where devices outside the cluster reach a fleet"))
     add_fleet_arguments(commands.add_parser("explain", help="a fleet's scaling: inputs, formula, outcome"))
     drain = commands.add_parser("drain", help="let other shards take the place of one")
     add_fleet_arguments(drain)
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
         "status": _status,
         "devices": _devices,
+        "addresses": _addresses,
         "drain": _drain,
         "pause": _pause,
         "resume": _pause,
@@ -96,11 +98,10 @@ def status_of(fleet: Fleet) -> Manifest:
         found = status.condition(type_)
         return (found.status, found.message) if found else ("Unknown", "the operator has not said anything yet")
 
+    questions = [("Covered", "True"), ("Ready", "True"), ("Degraded", "False")]
+    questions += [("Exposed", "True")] if status.condition("Exposed") else []
     wrong = [
-        message
-        for type_, good in (("Covered", "True"), ("Ready", "True"), ("Degraded", "False"))
-        for answer, message in [condition(type_)]
-        if answer != good and message
+        message for type_, good in questions for answer, message in [condition(type_)] if answer != good and message
     ]
     return {
         "namespace": fleet.namespace,
@@ -169,6 +170,17 @@ def devices_table(devices: Sequence[Manifest]) -> str:
     return table(("DEVICE", "ZONE", "SHARD", "STATE"), rows)
 
 
+def addresses_table(fleet: Fleet) -> str:
+    """Where devices outside reach a fleet, and what stands in the way."""
+    status: FleetStatus = from_manifest(FleetStatus, fleet.status)
+    exposed = status.condition("Exposed")
+    if exposed is None:
+        return f"{fleet.key} is reached by pods only: spec.expose says how devices outside may reach it"
+    rows = [(known.protocol, known.address, known.device or known.shard or "any shard") for known in status.addresses]
+    shown = table(("PROTOCOL", "ADDRESS", "FOR"), rows)
+    return shown if exposed.status == "True" else f"{shown}\n{exposed.reason}: {exposed.message}"
+
+
 def shard_of(fleet: Fleet, text: str) -> str:
     """The full name of a shard that a person named, by name or number."""
     name = f"{fleet.name}-{fleet.kind}-{text}" if text.isdecimal() else text
@@ -209,6 +221,12 @@ async def _devices(arguments: argparse.Namespace) -> int:
         found = [manifest async for manifest in maps]
     devices = devices_of(fleet, read_record(fleet, found[0] if found else None))
     return _show(arguments, devices, lambda: devices_table(devices))
+
+
+async def _addresses(arguments: argparse.Namespace) -> int:
+    async with connected(target_of(arguments)) as client:
+        fleet = await _one(client, arguments)
+    return _show(arguments, fleet.status.get("addresses", []), lambda: addresses_table(fleet))
 
 
 async def _patch(client: AsyncClient, fleet: Fleet, patch: Manifest) -> None:

@@ -41,6 +41,7 @@ class OperatorOptions:
     image_pull_policy: str = ""  # empty: Kubernetes' default
     shard_host: str = ""  # that shards listen on; empty: every address
     lease: str = ""  # [namespace/]name; empty: it is the only operator
+    hub_names: tuple[str, ...] = ()  # by which people dial the hub, for its certificate
     release: str = "embereye"  # which certificates are issued for: the name of their Secrets begins with it
     role: str = ""  # its own ClusterRole or Role, which disruption budgets go with
     prometheus: str = Settings.prometheus  # that KEDA asks
@@ -86,6 +87,7 @@ async def serve(
             leads=leads,
             role=options.role,
             release=(_operator(client, options.lease).rpartition("/")[0] or client.namespace, options.release),
+            hub_names=options.hub_names,
         )
         closing.push_async_callback(runtime.close)
         holds = Holds(client, runtime, name=settings.operator, image=settings.image, patience=options.take_over_after)

@@ -18,12 +18,14 @@ from .site import Site
 
 
 def foreign_crds() -> list[Any]:
-    """The kinds of Prometheus' operator and of KEDA, as far as an API server needs to know them."""
+    """The kinds of Prometheus' operator, KEDA and the Gateway API, as far as an API server needs to know them."""
     found = []
     for group, version, kind in (
         ("monitoring.coreos.com", "v1", "ServiceMonitor"),
         ("monitoring.coreos.com", "v1", "PrometheusRule"),
         ("keda.sh", "v1alpha1", "ScaledObject"),
+        ("gateway.networking.k8s.io", "v1", "GRPCRoute"),
+        ("gateway.networking.k8s.io", "v1alpha2", "TCPRoute"),
     ):
         plural = f"{kind.lower()}s"
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -59,10 +61,20 @@ def foreign(cluster: ApiServer) -> Iterator[list[str]]:
     for entry in served:
         wait_for(lambda entry=entry: cluster.get(entry.format("")), entry)
     yield served
-    for crd in foreign_crds():
-        cluster.request("DELETE", f"{path}/{crd['metadata']['name']}")
-    for entry in served:
-        wait_for(lambda entry=entry: cluster.get(entry.format("")) is None, f"no {entry}")
+    delete_crds(cluster, foreign_crds())
+
+
+def delete_crds(cluster: ApiServer, crds: list[Any]) -> None:
+    """Delete them, and wait until they are gone: another test may bring its own of the same names."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    gone = [f"{path}/{crd['metadata']['name']}" for crd in crds]
+    for entry in gone:
+        cluster.request("DELETE", entry)
+    for crd in crds:
+        spec = crd["spec"]
+        gone += [f"/apis/{spec['group']}/{each['name']}/{spec['names']['plural']}" for each in spec["versions"]]
+    for entry in gone:
+        wait_for(lambda entry=entry: cluster.get(entry) is None, f"no {entry}")
 
 
 @pytest.fixture

@@ -357,7 +357,7 @@ async def test_a_shard_that_does_less_than_it_was_asked_for_degrades_the_fleet()
     world = World(fleet_of(shards=2))
     await world.settle()
     for shard in world.runtime.shards.values():
-        shard.falls_short = "telemetry.archive: raw readings are not kept: pyarrow is missing"
+        shard.falls_short = "telemetry.archive: raw readings are not kept: arro3 is missing"
     status, reason, message = condition((await world.step()).status, "Degraded")
     assert (status, reason) == ("True", "ShardDegraded")
     assert message == f"hall-sensors-0, hall-sensors-1: {shard.falls_short}"

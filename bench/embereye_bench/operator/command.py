@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -35,7 +34,6 @@ from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS
 
 NAMESPACE = "default"
 STABILIZATION = 30  # seconds; short, so that the row is affordable
-ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)
@@ -174,13 +172,12 @@ def _server(kubeconfig: Path | None) -> Iterator[Path]:
     if kubeconfig is not None:
         yield kubeconfig
         return
-    sys.path.insert(0, str(ROOT / "e2e"))
     try:
-        harness = importlib.import_module("harness.apiserver")
+        from harness.apiserver import install_crds, run_api_server
     except ImportError as error:
         raise UserError("there is no source tree here to start an API server from: give --kubeconfig") from error
-    with harness.run_api_server() as server:
-        harness.install_crds(server, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
+    with run_api_server() as server:
+        install_crds(server, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
         yield server.kubeconfig
 
 

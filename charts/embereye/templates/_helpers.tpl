@@ -15,6 +15,24 @@
 {{ .Values.hub.adminToken.existingSecret | default (printf "%s-hub-admin" (include "embereye.name" .)) }}
 {{- end }}
 
+{{/* What people and programs call the hub by over TLS with a certificate of the operator's authority. */}}
+{{- define "embereye.hubNames" -}}
+{{- $name := printf "%s-hub" (include "embereye.name" .) }}
+{{- $service := printf "%s.%s" $name .Release.Namespace }}
+{{- $own := list $name $service (printf "%s.svc" $service) (printf "%s.svc.cluster.local" $service) "localhost" "127.0.0.1" "::1" }}
+{{- concat $own .Values.hub.tls.names | uniq | join "," }}
+{{- end }}
+
+{{/* The Secret with the certificate that people are shown. */}}
+{{- define "embereye.hubTlsSecret" -}}
+{{ .Values.hub.tls.existingSecret | default (printf "%s-hub-identity" (include "embereye.name" .)) }}
+{{- end }}
+
+{{/* Of that Secret, what commands trust: its authority, or the certificate itself where it comes without. */}}
+{{- define "embereye.hubTrusted" -}}
+{{ ternary "tls.crt" "ca.crt" (ne .Values.hub.tls.existingSecret "") }}
+{{- end }}
+
 {{/* Where shards and the operator call the hub. */}}
 {{- define "embereye.hubControl" -}}
 {{ include "embereye.name" . }}-hub-control.{{ .Release.Namespace }}.svc:50053
@@ -86,6 +104,17 @@ capabilities:
 {{- end }}
 {{- end }}
 
+{{/* Where the runbooks are, without the slash in front of an alert's name. */}}
+{{- define "embereye.runbooks" -}}
+{{- $named := list }}
+{{- range $host := .Values.hub.allowedHosts }}
+{{- if not (contains "*" $host) }}
+{{- $named = append $named (printf "https://%s/runbooks" $host) }}
+{{- end }}
+{{- end }}
+{{- coalesce .Values.monitoring.rules.runbookUrl (first $named) "http://127.0.0.1:8080/runbooks" | trimSuffix "/" }}
+{{- end }}
+
 {{/* The rules of this release. Their texts are templates of Prometheus', so that they must not be executed here. */}}
 {{- define "embereye.rules" -}}
 {{- $rules := .Values.monitoring.rules }}
@@ -100,7 +129,7 @@ capabilities:
 {{- end }}
 {{- if $rule.alert }}
 {{- $_ := set $rule "labels" (merge $rule.labels $rules.labels) }}
-{{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (trimSuffix "/" $rules.runbookUrl) $rule.alert) }}
+{{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (include "embereye.runbooks" $) $rule.alert) }}
 {{- end }}
 {{- $kept = append $kept $rule }}
 {{- end }}

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
-from embereye_cli.hub_token import REMEDY, add_token_option, token_for
+from embereye_cli.hub.token import REMEDY, add_token_option, token_for
 
 SECONDS = 5.0  # for the console to answer
 

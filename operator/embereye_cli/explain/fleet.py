@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embereye.process.lifecycle import UserError
-from embereye_cli.kubectl_options import add_target_arguments, target_of
+from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, parse_fleet
 from embereye_operator.decide.scaling.explanation import explanation, sentences
 from embereye_operator.runtime.kubernetes.client import list_fleets

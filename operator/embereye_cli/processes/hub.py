@@ -1,7 +1,6 @@
 """Run the hub. `embereye hub backup`, `restore` and `migrate` copy what it has stored."""
 
 import os
-import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -14,25 +13,7 @@ from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.processes.shard_options import add_identity
-
-SIZES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}  # bytes
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def seconds(text: str) -> int:
-    """A span such as "90s", "30m", "12h" or "7d" in seconds."""
-    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if not match or not int(match[1]):
-        raise ArgumentTypeError(f'"{text}" is not a time span such as 90s, 30m, 12h or 7d')
-    return int(match[1]) * UNITS[match[2]]
-
-
-def size(text: str) -> int:
-    """A size such as "500M", "20G" or "1T" in bytes."""
-    match = re.fullmatch(r"(\d{1,6})([MGT])i?", text)
-    if not match or not int(match[1]):
-        raise ArgumentTypeError(f'"{text}" is not a size such as 500M, 20G or 1T')
-    return int(match[1]) * SIZES[match[2]]
+from embereye_cli.values import duration, size
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -52,6 +33,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--admin-token-file", type=Path, default=env("ADMIN_TOKEN_FILE") or None, metavar="FILE",
                         help="file with a token that may do everything, made where there is none and read again when "
                         "it changes; default: admin-token in the data folder [EMBEREYE_ADMIN_TOKEN_FILE]")  # fmt: skip
+    parser.add_argument("--tls", type=Path, default=Path(env("TLS")) if env("TLS") else None, metavar="DIR",
+                        help="folder with tls.crt and tls.key that people and programs are shown: the gRPC port and "
+                        "that of the console then serve TLS alone [EMBEREYE_TLS]")  # fmt: skip
     add_identity(parser, 50053)
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of clips and, without --database, of all else; required "
@@ -61,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="this hub is one of several on the same --database, which reach it there: one owns the "
                         "database, the others pass everything on to it and take over when it is gone "
                         "[EMBEREYE_ADVERTISE]")  # fmt: skip
-    parser.add_argument("--retention", type=seconds, default=env("RETENTION", "30d"),
+    parser.add_argument("--retention", type=duration, default=env("RETENTION", "30d"),
                         help="how long history is kept, for example 12h or 30d [EMBEREYE_RETENTION]")  # fmt: skip
     parser.add_argument("--clips", type=size, default=env("CLIPS", "5G"),
                         help="room for clips, for example 500M or 20G; the oldest go [EMBEREYE_CLIPS]")  # fmt: skip
@@ -149,10 +133,11 @@ def run(arguments: Namespace) -> int:
         http_port=arguments.http_port,
         metrics_port=arguments.metrics_port,
         admin_token_file=Path(arguments.admin_token_file or arguments.data / "admin-token"),
-        retention_ns=arguments.retention * SECOND,
+        retention_ns=int(arguments.retention * SECOND),
         clips_bytes=arguments.clips,
         control_port=arguments.control_port,
         identity=arguments.identity,
+        tls=arguments.tls,
         hosts=hosts,
         database=arguments.database,
         advertise=arguments.advertise,

@@ -70,6 +70,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "NAME-hub-identity; made where they are missing; default: embereye [EMBEREYE_RELEASE]",
     )
     parser.add_argument(
+        "--hub-names",
+        default=env("HUB_NAMES"),
+        metavar="NAME,…",
+        help="names and addresses that people dial the hub by, for its certificate [EMBEREYE_HUB_NAMES]",
+    )
+    parser.add_argument(
         "--role",
         default=env("ROLE"),
         help="the operator's own ClusterRole, with --namespace its Role: disruption budgets go with it, and half an "
@@ -112,6 +118,7 @@ def run(arguments: Namespace) -> int:
         shard_host=arguments.shard_host,
         lease=arguments.lease,
         release=arguments.release,
+        hub_names=split_names([arguments.hub_names]),
         role=arguments.role,
         prometheus=arguments.prometheus,
         scrape_annotations=arguments.scrape_annotations,

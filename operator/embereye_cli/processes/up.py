@@ -1,23 +1,14 @@
 """Run fleets on this machine: the manifests and decisions of a cluster, with local processes instead of pods."""
 
 import argparse
-import re
 from pathlib import Path
 
 from embereye.process import lifecycle
+from embereye.process.identity.authority import LIFE
+from embereye.process.lifecycle import UserError
+from embereye_cli.values import duration, duration_or_seconds
 from embereye_operator.up.folder import load_fleets, locked
 from embereye_operator.up.up import SIMULATE, Up, UpOptions
-
-DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$")
-UNIT_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
-
-
-def duration(text: str) -> float:
-    """Seconds in "90", "90s", "1.5m", "2h"; an argparse type."""
-    match = DURATION.match(text)
-    if not match:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a duration such as 90s, 5m or 2h')
-    return float(match[1]) * UNIT_SECONDS[match[2]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", type=Path, default=Path(".embereye"), metavar="DIR",
                         help="where history, spools and logs are kept (default: .embereye)")  # fmt: skip
-    parser.add_argument("--for", dest="seconds", type=duration, metavar="DURATION",
+    parser.add_argument("--for", dest="seconds", type=duration_or_seconds, metavar="DURATION",
                         help="stop by itself after this long: 90s, 5m, 2h")  # fmt: skip
     parser.add_argument("--json", action="store_true",
                         help="print one JSON object that says where everything listens, once all is ready")  # fmt: skip
@@ -37,11 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hub-port", type=int, default=50052, help="gRPC port of the hub (default: 50052)")
     parser.add_argument("--metrics-port", type=int, default=0,
                         help="port of /metrics about the fleets (default: a free one, which --json tells)")  # fmt: skip
+    parser.add_argument("--certificate-life", type=duration, default=LIFE.total_seconds(), metavar="DURATION",
+                        help="of the certificates by which its processes know each other; renewed after two thirds "
+                        "of it, at least 20s (default: 7d)")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C, SIGTERM or the end of --for."""
     lifecycle.configure_logging("WARNING")
+    if not 20 <= arguments.certificate_life <= LIFE.total_seconds() * 50:
+        raise UserError("--certificate-life is not between 20s and a year: processes need some seconds to read them")
     fleets = load_fleets(arguments.manifests)
     options = UpOptions(
         manifests=arguments.manifests,
@@ -52,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         console_port=arguments.console_port,
         hub_port=arguments.hub_port,
         metrics_port=arguments.metrics_port,
+        certificate_life=arguments.certificate_life,
     )
     with locked(options.data):
         return lifecycle.run(lambda stop: Up(options, fleets).run(stop))

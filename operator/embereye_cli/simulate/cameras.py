@@ -16,7 +16,7 @@ from embereye.sim.push import push_cameras
 from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp
 from embereye.sim.rtsp import serve_rtsp
 from embereye.wire.onvif.media import Profile
-from embereye_cli.hub_token import add_device_token_option, device_token
+from embereye_cli.hub.token import add_device_token_option, device_token
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from embereye.sim.fire import parse_fire
 from embereye.sim.sensors import SensorSpec, run_sensors
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SerialNumber
-from embereye_cli.hub_token import add_device_token_option, device_token
+from embereye_cli.hub.token import add_device_token_option, device_token
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from embereye_operator.api.exposure import Expose, exposure
 from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Resource, Rule, described
 from embereye_operator.api.shared import (
@@ -340,6 +341,7 @@ class CameraFleetSpec(Resource):
     evidence: Evidence = described("Pictures kept around an alarm.", default=Evidence)
     canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
     access: DeviceAccess | None = device_access()
+    expose: Expose | None = exposure()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

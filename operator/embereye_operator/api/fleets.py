@@ -40,7 +40,7 @@ SENSORS = FleetType("SensorFleet", "sensors", "sensorfleets", "sf", SensorFleetS
 CAMERAS = FleetType("CameraFleet", "cameras", "camerafleets", "cf", CameraFleetSpec, "camera")
 FLEET_TYPES: Mapping[str, FleetType] = {fleet.resource: fleet for fleet in (SENSORS, CAMERAS)}
 NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-MAX_NAME = 40  # its children's names append up to 18 characters and must fit in a DNS label
+MAX_NAME = 40  # its children's names append up to 19 characters and must fit in a DNS label
 ROOT_RULES = (
     Rule(
         f"size(self.metadata.name) <= {MAX_NAME} && self.metadata.name.matches('{NAME_PATTERN}')",

@@ -6,6 +6,7 @@ from typing import Literal
 
 from embereye.units import MILLISECOND, SECOND
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
+from embereye_operator.api.exposure import Expose, exposure
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 from embereye_operator.api.shared import (
     CONTROL_PORT,
@@ -197,7 +198,7 @@ class DeviceCommands(Resource):
 class Telemetry(Resource):
     """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
 
-    archive: bool = described("Keep them; the image needs the extra embereye[parquet].", default=False)
+    archive: bool = described("Keep them as Parquet files.", default=False)
     size: Quantity = described("Of the files of one shard; the oldest go beyond it.", default=Quantity("10Gi"))
     claim: str = described(
         "Name of a PersistentVolumeClaim, ReadWriteMany, that they are kept in; empty: gone with the shard's pod.",
@@ -235,6 +236,7 @@ class SensorFleetSpec(Resource):
     telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
     canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
     access: DeviceAccess | None = device_access()
+    expose: Expose | None = exposure()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     template: Template = described("What goes into every shard's pod.", default=Template)

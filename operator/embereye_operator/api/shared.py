@@ -339,7 +339,11 @@ class Resources(Resource):
 class Template(Resource):
     """What goes into every shard's pod."""
 
-    resources: Resources = described("Resource requests and limits.", default=Resources)
+    resources: Resources = described(
+        "Resource requests and limits. What is named in neither has a default: memory is requested and limited, "
+        "CPU requested.",
+        default=Resources,
+    )
     node_selector: Mapping[str, str] = described("Node labels.", default=dict, max_items=32, item=Limit(max_length=63))
     tolerations: tuple[Toleration, ...] = described("Taints that are borne.", default=(), max_items=32)
     topology_spread: tuple[TopologySpread, ...] = described(

@@ -9,6 +9,7 @@ from embereye_operator.api.schema import Resource, described
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_DARK = 20
+MAX_ADDRESSES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,17 @@ class LastScale(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class ExposedAddress(Resource):
+    """Where devices outside the cluster reach something of the fleet."""
+
+    name: str = described("Of the Service or route.", max_length=253)
+    protocol: Literal["grpc", "tcp", "rtp"] = described("What is spoken there.")
+    address: str = described("host:port.", max_length=300)
+    device: str = described("The camera that pushes RTP there.", default="", max_length=63)
+    shard: str = described("The shard that is reached there; empty: any.", default="", max_length=63)
+
+
+@dataclass(frozen=True, slots=True)
 class HoldingOperator(Resource):
     """The operator that looks after a fleet; others leave it alone."""
 
@@ -103,6 +115,12 @@ class FleetStatus(Resource):
     required_shards: int = described("What the scaling law asks for.", default=0)
     last_scale: LastScale | None = described("The latest change of the number of shards.", default=None)
     placement_epoch: int = described("Grows with every change of placement or settings.", default=0)
+    addresses: tuple[ExposedAddress, ...] = described(
+        "Where devices outside the cluster reach it, where spec.expose says so: the fleet, its shards, then cameras "
+        "that push RTP; the first 200.",
+        default=(),
+        max_items=MAX_ADDRESSES,
+    )
     conditions: tuple[Condition, ...] = described("One per question.", default=(), list_key="type", max_items=16)
 
     def condition(self, type_: str) -> Condition | None:

@@ -9,6 +9,7 @@ from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.placement_record import PlacementRecord
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
@@ -61,6 +62,7 @@ class FleetMemory:
         None  # versions, record, existing shards
     )
     roster: tuple[Any, FleetRoster] = field(default_factory=lambda: ((), FleetRoster()))  # from what, as it was told
+    exposed: tuple[Any, Exposure | None] = ((), None)  # of which objects as they are, and what it has come to
     left: Any = None  # what a paused fleet's shards were last moved away from
     judged: tuple[Any, Judgement | None] = ((), None)  # of which autoscaler as it is, and whether it works
     uneven: int = 0  # since when loads have differed too much; 0: they do not

@@ -13,6 +13,7 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import (
+    MAX_ADDRESSES,
     MAX_DARK,
     Condition,
     ConditionStatus,
@@ -24,6 +25,7 @@ from embereye_operator.api.status import (
     LedgerSummary,
     LoadSummary,
 )
+from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.placement_record import Move
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import Decision, measure
@@ -55,6 +57,7 @@ class Facts:
     ledger: FleetLedger | None  # None: the hub has not told it
     selector: str
     operator: HoldingOperator | None = None
+    exposure: Exposure | None = None  # None: nobody outside the cluster is to reach it
     scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
 
@@ -85,6 +88,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         _scaling_active(facts, previous),
         _metrics_available(facts),
         _access_restricted(facts),
+        *((_exposed(facts.exposure),) if facts.exposure else ()),
     )
     status = FleetStatus(
         operator=facts.operator,
@@ -98,6 +102,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         required_shards=facts.decision.required,
         last_scale=_last_scale(facts, previous),
         placement_epoch=facts.epoch,
+        addresses=facts.exposure.addresses[:MAX_ADDRESSES] if facts.exposure else (),
         conditions=tuple(_settled(condition, previous, facts) for condition in conditions),
     )
     ledger = _ledger(facts.ledger) if facts.ledger else None
@@ -188,6 +193,17 @@ def _access_restricted(facts: Facts) -> Condition:
     if access.tls and access.tls.clients:
         wanted.append(f"certificates of Secret {access.tls.clients.ca_ref.name}")
     return _condition("AccessRestricted", True, "Declared", f"devices are listened to by {' and '.join(wanted)}")
+
+
+def _exposed(exposure: Exposure) -> Condition:
+    """Whether devices outside the cluster reach everything that they are to reach."""
+    if exposure.missing:
+        sentences = [sentence for some in exposure.missing.values() for sentence in some]
+        return _condition("Exposed", False, next(iter(exposure.missing)), "; ".join(sentences)[:4000])
+    own = [
+        f"{known.protocol} at {known.address}" for known in exposure.addresses if not known.shard and not known.device
+    ]
+    return _condition("Exposed", True, "Advertised", f"devices outside the cluster are told {', '.join(own)}")
 
 
 def _alike_or_new(condition: Condition, previous: FleetStatus) -> Condition:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-RUNBOOKS = "https://embereye.dev/runbooks"  # where docs/runbooks is published, until a release says otherwise
+# Where the hub of `embereye up` serves docs/runbooks, and `kubectl port-forward` brings that of a cluster. The chart
+# puts its own address here.
+RUNBOOKS = "http://127.0.0.1:8080/runbooks"
 OPERATOR_JOB, HUB_JOB, SHARD_JOB = "embereye-operator", "embereye-hub", "embereye-shard"
 
 FLEET = "namespace, kind, fleet"

@@ -624,6 +624,7 @@ LABELS = {
     "device": "its id, as declared",
     "camera": "its id, as declared",
     "zone": "as declared",
+    "ports": "`control`, `open`: those for our own processes, and those for devices or people",
     "reason": "a few words, a fixed set",
     "outcome": "`offered`, `analysed`, `duplicate`, `shed`, `rejected`; of the archive: `written`, `dropped`",
     "stage": "`wait`, `analyse`",

@@ -10,7 +10,7 @@ from embereye_operator.decide.intent import Change, Intent, may_go, replaced_pod
 from embereye_operator.decide.manifests.compare import differences
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
-from embereye_operator.decide.manifests.names import shard_index
+from embereye_operator.decide.manifests.names import LABEL_SHARD, shard_index
 from embereye_operator.decide.ownership.applied import marked
 from embereye_operator.decide.snapshot import Identity, Snapshot, identity
 from embereye_operator.errors import RefusedError, TakenError
@@ -138,7 +138,7 @@ class Applier:
         # Deployments first: a shard that drains still wants its Service.
         for child in sorted(objects.values(), key=lambda child: (child["kind"] != "Deployment", identity(child))):
             name = identity(child)[1]
-            if identity(child) in wanted or name in staying or self._waits_for_its_shard(child):
+            if identity(child) in wanted or _shard_of(child) in staying or self._waits_for_its_shard(child):
                 continue
             self._context.actions.append(f"delete {' '.join(identity(child))}")
             await self._runtime.delete(child)
@@ -152,6 +152,10 @@ class Applier:
         """
         index = shard_index(self._fleet, child["metadata"]["name"])
         return child["kind"] == "Service" and index is not None and index < self._fleet.spec.autoscaling.max_shards
+
+
+def _shard_of(child: Manifest) -> str:
+    return str((child["metadata"].get("labels") or {}).get(LABEL_SHARD, child["metadata"]["name"]))
 
 
 def _gains(before: Assignment | None, after: Assignment) -> bool:

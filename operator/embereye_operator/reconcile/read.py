@@ -11,6 +11,7 @@ from embereye_operator.api.fleets import Fleet, FleetError, parse_devices
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.assignments import build_device
+from embereye_operator.decide.exposure import Exposure, read_exposure
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED, shard_index, shard_name
@@ -20,7 +21,7 @@ from embereye_operator.decide.status import read_status
 from embereye_operator.reconcile.context import Context
 from embereye_operator.runtime.interface import Runtime
 
-OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", TOLERANCE)
+OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", TOLERANCE, "GRPCRoute", "TCPRoute")
 
 
 async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
@@ -52,6 +53,18 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         offered=[kind for kind in OFFERED if runtime.offers(kind)],
         rivals=runtime.rivals(fleet),
     )
+
+
+async def read_exposed(snapshot: Snapshot, shards: Sequence[str], context: Context) -> Exposure | None:
+    """What `spec.expose` has come to for `shards`; None where it wants nothing."""
+    fleet = snapshot.fleet
+    if fleet.spec.expose is None:
+        return None
+    basis = fleet.uid, fleet.generation, snapshot.versions, tuple(shards), tuple(snapshot.offered)
+    if context.memory.exposed[0] != basis or not all(snapshot.versions.values()):
+        children = await context.children.objects()
+        context.memory.exposed = basis, read_exposure(fleet, children, shards, snapshot.offered)
+    return context.memory.exposed[1]
 
 
 async def ask_shards(fleet: Fleet, runtime: Runtime, shards: Sequence[str]) -> dict[str, ShardStatus | None]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus, HoldingOperator
+from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.intent import (
     Intent,
@@ -23,7 +24,7 @@ from embereye_operator.decide.status import Facts, build_status
 from embereye_operator.errors import RefusedError, UnavailableError
 from embereye_operator.reconcile.apply import Applier
 from embereye_operator.reconcile.context import Children, Context
-from embereye_operator.reconcile.read import read_snapshot
+from embereye_operator.reconcile.read import read_exposed, read_snapshot
 from embereye_operator.reconcile.scale import judge_follower, may_scale, scale_fleet
 from embereye_operator.reconcile.tell import tell_hub, tell_status
 from embereye_operator.runtime.interface import Runtime
@@ -56,6 +57,7 @@ async def reconcile(
     context = Context(runtime, settings, memory, Children(fleet, runtime))
     snapshot = await read_snapshot(fleet, clock(), context)
     wanted = choose_wanted(snapshot, memory)
+    exposure = await read_exposed(snapshot, wanted, context)
     applier = Applier(snapshot, context)
     try:
         await runtime.identify(fleet, {*wanted, *snapshot.existing})
@@ -65,7 +67,7 @@ async def reconcile(
         intent = keep(snapshot, wanted)
         await applier.leave_nodes()
     else:
-        intent = await _change(snapshot, wanted, applier, context)
+        intent = await _change(snapshot, wanted, exposure, applier, context)
     context.problems |= tell_stuck(snapshot, intent, applier.statuses, memory, applier.gone)
     ledger = await tell_hub(snapshot, intent.epoch, context)
     decision, scaled = await scale_fleet(snapshot, intent, applier.statuses, context)
@@ -88,6 +90,7 @@ async def reconcile(
         selector=selector_text(fleet),
         operator=HoldingOperator(settings.operator, settings.image) if settings.operator else None,
         scaler=await judge_follower(snapshot, context),
+        exposure=exposure,
         problems=context.problems,
     )
     status = await tell_status(snapshot, build_status(facts, snapshot.previous), context)
@@ -98,7 +101,9 @@ async def reconcile(
     return Outcome(status, tuple(context.actions), settled, at_rest)
 
 
-async def _change(snapshot: Snapshot, wanted: Sequence[str], applier: Applier, context: Context) -> Intent:
+async def _change(
+    snapshot: Snapshot, wanted: Sequence[str], exposure: Exposure | None, applier: Applier, context: Context
+) -> Intent:
     """Work towards what there is to be; returns what is in force then."""
     memory = context.memory
     intent = intend(snapshot, wanted, memory)
@@ -113,7 +118,11 @@ async def _change(snapshot: Snapshot, wanted: Sequence[str], applier: Applier, c
         context.settings,
         children=await context.children.objects(),
         told=told,
-        addresses={shard: context.runtime.address(snapshot.fleet, shard) for shard in intent.plan.members},
+        addresses={
+            shard: exposure.advertise(address) if exposure else address
+            for shard in intent.plan.members
+            for address in [context.runtime.address(snapshot.fleet, shard)]
+        },
         budget_owner=await context.runtime.budget_owner(snapshot.fleet),
     )
     if change.epoch != snapshot.record.epoch:

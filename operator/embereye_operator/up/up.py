@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from embereye.process.addresses import free_port
 from embereye.process.backoff import Backoff
 from embereye.process.files import write_whole
 from embereye.process.grpc_server import channel
+from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics
@@ -79,6 +81,7 @@ class UpOptions:
     console_port: int = 8080
     hub_port: int = 50052
     metrics_port: int = 0  # 0: a free one
+    certificate_life: float = LIFE.total_seconds()  # of those by which its processes know each other
 
 
 @dataclass
@@ -136,7 +139,9 @@ class Up:
         self._check_ports()
         self._display = self._make_display()
         self._supervisor = Supervisor(options.data / "logs", self._process_ended)
-        self._runtime = LocalRuntime(options.data, self._hub_control, self._supervisor)
+        self._runtime = LocalRuntime(
+            options.data, self._hub_control, self._supervisor, timedelta(seconds=options.certificate_life)
+        )
         registry = CollectorRegistry()
         runtime_metrics = RuntimeMetrics(registry, lambda: self._runtime.credentials)
         registry.register(FleetMetrics(lambda: [state.report() for state in self._fleets.values()]))

@@ -15,7 +15,7 @@ from embereye.sim.films import CameraSpec, prepare
 from embereye.sim.rtsp import serve_rtsp
 from embereye.sim.scene import Room
 from embereye.wire.jpeg.header import read_header
-from embereye_cli.detect import expand, settings_of
+from embereye_cli.devices.detect import expand, settings_of
 from embereye_cli.main import main
 
 RATE = 15.0

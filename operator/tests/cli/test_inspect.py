@@ -14,7 +14,7 @@ from embereye.process.lifecycle import UserError
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords, SensorReading, SerialNumber
-from embereye_cli import inspect_capture as inspect
+from embereye_cli.devices import inspect_capture as inspect
 
 
 def run(*arguments: str) -> int:

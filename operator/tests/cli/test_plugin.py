@@ -13,7 +13,7 @@ from harness.need import KUBECTL, program
 
 from embereye.process.lifecycle import UserError
 from embereye_cli import plugin
-from embereye_cli.kubectl_options import target_of
+from embereye_cli.cluster.kubectl_options import target_of
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN

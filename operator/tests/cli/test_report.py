@@ -9,7 +9,7 @@ import pytest
 from harness.apiserver import ApiServer
 
 from embereye_cli import plugin
-from embereye_cli.report import concealed, without_addresses
+from embereye_cli.cluster.report import concealed, without_addresses
 
 from ..processes.test_operator import create, sensor_fleet
 

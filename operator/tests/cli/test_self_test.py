@@ -9,7 +9,7 @@ import pytest
 from harness.apiserver import ApiServer
 
 from embereye.process.addresses import free_port
-from embereye_cli.self_test import LABEL, NAME
+from embereye_cli.cluster.self_test import LABEL, NAME
 
 pytestmark = pytest.mark.apiserver
 

@@ -15,7 +15,7 @@ from embereye_operator.decide.manifests.names import LABEL_ALLOWED, MANAGED_BY
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.applied import ANNOTATION_APPLIED, with_updates_applied
 from embereye_operator.reconcile.reconcile import reconcile
-from embereye_operator.runtime.kubernetes.resources import CHILDREN
+from embereye_operator.runtime.kubernetes.resources import CHILDREN, OPTIONAL
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
 from ..api.test_schema import camera, manifest
@@ -116,6 +116,18 @@ ROWS: dict[str, tuple[str, Any, Any, set[str]]] = {
         "SensorFleet", {"telemetry": {"archive": True, "size": "2Gi", "claim": "readings"}}, {"telemetry": None},
         {"Deployment"},
     ),
+    "node ports": (
+        "SensorFleet", {"expose": {"type": "NodePort", "advertisedHost": "10.0.0.1", "annotations": {"a": "b"}}},
+        {"expose": None}, {"Service"},
+    ),
+    "a load balancer's class": (
+        "CameraFleet", {"expose": {"type": "LoadBalancer", "loadBalancerClass": "x.y/z"}}, {"expose": None}, {"Service"}
+    ),
+    "a gateway": (
+        "SensorFleet",
+        {"expose": {"type": "Gateway", "advertisedHost": "{name}.x", "gateway": {"name": "a", "tcpListener": "b"}}},
+        {"expose": None}, {"GRPCRoute", "TCPRoute"},
+    ),
     "a Secret of cameras": (
         "CameraFleet", {"cameras": [camera(credentialsRef={"name": "cam.1"})]}, {"cameras": [camera()]}, {"Deployment"},
     ),
@@ -143,7 +155,7 @@ async def test_what_is_added_and_removed_again_leaves_nothing_behind(
     await asyncio.to_thread(create, ground.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": allowed})
     await ground.declare(document or sensor_fleet(ground.namespace))
     before = await ground.children()
-    optional = {"HorizontalPodAutoscaler", "ScaledObject", "ServiceMonitor", "PrometheusRule"}
+    optional = {"HorizontalPodAutoscaler", *OPTIONAL}
     assert {key[0] for key in before} == {*CHILDREN} - optional
     await ground.change(added)
     between = await ground.children()

@@ -103,11 +103,13 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
         autoscalers = "/apis/autoscaling/v2/{}horizontalpodautoscalers"
         policies = "/apis/networking.k8s.io/v1/{}networkpolicies"
         wait_for(lambda: there(policies), policies)
-        for mode, path in (("hpa", autoscalers), ("keda", foreign[2]), ("none", "")):
-            cluster.merge(path_of(fleet), {"spec": {"autoscaling": {"mode": mode}}})
-            if path:
-                wait_for(lambda path=path: there(path), path)
-        cluster.merge(path_of(fleet), {"spec": {"alerts": {"enabled": False}, "shards": 1}})
+        expose = {"type": "Gateway", "advertisedHost": "{name}.x", "gateway": {"name": "edge", "tcpListener": "text"}}
+        for mode, exposed, paths in (
+            ("hpa", None, [autoscalers]), ("keda", None, foreign[2:3]), ("none", expose, foreign[3:]),
+        ):  # fmt: skip
+            cluster.merge(path_of(fleet), {"spec": {"autoscaling": {"mode": mode}, "expose": exposed}})
+            wait_for(lambda paths=paths: all(map(there, paths)), ", ".join(paths))
+        cluster.merge(path_of(fleet), {"spec": {"alerts": {"enabled": False}, "shards": 1, "expose": None}})
 
         pods = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1}}
         create(cluster, stray("PodDisruptionBudget", namespace, pods))

@@ -98,11 +98,13 @@ def command(*arguments: str) -> list[str]:
 
 
 @asynccontextmanager
-async def house(folder: Path, shards: int = 1, name: str = "fleet.yaml") -> AsyncIterator[House]:
+async def house(
+    folder: Path, *options: str, shards: int = 1, name: str = "fleet.yaml", more: str = ""
+) -> AsyncIterator[House]:
     tcp = free_port()
     manifest = folder / name
-    manifest.write_text(SENSORS.format(tcp=tcp, grpc=free_port(), shards=shards))
-    ports = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
+    manifest.write_text(SENSORS.format(tcp=tcp, grpc=free_port(), shards=shards) + more)
+    ports = ["--hub-port", str(free_port()), "--console-port", str(free_port()), *options]
     process = await asyncio.create_subprocess_exec(
         *command(str(manifest), "--json", "--data", str(folder / "data"), *ports),
         stdout=asyncio.subprocess.PIPE,

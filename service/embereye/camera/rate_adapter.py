@@ -20,6 +20,8 @@ class _Totals:
     busy: float = 0.0  # seconds of all decoders
     analysed: int = 0  # frames
     superseded: int = 0  # frames
+    finished: int = 0  # turns
+    waited: float = 0.0  # seconds, of their results for the event loop
 
 
 class RateAdapter:
@@ -27,7 +29,7 @@ class RateAdapter:
 
     def __init__(self, pool: DecoderPool) -> None:
         self.budget = PoolBudget()
-        self.load = PoolLoad(decoders_busy=0.0, loop_busy=0.0, standing=0.0, served=1.0)
+        self.load = PoolLoad(decoders_busy=0.0, loop_busy=0.0, standing=0.0, served=1.0, late=0.0)
         self._pool = pool
         self._thread: ThreadTime | None = None
         self._before = _Totals()
@@ -41,16 +43,20 @@ class RateAdapter:
             busy=self._pool.busy_seconds,
             analysed=sum(ledger.analysed for ledger in ledgers),
             superseded=sum(ledger.shed["superseded"] for ledger in ledgers),
+            finished=self._pool.finished,
+            waited=self._pool.results_waited,
         )
         before, self._before = self._before, totals
         passed = max(1e-3, totals.at - before.at)
         # Cameras that are handed over take their counts with them.
         analysed, superseded = max(0, totals.analysed - before.analysed), max(0, totals.superseded - before.superseded)
+        finished = totals.finished - before.finished
         self.load = PoolLoad(
             decoders_busy=min(1.0, (totals.busy - before.busy) / passed / self._pool.count),
             loop_busy=self._thread.busy_share(),
             standing=self._pool.standing,
             served=analysed / (analysed + superseded) if superseded else 1.0,
+            late=(totals.waited - before.waited) / finished if finished else math.inf,
         )
         wants = [_want(camera, now_ns) for camera in cameras]
         self.budget.adapt(self.load, wants, totals.at)

@@ -32,7 +32,7 @@ from embereye.levels import Level
 from embereye.process.aligned_sleep import aligned_sleep
 from embereye.process.clock import now_ns
 from embereye.process.grpc_server import Service
-from embereye.process.heap import freeze_heap
+from embereye.process.heap import freeze_heap, keep_freed_memory
 from embereye.shard.access import DeviceAccess
 from embereye.shard.canary import Fire
 from embereye.shard.episodes import Episodes
@@ -87,6 +87,7 @@ class CameraShard:
 
     async def start(self, context: ShardContext) -> None:
         """Start the decoder pool and the tick; RuntimeError where no decoder comes up."""
+        keep_freed_memory()
         freeze_heap()
         cv2.setNumThreads(1)  # the decoder processes are the parallelism: OpenCV's own threads would compete with them
         self._context = context

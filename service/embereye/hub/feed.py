@@ -13,6 +13,7 @@ from itertools import islice
 
 from google.protobuf import json_format
 
+from embereye.process.addresses import place_of
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 KEPT = 4_096  # events in memory
@@ -144,6 +145,7 @@ class Feed:
 
         TooManyError where there are too many, in all or of that address.
         """
+        address = place_of(address)
         if after > self.latest:
             raise ValueError(f"cursor {after} is newer than the newest event, {self.latest}: start again with cursor 0")
         if len(self._subscriptions) >= SUBSCRIBERS:

@@ -1,7 +1,6 @@
 """The hub's process: its servers around one `Hub`."""
 
 import asyncio
-import contextlib
 import json
 import logging
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from embereye.process.lifecycle import UserError
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.tls import ServerTls
 from embereye.process.tracing import open_tracer
 from embereye.v1.access_pb2_grpc import add_AccessServicer_to_server
 from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
@@ -62,6 +62,7 @@ class HubOptions:
     retention_ns: int  # how long history is kept
     clips_bytes: int  # room for clips
     control_port: int = 0  # where shards and the operator call
+    tls: Path | None = None  # folder of the certificate that people are shown; None: they are served without TLS
     identity: Path | None = None  # folder of its certificate; None: control is served on loopback alone
     database: str = ""  # address of a PostgreSQL, as in `open_database`; '': SQLite in `data`
     advertise: str = ""  # where other replicas on the same database reach this one; '': there are none
@@ -82,8 +83,10 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
     while options.advertise:
         if not await _stand_by(options, stop):
             return 0
-        with contextlib.suppress(OwnedError):  # another replica was quicker
+        try:
             return await _own(options, stop)
+        except OwnedError as error:
+            logger.warning("standing by again: %s", error)
     return await _own(options, stop)
 
 
@@ -152,16 +155,17 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         Service(add_ControlServicer_to_server, ControlService(hub, outputs), "embereye.v1.Control"),
         Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
     ]
-    grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)])
+    tls = ServerTls(options.tls) if options.tls else None
+    grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)], tls=tls)
     control = GrpcServer(services, control=True, credentials=credentials)
     registry = CollectorRegistry()
     registry.register(HubCollector(hub, evidence, clips, options.data))
-    runtime = RuntimeMetrics(registry, lambda: credentials)
+    runtime = RuntimeMetrics(registry, lambda: credentials, tls)
     grpc_port = grpc.listen(f"{options.host}:{options.grpc_port}")
     control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
     api = Api(hub, outputs, clips, options.hosts, _provider(options))
-    web = await serve_http(api.app(registry), options.host, options.http_port)
-    pages = metrics_pages(registry)
+    web = await serve_http(api.app(registry), options.host, options.http_port, tls)
+    pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
@@ -170,12 +174,14 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
         if credentials:
             tasks.start(credentials.follow(), name="follow-identity")
+        if tls:
+            tasks.start(tls.follow(), name="follow-tls")
         for server in (grpc, control):
             await server.start()
             await server.set_serving(True)
         logger.info(
-            "hub ready: gRPC %d, control %d, HTTP %d, data in %s",
-            grpc_port, control_port, bound_port(web), options.data,
+            "hub ready: gRPC %d, control %d, %s %d, data in %s",
+            grpc_port, control_port, "HTTPS" if tls else "HTTP", bound_port(web), options.data,
         )  # fmt: skip
         await first_of(stop.wait(), tasks.failed.wait())
         failed = tasks.failed.is_set()

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from embereye.hub.access import records
 from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
 from embereye.hub.coverage.ledgers import LedgerKey, Part
-from embereye.hub.databases.interface import DamagedError, Database, StoreError
+from embereye.hub.databases.interface import DamagedError, Database, OwnedError, StoreError
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -395,6 +395,9 @@ class StoreThreads:
         loop = asyncio.get_running_loop()
         self._lock = await self._lock_folder()
         self._store = await loop.run_in_executor(self._writer, self._open)
+        if self._store.failing and self._place:
+            # Another replica may own it, or have owned it a moment ago: only one that does may serve.
+            raise OwnedError(self._store.failing)
         if self._store.failing:
             logger.error("the database cannot be written: %s; what it holds is served", self._store.failing)
         if self._address or not self._store.failing:

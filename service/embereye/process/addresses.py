@@ -1,6 +1,7 @@
 """Addresses on a command line, and ports that are free to listen on."""
 
 import contextlib
+import ipaddress
 import socket
 from collections.abc import Collection
 from urllib.parse import unquote
@@ -26,6 +27,19 @@ def peer_host(peer: str) -> str:
         return peer
     host = rest.rpartition(":")[0].strip("[]")
     return host.removeprefix("::ffff:") if "." in host else host
+
+
+def place_of(address: str) -> str:
+    """What of `address` one party is taken to have for itself."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:64]
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))
 
 
 def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, taken: Collection[int] = ()) -> list[int]:

@@ -1,4 +1,4 @@
-"""The heap that a process keeps for good: out of the garbage collector's sight, and on large pages."""
+"""The heap that a process keeps for good: out of the garbage collector's sight, on large pages, not given back."""
 
 import contextlib
 import ctypes
@@ -16,7 +16,22 @@ COLLECT_AFTER = 20_000  # objects made and not yet freed, until the garbage coll
 COLLAPSE = 25  # MADV_COLLAPSE of linux/mman.h, since Linux 6.1
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 LARGEST = 512 * 1024 * 1024  # bytes: a mapping of more is reserved rather than used
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+KEPT = 32 * 1024 * 1024  # bytes: the most that glibc takes
 RESIDENT = 0.75  # of a large page, so that hardly any memory is taken besides
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep freed memory for the next picture, instead of giving it back to the kernel each time.
+
+    Pictures and what is made of them come and go by the thousand. By default each array of more than 128 KiB is mapped
+    anew, and the end of the heap is given back as soon as as much is free: to fault the pages in again takes longer
+    than to work on them (to halve a plane of 1080p, 330 µs instead of 110).
+    """
+    library = ctypes.CDLL(None)
+    for parameter, size in ((M_TRIM_THRESHOLD, KEPT), (M_MMAP_THRESHOLD, KEPT)):
+        with contextlib.suppress(AttributeError):  # a C library other than glibc
+            library.mallopt(parameter, size)
 
 
 def freeze_heap() -> None:

@@ -8,7 +8,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.log import server_logger
 from prometheus_client import CollectorRegistry
 
+from embereye.process.http_connections import Connections, LimitedSite
 from embereye.process.pages import Page, all_interfaces, cannot_listen, metrics_pages
+from embereye.process.tls import ServerTls
 
 
 def metrics_app(registry: CollectorRegistry, unhealthy: Callable[[], str] = str) -> web.Application:
@@ -32,13 +34,20 @@ def is_our_fault(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
-async def serve_http(app: web.Application, host: str, port: int) -> web.AppRunner:
-    """Serve `app` on `host:port`; stop it with `await runner.cleanup()`; the port is `bound_port(runner)`."""
+async def serve_http(app: web.Application, host: str, port: int, tls: ServerTls | None = None) -> web.AppRunner:
+    """Serve `app` on `host:port`, over `tls` alone where it is given.
+
+    Stop it with `await runner.cleanup()`; the port is `bound_port(runner)`.
+    """
     server_logger.addFilter(is_our_fault)  # a filter that is there already is not added again
+    connections = Connections()
+    app.middlewares.insert(0, connections.middleware)
+    app.cleanup_ctx.append(connections.sweeping)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        await web.TCPSite(runner, all_interfaces(host), port).start()
+        context = tls.standing_context() if tls else None
+        await LimitedSite(runner, connections, all_interfaces(host), port, ssl_context=context).start()
     except OSError as error:
         await runner.cleanup()
         raise cannot_listen(host, port, error) from error

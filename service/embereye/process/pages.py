@@ -23,18 +23,20 @@ Page = Callable[[], Answer]
 
 
 def metrics_pages(
-    registry: CollectorRegistry, unhealthy: Callable[[], str] = str, not_ready: Callable[[], str] = str
+    registry: CollectorRegistry, unhealthy: Callable[[], str] = str, not_ready: Callable[[], str] | None = None
 ) -> dict[str, Page]:
-    """`registry` at /metrics, /healthz and /readyz: 503 while `unhealthy()`, or `not_ready()`, says why."""
+    """`registry` at /metrics, /healthz and, with `not_ready`, /readyz: 503 while the function says why."""
 
     def told(why: str) -> Answer:
         return 503 if why else 200, "text/plain; charset=utf-8", f"{why or 'ok'}\n".encode()
 
-    return {
+    pages: dict[str, Page] = {
         "/metrics": lambda: (200, CONTENT_TYPE_LATEST, exposition(registry)),
         "/healthz": lambda: told(unhealthy()),
-        "/readyz": lambda: told(not_ready()),
     }
+    if not_ready:
+        pages["/readyz"] = lambda: told(not_ready())
+    return pages
 
 
 def all_interfaces(host: str) -> str | None:

@@ -1,17 +1,18 @@
 """Raw readings and thermal frames to Parquet files, which DuckDB reads while more are written.
 
-Needs pyarrow: the extra `parquet`. A file appears whole, under its final name, once it is full or old enough. The
-oldest files are removed when there are too many, or when the disk gets full, since evidence is kept on it too. A thread
-writes; what it cannot keep up with is dropped and counted. A shard that is killed loses what was not in a file yet.
+Needs arro3, Arrow and Parquet in Rust: the extra `parquet`. It writes as fast as pyarrow and takes 33 MB of the image,
+where pyarrow takes 165. A file appears whole, under its final name, once it is full or old enough. The oldest files are
+removed when there are too many, or when the disk gets full, since evidence is kept on it too. A thread writes; what it
+cannot keep up with is dropped and counted. A shard that is killed loses what was not in a file yet.
 """
 
 import asyncio
+import io
 import logging
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +81,7 @@ class Archive:
         retention_bytes: int = RETENTION_BYTES,
         share_free: Callable[[Path], float] = disk_share_free,
     ) -> None:
-        self._arrow = _pyarrow()
+        _require_arrow()
         self._folder = folder
         self._shard = shard
         self._rotate_seconds = rotate_seconds
@@ -148,11 +149,11 @@ class Archive:
         try:
             self._retire(pending.bytes)
             if pending.readings:
-                self._write_file("readings", _readings_table(self._arrow, pending.readings))
+                self._write_file("readings", _readings_table(pending.readings))
             if pending.frames:
-                self._write_file("frames", _frames_table(self._arrow, pending.frames))
+                self._write_file("frames", _frames_table(pending.frames))
             self.written += pending.items
-        except (OSError, self._arrow.ArrowException) as error:
+        except OSError as error:
             self.dropped += pending.items
             failing = str(error)
         if failing and not self.failing:
@@ -162,14 +163,17 @@ class Archive:
         self.failing = failing
 
     def _write_file(self, kind: str, table: Any) -> None:
-        import pyarrow.parquet
+        from arro3.io import write_parquet
 
         # Files are removed in the order of these numbers: one that was written later has the higher one.
         self._latest = max(self._latest + 1, time.time_ns())
         path = self._folder / f"{kind}-{self._shard}-{self._latest}.parquet"
         half = path.with_suffix(".part")
+        # Coded in memory first: arro3 panics, past every `except Exception`, where the disk it writes to is full.
+        coded = io.BytesIO()
+        write_parquet(table, coded, compression="zstd(1)")
         try:
-            pyarrow.parquet.write_table(table, half, compression="zstd")
+            half.write_bytes(coded.getbuffer())
             half.replace(path)
         finally:
             half.unlink(missing_ok=True)
@@ -195,40 +199,60 @@ def _number(file: Path) -> int:
     return int(file.stem.rpartition("-")[2])
 
 
-def _readings_table(arrow: Any, blocks: list[_Readings]) -> Any:
+def _readings_table(blocks: list[_Readings]) -> Any:
+    from arro3.core import Table
+
     counts = [len(block.rows) for block in blocks]
     values = np.concatenate([block.rows for block in blocks])
-    columns = _who_and_when(arrow, [block.device for block in blocks], [block.time_ns for block in blocks], counts)
+    columns = _who_and_when([block.device for block in blocks], [block.time_ns for block in blocks], counts)
     for number, name in enumerate(COLUMNS):
-        columns[name] = arrow.array(values[:, number].astype(np.float32), from_pandas=True)  # NaN becomes null
-    return arrow.table(columns)
+        columns[name] = _nullable(values[:, number])
+    return Table(columns)
 
 
-def _frames_table(arrow: Any, frames: list[_Frame]) -> Any:
-    columns = _who_and_when(
-        arrow, [frame.device for frame in frames], [frame.time_ns for frame in frames], [1] * len(frames)
-    )
+def _frames_table(frames: list[_Frame]) -> Any:
+    from arro3.core import Array, DataType, Field, Table, list_array
+
+    columns = _who_and_when([frame.device for frame in frames], [frame.time_ns for frame in frames], [1] * len(frames))
     # To a hundredth of a degree, which is less than the noise. Of what is not calibrated the words are kept instead.
-    celsius = [None if frame.celsius is None else frame.celsius.ravel().round(2) for frame in frames]
+    celsius = [frame.celsius.ravel().round(2) for frame in frames if frame.celsius is not None]
+    ends = np.cumsum([0, *map(len, celsius)], dtype=np.int32)
+    values = np.concatenate([*celsius, np.empty(0, np.float32)])
+    lists = list_array(Array(ends), Array(values), type=DataType.list(Field("element", DataType.float32())))
+    numbers = iter(range(len(celsius)))
+    columns["celsius"] = lists.take(
+        Array([None if frame.celsius is None else next(numbers) for frame in frames], DataType.int32())
+    )
     words = [frame.words if frame.celsius is None else None for frame in frames]
-    columns["celsius"] = arrow.array(celsius, arrow.list_(arrow.float32()), from_pandas=True)
-    columns["words"] = arrow.array(words, arrow.binary())
-    return arrow.table(columns)
+    columns["words"] = Array(words, DataType.binary())
+    return Table(columns)
 
 
-def _who_and_when(arrow: Any, devices: list[str], times: list[int], counts: list[int]) -> dict[str, Any]:
+def _nullable(values: NDArray[np.float64]) -> Any:
+    """An Arrow array of 32-bit floats in which NaN is null."""
+    from arro3.core import Array, DataType
+
+    items = values.astype(object)
+    items[np.isnan(values)] = None
+    return Array(items.tolist(), DataType.float32())
+
+
+def _who_and_when(devices: list[str], times: list[int], counts: list[int]) -> dict[str, Any]:
+    from arro3.core import Array, DataType
+
     names = sorted(set(devices))
     numbers = {name: number for number, name in enumerate(names)}
     indices = np.repeat(np.array([numbers[device] for device in devices], np.int32), counts)
+    device = Array(names, DataType.utf8()).take(Array(indices))
     return {
-        "time": arrow.array(np.repeat(np.array(times, np.int64), counts), arrow.timestamp("ns", tz="UTC")),
-        "device": arrow.DictionaryArray.from_arrays(arrow.array(indices), arrow.array(names)),
+        "time": Array(np.repeat(np.array(times, np.int64), counts)).cast(DataType.timestamp("ns", tz="UTC")),
+        "device": device.cast(DataType.dictionary(DataType.int32(), DataType.utf8())),
     }
 
 
-def _pyarrow() -> ModuleType:
+def _require_arrow() -> None:
     try:
-        import pyarrow as pa
+        import arro3.core
+        import arro3.io  # noqa: F401
     except ImportError as error:
-        raise UserError("pyarrow is missing: install the extra embereye[parquet], in an image of your own") from error
-    return pa  # type: ignore[no-any-return,unused-ignore]
+        raise UserError("arro3 is missing: install the extra embereye[parquet]") from error

@@ -178,4 +178,5 @@ class _Viewer:
             f"RTSP/1.0 {status}", f"CSeq: {max(0, item.sequence)}", *headers,
             f"Session: {self._session};timeout={SESSION_SECONDS:.0f}", f"Content-Length: {len(body)}",
         ]  # fmt: skip
-        self._writer.write(("\r\n".join(lines) + "\r\n\r\n" + body).encode())
+        if not self._writer.is_closing():  # the client may have gone before its answer
+            self._writer.write(("\r\n".join(lines) + "\r\n\r\n" + body).encode())

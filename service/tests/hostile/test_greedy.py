@@ -171,7 +171,7 @@ async def test_a_sender_of_ever_new_devices_is_sent_away_and_little_of_it_is_rem
     await site.alarmed("honest")
 
 
-def _idle(port: int, count: int) -> list[socket.socket]:
+def _idle(port: int, count: int, pause: float = 0.0) -> list[socket.socket]:
     """Connections that never say a word."""
     found = []
     for _ in range(count):
@@ -180,6 +180,7 @@ def _idle(port: int, count: int) -> list[socket.socket]:
         with contextlib.suppress(BlockingIOError):
             connection.connect((HOST, port))
         found.append(connection)
+        time.sleep(pause)
     return found
 
 
@@ -208,6 +209,34 @@ async def test_a_thousand_connections_that_say_nothing_lock_nobody_out(site: Sit
             health = health_pb2_grpc.HealthStub(link)
             answer = await health.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=30)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+@pytest.mark.skipif(not shutil.which("prlimit"), reason="prlimit (util-linux) is not installed")
+async def test_a_thousand_connections_to_the_console_that_say_nothing_cost_no_alarm_and_no_console(site: Site) -> None:
+    site.prefix = ["prlimit", "--nofile=1024:1024"]
+    site.start("hub")
+    site.prefix = []
+    site.assign("shard-0", "honest")
+    site.start("shard-0")
+    honest = site.speaker("shard-0", "honest")
+    await site.covered(["honest"])
+    idle = await asyncio.to_thread(_idle, site.ports["hub"][1], 1_100, 0.002)
+    try:
+        honest.line = SMOKE
+        await site.alarmed("honest")
+        site.assign("shard-1", "late")
+        site.start("shard-1")
+        late = site.speaker("shard-1", "late")
+        late.line = SMOKE
+        await site.alarmed("late")
+        elsewhere = ("127.0.0.2", 0)
+        reader, writer = await asyncio.open_connection(HOST, site.ports["hub"][1], local_addr=elsewhere)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200" in await asyncio.wait_for(reader.readline(), 10)
+        writer.close()
     finally:
         for connection in idle:
             connection.close()

@@ -16,7 +16,7 @@ from embereye.levels import Kind, Level, Sense
 from embereye.process.lifecycle import UserError
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
-from embereye_cli.hub_token import token_for
+from embereye_cli.hub.token import token_for
 
 if TYPE_CHECKING:
     from .conftest import HubProcess

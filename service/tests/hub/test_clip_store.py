@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.clips.spool import ClipSpool
 from embereye.hub import clip_store as clips_module
 from embereye.hub.clip_store import ClipStore
+from embereye.hub.http import replay as replay_module
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
@@ -262,6 +264,69 @@ async def test_a_browser_is_shown_the_frames_one_after_the_other(running: Runnin
         shown = b""
         while shown.count(JPEG) < 3:
             shown += await answer.content.readany()
+
+
+def ask_from(address: str, base: str, path: str) -> socket.socket:
+    """A request from `address` whose answer is not read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.bind((address, 0))
+    connection.connect(("127.0.0.1", int(base.rpartition(":")[2])))
+    connection.settimeout(10)
+    head = "".join(f"{name}: {value}\r\n" for name, value in SHOWN.items())
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode())
+    return connection
+
+
+async def test_one_address_is_not_shown_every_clip_at_once(running: Running) -> None:
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+    with contextlib.ExitStack() as stack:
+
+        async def status(address: str) -> bytes:
+            connection = stack.enter_context(ask_from(address, running.base, f"/v1/clips/{clip.sha256}.mjpg"))
+            return (await asyncio.to_thread(connection.recv, 4096)).partition(b"\r\n")[0]
+
+        greedy = [await status("127.0.0.1") for _ in range(6)]
+        assert [b"200" in one for one in greedy] == [True] * 4 + [False] * 2
+        others = [await status("127.0.0.2") for _ in range(5)]
+        assert [b"200" in one for one in others] == [True] * 4 + [False]
+        assert b"503" in await status("127.0.0.3")
+
+
+async def test_a_clip_that_nobody_reads_any_more_makes_room(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_module, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(replay_module, "_pauses", lambda stills: [0.0] * len(stills))
+    monkeypatch.setattr(replay_module, "ROUNDS", 100_000)
+    monkeypatch.setattr(replay_module, "OF_ONE_ADDRESS", 1)
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+    with ask_from("127.0.0.1", running.base, f"/v1/clips/{clip.sha256}.mjpg"):
+        async with aiohttp.ClientSession(headers=SHOWN) as session, asyncio.timeout(20):
+            refused = 0
+            while True:
+                async with session.get(f"{running.base}/v1/clips/{clip.sha256}.mjpg") as answer:
+                    if answer.status == 200:
+                        break
+                    refused += 1
+                await asyncio.sleep(0.05)
+    assert refused
+
+
+async def test_a_clip_that_memory_is_too_small_for_is_only_downloaded(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+    monkeypatch.setattr(replay_module, "ROOM", len(data) - 1)
+    async with aiohttp.ClientSession(headers=SHOWN) as session:
+        async with session.get(f"{running.base}/v1/clips/{clip.sha256}.mjpg") as answer:
+            assert (answer.status, "download it" in await answer.text()) == (413, True)
+        async with session.get(f"{running.base}/v1/clips/{clip.sha256}.mkv") as answer:
+            assert await answer.read() == data
 
 
 async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path: Path, running: Running) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -143,6 +144,30 @@ async def report_all(replicas: list[HubProcess], items: list[EvidenceItem], ackn
     while owed := [item for item in items if item.id not in acknowledged][:20]:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             await asyncio.wait_for(report(randomly.choice(replicas), owed, acknowledged), 3)
+
+
+async def test_an_owner_whose_database_another_one_took_over_ends_and_stands_by(
+    replicas: list[HubProcess], postgres: Postgres
+) -> None:
+    first = replicas[0]
+    assert first.process is not None
+    first.process.send_signal(signal.SIGSTOP)  # its node hangs: it does not know what happens meanwhile
+    await asyncio.to_thread(postgres.break_connections, first.stored.database)
+    async with asyncio.timeout(10):
+        while not any(owns(hub) for hub in replicas[1:]):
+            await asyncio.sleep(0.05)
+    first.process.send_signal(signal.SIGCONT)
+    acknowledged: set[str] = set()
+    with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
+        await asyncio.wait_for(report(first, [evidence("stale")], acknowledged), 5)
+    assert await asyncio.to_thread(first.process.wait, 20) == 1
+    assert not acknowledged
+    assert "begin anew" in first.log()
+    first.start()
+    await first.ready()
+    assert not owns(first)
+    await asyncio.wait_for(report(first, [evidence("again")], acknowledged), 10)
+    assert first.stored.query("SELECT id FROM evidence") == [("again",)]
 
 
 @pytest.mark.parametrize("fault", ["owner killed", "standby killed", "owner told to stop", "connections ended"])

@@ -59,3 +59,27 @@ def test_a_process_settles_on_a_kernel_without_large_pages_as_well(monkeypatch):
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
+
+
+FREED = """
+import resource, sys
+from embereye.process.heap import keep_freed_memory
+
+if sys.argv[1:]:
+    keep_freed_memory()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(100):
+    pictures = [bytearray(100_000) for _ in range(4)]  # at the end of the heap, which glibc gives back
+    del pictures
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_memory_that_was_freed_is_used_again_without_asking_the_kernel():
+    def faults(*keep):
+        run = subprocess.run([sys.executable, "-c", FREED, *keep], capture_output=True, text=True, check=True)
+        return int(run.stdout)
+
+    if faults() < 2_000:
+        pytest.skip("this C library keeps it in any case")
+    assert faults("keep") < 1_000

@@ -15,8 +15,8 @@ from embereye.process.tasks import Tasks
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import SensorSpec, run_sensors
-from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
-from embereye.v1.ingest_pb2_grpc import IngestStub
+from embereye.v1.ingest_pb2 import AskRequest, AskResponse, DeviceBatch, IngestRequest, IngestResponse, Reading
+from embereye.v1.ingest_pb2_grpc import IngestStub, SensorsStub
 from embereye.v1.shard_pb2 import AccessRules, Assignment, SensorSettings
 from embereye.v1.types_pb2 import Device
 
@@ -118,6 +118,23 @@ async def test_streams_that_were_open_are_asked_anew_once_access_is_restricted(r
         await call.read()
         running.restrict(AccessRules(tokens="devices-of-t"))
         assert await asyncio.wait_for(call.code(), 10) is not grpc.StatusCode.OK
+
+
+async def test_only_who_may_speak_for_a_device_asks_it_for_anything(running: Running) -> None:
+    async def ask(token: str, device: str) -> AskResponse:
+        async with channel(running.grpc, token=token) as link:
+            return await SensorsStub(link).Ask(AskRequest(device=device, word=AskRequest.WORD_FRAME), timeout=10)
+
+    running.restrict(AccessRules(tokens="devices-of-t"))
+    assert "has no text connection" in (await ask(FLEETS, "s-01")).reason
+    assert "has no text connection" in (await ask(ONES, "s-01")).reason
+    for token, device, code in (
+        ("", "s-01", grpc.StatusCode.UNAUTHENTICATED),
+        (ONES, "s-02", grpc.StatusCode.PERMISSION_DENIED),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask(token, device)
+        assert caught.value.code() == code
 
 
 async def test_our_own_client_shows_its_token(running: Running) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import math
 import re
+import resource
 import shutil
 import sys
 import time
@@ -77,8 +78,8 @@ def ask(folder: Path, query: str) -> list[Any]:
         return [tuple(row.values()) for row in rows]
 
 
-def test_without_pyarrow_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+def test_without_arrow_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "arro3.core", None)
     with pytest.raises(UserError, match=r"embereye\[parquet\]"):
         Archive(tmp_path, "s-0")
 
@@ -145,18 +146,16 @@ async def test_a_disk_that_gets_full_costs_old_files_and_then_new_ones_but_nothi
         assert not archive.failing
 
 
-async def test_a_write_that_fails_leaves_nothing_half_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyarrow.parquet
-
-    def fail(table: Any, path: Path, **_: Any) -> None:
-        path.write_bytes(b"PAR1")
-        raise OSError(28, "No space left on device")
-
+async def test_a_write_that_fails_leaves_nothing_half_behind(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with writing(tmp_path) as archive:
-        with monkeypatch.context() as patch:
-            patch.setattr(pyarrow.parquet, "write_table", fail)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # files of at most 100 bytes, as on a full disk
             archive.add("a", REST, 1)
             await dropped(archive, 6)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert "File too large" in archive.failing
         assert not list(tmp_path.iterdir())
         archive.add("a", REST, 2)
         await written(archive, 6)
@@ -230,3 +229,21 @@ async def test_a_shard_that_cannot_keep_readings_watches_all_the_same(tmp_path: 
         assert shard.batcher.archive is None
         assert shard.degraded().startswith("telemetry.archive: raw readings are not kept: ")
         await shard.stop()
+
+
+async def test_files_have_the_columns_that_earlier_releases_wrote(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    async with writing(tmp_path) as archive:
+        archive.add("a", REST, 1)
+        archive.add_frame("a", bytes(1668), np.full((24, 32), 20.0, np.float32), 2)
+        await written(archive, 7)
+    readings, frames = (
+        pa.parquet.read_schema(next(tmp_path.glob(f"{kind}-*.parquet"))) for kind in ("readings", "frames")
+    )
+    keys = [("time", pa.timestamp("ns", tz="UTC")), ("device", pa.dictionary(pa.int32(), pa.string()))]
+    numbers = ("smoke_adc", "flame_adc", "gas_adc", "flame_detected")
+    assert readings.remove_metadata() == pa.schema(keys + [(name, pa.float32()) for name in numbers])
+    celsius = pa.list_(pa.field("element", pa.float32()))
+    assert frames.remove_metadata() == pa.schema([*keys, ("celsius", celsius), ("words", pa.binary())])

@@ -30,7 +30,7 @@ from embereye.shard.episodes import Sign
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import GasThresholds, SensorSettings
 from embereye.v1.types_pb2 import Device, DigitalFlame, SensorCalibration
-from embereye_cli import calibrate_gas as calibrate
+from embereye_cli.devices import calibrate_gas as calibrate
 
 SETTINGS = sensor_settings()
 BOARD = board_of(SETTINGS.gas)

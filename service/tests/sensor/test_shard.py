@@ -24,6 +24,7 @@ from embereye.v1.evidence_pb2 import DeviceStatus, EvidenceItem
 from embereye.v1.ingest_pb2 import AskRequest, DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.ingest_pb2_grpc import IngestStub, SensorsStub
 from embereye.v1.shard_pb2 import (
+    AccessRules,
     Assignment,
     Commands,
     Peer,
@@ -33,7 +34,7 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import LineReader
-from embereye_cli import request
+from embereye_cli.devices import request
 
 SETTINGS = sensor_settings(
     smoke={"preAlarmPercent": 40, "alarmPercent": 60}, flame={"preAlarmPercent": 50, "alarmPercent": 70}
@@ -62,10 +63,11 @@ class Running:
         elsewhere: dict[str, str] | None = None,
         peers: list[Peer] | None = None,
         commands: Commands | None = None,
+        access: AccessRules | None = None,
     ) -> None:
         settings = SensorSettings()
         settings.CopyFrom(SETTINGS)
-        settings.MergeFrom(SensorSettings(commands=commands))
+        settings.MergeFrom(SensorSettings(commands=commands, access=access))
         self.shard.apply(
             Assignment(
                 fleet="default/sensors/test",
@@ -225,6 +227,28 @@ async def test_a_stranger_who_claims_to_pass_on_what_devices_say_is_a_device_lik
     await until(lambda: owner.status("s-01").ledger.analysed == 2)
     for writer in (thief, device):
         writer.close()
+
+
+async def test_a_device_that_is_passed_on_stays_with_its_own_address_not_with_the_shards(start: Start) -> None:
+    owner, stranger = await start(), await start()
+    access = AccessRules(networks=["10.0.0.0/8"])  # and this machine itself
+    owner.own("s-01", access=access)
+    peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
+    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer], access=access)
+    line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
+    _, device = await connect(stranger)
+    device.write(line)
+    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    for at in (owner, stranger):
+        _, thief = await asyncio.open_connection("127.0.0.1", at.tcp, local_addr=("127.0.0.7", 0))
+        refused = owner.status("s-01").ledger.rejected["another address speaks for it"]
+        device.write(line)
+        thief.write(line)
+        await until(lambda: owner.status("s-01").ledger.rejected["another address speaks for it"] > refused)  # noqa: B023
+        thief.close()
+    assert "127.0.0.7 claims to be it, too" in owner.status("s-01").state
+    assert owner.status("s-01").ledger.takeovers == 0
+    device.close()
 
 
 async def test_lines_that_cannot_be_passed_on_are_counted_and_go_on_once_the_owner_is_back(start: Start) -> None:

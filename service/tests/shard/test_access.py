@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from embereye.shard.access import EVERYTHING, DeviceAccess, Grant, NotAdmittedError
-from embereye.v1.shard_pb2 import AccessRules
+from embereye.shard.access import EVERYTHING, DeviceAccess, Grant, Names, NotAdmittedError
+from embereye.v1.shard_pb2 import AccessRules, ClientCertificates
 
 ALL, ONE = "a-token-for-every-device", "a-token-for-one-device"
 
@@ -60,7 +60,7 @@ def test_a_text_device_comes_from_a_network_that_is_named_or_not_at_all(tmp_path
 
 
 def test_a_text_device_proves_nothing_by_a_token(tmp_path: Path) -> None:
-    with pytest.raises(NotAdmittedError, match="text devices prove nothing"):
+    with pytest.raises(NotAdmittedError, match="without a certificate prove nothing"):
         access(tmp_path, AccessRules(tokens="devices-of-hall")).check_text("127.0.0.1")
 
 
@@ -113,3 +113,47 @@ def test_other_rules_are_news_and_the_same_ones_are_not(tmp_path: Path) -> None:
     assert admitted.configure(AccessRules(networks=["10.0.0.0/8"]))
     assert not admitted.configure(AccessRules(networks=["10.0.0.0/8"]))
     assert admitted.configure(None)
+
+
+CERTIFIED = ClientCertificates(
+    field=ClientCertificates.FIELD_DNS, match="*.devices.example.org", gateways=["gw.example.org"]
+)
+
+
+def named(*names: str) -> Names:
+    return {ClientCertificates.FIELD_DNS: names, ClientCertificates.FIELD_COMMON_NAME: ("s-09",)}
+
+
+def test_a_certificate_speaks_for_the_device_that_its_name_says_and_a_gateways_for_all(tmp_path: Path) -> None:
+    admitted = access(tmp_path, AccessRules(certificates=CERTIFIED))
+    names = named("other.example.org", "s-01.devices.example.org")
+    assert admitted.check_call("10.0.0.1", None, names) == Grant("s-01")
+    assert admitted.check_text("10.0.0.1", names) == Grant("s-01")
+    assert admitted.check_call("10.0.0.1", None, named("gw.example.org")) == EVERYTHING
+    for wrong in (
+        (),
+        (".devices.example.org",),
+        ("s-01.example.org",),
+        ("a.devices.example.org", "b.devices.example.org"),
+    ):
+        with pytest.raises(NotAdmittedError, match="show a certificate with one dns like"):
+            admitted.check_call("10.0.0.1", None, named(*wrong))
+    with pytest.raises(NotAdmittedError, match="show a certificate"):
+        admitted.check_call("127.0.0.1", None)
+    with pytest.raises(NotAdmittedError, match="without a certificate"):
+        admitted.check_text("127.0.0.1")
+
+
+def test_what_is_asked_for_is_asked_for_together(tmp_path: Path) -> None:
+    secret(tmp_path, f"{ALL}\n", f"s-01 {ONE}\n")
+    rules = AccessRules(tokens="devices-of-hall", networks=["10.0.0.0/8"], certificates=CERTIFIED)
+    admitted = access(tmp_path, rules)
+    mine, others = named("s-01.devices.example.org"), named("s-02.devices.example.org")
+    assert admitted.check_call("10.0.0.1", shown(ONE), mine) == Grant("s-01")
+    assert admitted.check_call("10.0.0.1", shown(ALL), mine) == Grant("s-01")
+    assert admitted.check_call("10.0.0.1", shown(ONE), named("gw.example.org")) == Grant("s-01")
+    for host, token, names in (("192.0.2.1", ONE, mine), ("10.0.0.1", "", mine), ("10.0.0.1", ONE, named())):
+        with pytest.raises(NotAdmittedError):
+            admitted.check_call(host, shown(token), names)
+    with pytest.raises(NotAdmittedError, match='certificate is of "s-02", and the token of "s-01"'):
+        admitted.check_call("10.0.0.1", shown(ONE), others)

@@ -12,10 +12,13 @@ from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
 from embereye_operator.decide.manifests.names import build_metadata, fleet_name, selector
 from embereye_operator.decide.manifests.network_policy import build_network_policy
+from embereye_operator.decide.manifests.routes import build_routes
 from embereye_operator.decide.manifests.services import (
+    build_devices_service,
     build_fleet_service,
     build_push_service,
     build_service,
+    is_exposed_by_services,
     push_ports,
 )
 from embereye_operator.decide.manifests.settings import Settings
@@ -51,6 +54,7 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
         build_placement(fleet, assignments=assignments, record=record),
         *(build_service(fleet, shard, scraped=settings.scrape_annotations) for shard in shards),
         build_fleet_service(fleet),
+        *(build_devices_service(fleet, shard) for shard in shards if is_exposed_by_services(fleet)),
         *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
         build_disruption_budget(fleet, evictable=evictable, owner=budget_owner),
         *(
@@ -61,6 +65,7 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
             for replaced in [(replaces or {}).get(shard, "")]
         ),
         *build_additions(fleet, settings, offers, sorted(set(pushing.values()))),
+        *build_routes(fleet, shards, offers),
     ]
 
 

@@ -5,11 +5,18 @@ import re
 from collections.abc import Mapping
 
 from embereye.v1.shard_pb2 import Assignment, Peer
+from embereye_operator.api.exposure import NAME
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.api.shared import CONTROL_PORT, METRICS_PORT
-from embereye_operator.decide.manifests.names import LABEL_SHARD, build_metadata, fleet_name, selector
+from embereye_operator.decide.manifests.names import (
+    LABEL_SHARD,
+    build_metadata,
+    fleet_name,
+    selector,
+    shard_index,
+)
 
 ANNOTATION_DEVICE = "embereye.dev/device"  # of a Service: the camera that pushes to it
 PUSHED = r"rtp://(?:0\.0\.0\.0|\[::\])?:(\d{1,5})(?:[/?#]|$)"  # sources that wait for the camera; others join a group
@@ -63,12 +70,72 @@ def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifes
 
 def build_fleet_service(fleet: Fleet) -> Manifest:
     """The fleet's Service: the one address that devices need to know."""
-    return {
+    service = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": build_metadata(fleet, fleet_name(fleet)),
         "spec": {"type": "ClusterIP", "selector": selector(fleet), "ports": _ports(fleet)},
     }
+    fixed = fleet.spec.expose.ports if fleet.spec.expose else None
+    return _exposed(fleet, service, {"grpc": fixed.grpc, "tcp": fixed.tcp} if fixed else {})
+
+
+def is_exposed_by_services(fleet: Fleet) -> bool:
+    """Whether devices outside the cluster reach the fleet by Services of other types than ClusterIP."""
+    return fleet.spec.expose is not None and fleet.spec.expose.type in {"NodePort", "LoadBalancer"}
+
+
+def devices_name(shard: str) -> str:
+    """Name of the Service by which devices outside the cluster reach a shard."""
+    return f"{shard}-devices"
+
+
+def build_devices_service(fleet: Fleet, shard: str) -> Manifest:
+    """A shard's way in for devices outside: not its own Service, whose ports for control and metrics stay inside.
+
+    Senders over gRPC alone are sent from shard to shard; text devices stay where they are, and are relayed.
+    """
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": build_metadata(fleet, devices_name(shard), shard),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {**selector(fleet), LABEL_SHARD: shard},
+            "ports": [port for port in _ports(fleet) if port["name"] == "grpc"],
+        },
+    }
+    first = fleet.spec.expose.ports.shards if fleet.spec.expose else None
+    index = shard_index(fleet, shard)
+    return _exposed(fleet, service, {"grpc": first + index if first and index is not None else None})
+
+
+def _exposed(fleet: Fleet, service: Manifest, node_ports: Mapping[str, int | None]) -> Manifest:
+    """`service` as `spec.expose` wants it; `node_ports` are those that are to be the same for ever, by name."""
+    expose = fleet.spec.expose
+    if expose is None or not is_exposed_by_services(fleet):
+        return service
+    metadata, spec = service["metadata"], service["spec"]
+    policy = "Local" if fleet.spec.access is not None and fleet.spec.access.networks else "Cluster"
+    exposed = {
+        **spec,
+        "type": expose.type,
+        "externalTrafficPolicy": expose.external_traffic_policy or policy,
+        "ports": [
+            {**port, "nodePort": fixed} if (fixed := node_ports.get(port["name"])) else port for port in spec["ports"]
+        ],
+    }
+    if expose.load_balancer_class:
+        exposed["loadBalancerClass"] = expose.load_balancer_class
+    if own := exposed_annotations(fleet, metadata["name"]) | metadata.get("annotations", {}):
+        metadata = {**metadata, "annotations": own}
+    return {**service, "metadata": metadata, "spec": exposed}
+
+
+def exposed_annotations(fleet: Fleet, name: str) -> dict[str, str]:
+    """The annotations that `spec.expose` wants on the Service or route `name`."""
+    wanted = fleet.spec.expose.annotations if fleet.spec.expose else {}
+    return {key: value.replace(NAME, name) for key, value in wanted.items()}
 
 
 def push_ports(assignments: Mapping[str, Assignment]) -> dict[str, int]:
@@ -91,7 +158,7 @@ def push_name(fleet: Fleet, device: str) -> str:
 def build_push_service(fleet: Fleet, device: str, port: int, owner: str) -> Manifest:
     """The address that a camera pushes RTP to, whichever shard owns it: it stays when the owner changes."""
     metadata = build_metadata(fleet, push_name(fleet, device))
-    return {
+    service = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {**metadata, "annotations": {ANNOTATION_DEVICE: device}},
@@ -101,3 +168,4 @@ def build_push_service(fleet: Fleet, device: str, port: int, owner: str) -> Mani
             "ports": [{"name": "rtp", "port": port, "targetPort": port, "protocol": "UDP"}],
         },
     }
+    return _exposed(fleet, service, {})

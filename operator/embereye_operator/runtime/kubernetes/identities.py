@@ -58,9 +58,20 @@ class Identities:
     """The release's authority and what it has issued. `keep` has to be called first, and every minute or so."""
 
     def __init__(
-        self, client: AsyncClient, *, name: str, namespace: str, fence: Callable[[], None], life: timedelta = LIFE
+        self,
+        client: AsyncClient,
+        *,
+        name: str,
+        namespace: str,
+        fence: Callable[[], None],
+        life: timedelta = LIFE,
+        hub_names: tuple[str, ...] = (),
     ) -> None:
-        """`name` is the release's, `namespace` where it is; `fence` raises where this operator may not write."""
+        """`name` is the release's, `namespace` where it is; `fence` raises where this operator may not write.
+
+        `hub_names` are those by which people dial the hub.
+        """
+        self._hub_names = hub_names
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -172,9 +183,9 @@ class Identities:
         if key not in self._known and (stored := await self._read(name)) is not None:
             self._note(stored, hub)
         kept = self._known.get(key)
-        if kept is None or kept.identity != hub or self._due(kept, now):
+        if kept is None or (kept.identity, kept.names) != (hub, self._hub_names) or self._due(kept, now):
             metadata = self._body(self._namespace, name, {})["metadata"] | {"ownerReferences": [self._owner]}
-            await self._write(key, hub, "", metadata)
+            await self._write(key, hub, "", metadata, self._hub_names)
 
     def _own(self, operator: Identity) -> Kept:
         assert self.credentials

@@ -22,9 +22,12 @@ CHILDREN: Mapping[str, Kind] = {
     "ServiceMonitor": create_namespaced_resource("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
     "PrometheusRule": create_namespaced_resource("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
     "ScaledObject": create_namespaced_resource("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"),
+    "GRPCRoute": create_namespaced_resource("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes"),
+    "TCPRoute": create_namespaced_resource("gateway.networking.k8s.io", "v1alpha2", "TCPRoute", "tcproutes"),
 }
-UNWATCHED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ServiceMonitor", "PrometheusRule", "ScaledObject")
-OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject")  # their CustomResourceDefinitions are others'
+# Their CustomResourceDefinitions are others'.
+OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject", "GRPCRoute", "TCPRoute")
+UNWATCHED = ("NetworkPolicy", "HorizontalPodAutoscaler", *OPTIONAL)
 FLEETS: Mapping[str, Kind] = {
     name: create_namespaced_resource(GROUP, VERSION, name, fleet.plural) for name, fleet in FLEET_TYPES.items()
 }

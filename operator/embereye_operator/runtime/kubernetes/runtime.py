@@ -58,6 +58,7 @@ class KubernetesRuntime:
         leads: Callable[[], bool] = lambda: True,
         role: str = "",
         release: tuple[str, str] | None = None,
+        hub_names: tuple[str, ...] = (),
     ) -> None:
         """`namespace` is the one that is watched, or several; `selects` is given a fleet's labels.
 
@@ -91,7 +92,9 @@ class KubernetesRuntime:
         self._allowed: dict[str, tuple[frozenset[str], float]] = {}  # by namespace, until a time in monotonic seconds
         self.identities: Identities | None = None
         if release:
-            self.identities = Identities(client, namespace=release[0], name=release[1], fence=self._fence)
+            self.identities = Identities(
+                client, namespace=release[0], name=release[1], fence=self._fence, hub_names=hub_names
+            )
         self._filled = False  # whether everything was listed once
 
     async def close(self) -> None:

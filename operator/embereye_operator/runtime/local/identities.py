@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence, Set
+from datetime import timedelta
 from pathlib import Path
 
 from embereye.process.files import write_whole
@@ -19,9 +20,10 @@ AUTHORITY = "authority"
 class LocalIdentities:
     """Nobody but the user who runs it can read what is kept here. Processes read their folders again by themselves."""
 
-    def __init__(self, folder: Path) -> None:
-        """UserError where the folder cannot be written."""
+    def __init__(self, folder: Path, life: timedelta = LIFE) -> None:
+        """Certificates last for `life`. UserError where the folder cannot be written."""
         self._folder = folder.resolve()
+        self._life = life
         self._names: dict[Identity, tuple[str, ...]] = {}
         self._known: dict[Identity, float] = {}  # when it was issued here, monotonic seconds; 0: not by this process
         try:
@@ -54,7 +56,7 @@ class LocalIdentities:
     async def keep(self) -> None:
         """Renew what is due, until cancelled."""
         while True:
-            await asyncio.sleep(PERIOD)
+            await asyncio.sleep(min(PERIOD, self._life.total_seconds() / 10))
             try:
                 self.renew()
             except OSError as error:
@@ -62,19 +64,17 @@ class LocalIdentities:
 
     def renew(self) -> None:
         """Renew what is due now: by the wall clock, or by a clock that nobody sets. OSError where it cannot."""
-        renewed = self._authority.renewed(utc_now())
-        if renewed is not self._authority:
-            self._keep_authority(renewed)
+        self._authority = self._load(self._authority)  # somebody may have put another one in its place
         for identity in list(self._known):
             self.folder(identity)
 
     def _renew(self, identity: Identity, folder: Path) -> None:
         now, issued_at = time.monotonic(), self._known[identity]
-        aged = bool(issued_at) and now - issued_at > LIFE.total_seconds() * 2 / 3
+        aged = bool(issued_at) and now - issued_at > self._life.total_seconds() * 2 / 3
         names = self._names.get(identity, ())
         if not aged and self._stands(folder, {*names, identity.server_name}):
             return
-        self._write(folder, self._authority.issue(identity, utc_now(), names=names).files)
+        self._write(folder, self._authority.issue(identity, utc_now(), self._life, names).files)
         self._known[identity] = now
 
     def _stands(self, folder: Path, names: Set[str]) -> bool:
@@ -88,15 +88,18 @@ class LocalIdentities:
                 return False
         except ValueError:
             return False
-        return not due(found.certificate, found.trusted, utc_now(), wanted=self._authority.trusted)
+        return not due(found.certificate, found.trusted, utc_now(), wanted=self._authority.trusted, life=self._life)
 
-    def _load(self) -> Authority:
+    def _load(self, before: Authority | None = None) -> Authority:
         folder = self._folder / AUTHORITY
         try:
             kept = Authority.load((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
         except FileNotFoundError:
             kept = Authority([])
         except ValueError as error:
+            if before is not None:
+                logger.warning("%s is not used: %s", folder, error)  # it may be being written
+                return before
             logger.warning("%s is made anew, and so is every certificate: %s", folder, error)
             kept = Authority([])
         renewed = kept.renewed(utc_now())

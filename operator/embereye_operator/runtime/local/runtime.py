@@ -10,12 +10,14 @@ import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from embereye.process.addresses import free_ports
 from embereye.process.files import write_whole
+from embereye.process.identity.authority import LIFE
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, Role
 from embereye.process.lifecycle import UserError
@@ -99,8 +101,12 @@ class Objects:
 
 
 def identified(fleet: Fleet, generation: int) -> Fleet:
-    """`fleet` with the identity that an API server would have given it; the same name is the same fleet."""
-    return replace(fleet, uid=str(uuid.uuid5(uuid.NAMESPACE_URL, fleet.key)), generation=generation)
+    """`fleet` with the identity that an API server would have given it; the same name is the same fleet.
+
+    Without `spec.expose`: there is no cluster that devices could be outside of.
+    """
+    spec = replace(fleet.spec, expose=None)
+    return replace(fleet, uid=str(uuid.uuid5(uuid.NAMESPACE_URL, fleet.key)), generation=generation, spec=spec)
 
 
 def embereye_command(*arguments: str) -> tuple[str, ...]:
@@ -136,12 +142,12 @@ class LocalRuntime:
     (SO_REUSEPORT), which spreads connections over them as a Service does.
     """
 
-    def __init__(self, data: Path, hub: str, supervisor: Supervisor) -> None:
-        """`hub` is the host:port of the hub's control port."""
+    def __init__(self, data: Path, hub: str, supervisor: Supervisor, life: timedelta = LIFE) -> None:
+        """`hub` is the host:port of the hub's control port; certificates last for `life`."""
         self._data = data
         # Where the Secrets that fleets name are folders; none is made here.
         self._credentials = Path(os.environ.get("EMBEREYE_CREDENTIALS") or data / "credentials").resolve()
-        self.identities = LocalIdentities(data / "identity")
+        self.identities = LocalIdentities(data / "identity", life)
         self.credentials = Credentials(self.identities.folder(OPERATOR))
         self._hub = Hub(hub, self.credentials)
         self._shards = Shards(self.credentials)

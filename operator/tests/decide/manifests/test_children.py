@@ -213,6 +213,23 @@ def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:
     assert environment["EMBEREYE_FLEET"] == "default/sensors/hall"
 
 
+@pytest.mark.parametrize(
+    ("said", "resources"),
+    [
+        ({}, {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}),
+        ({"limits": {"memory": "64Mi"}}, {"requests": {"cpu": "50m"}, "limits": {"memory": "64Mi"}}),
+        ({"requests": {"memory": "2Gi"}}, {"requests": {"cpu": "50m", "memory": "2Gi"}}),
+        (
+            {"limits": {"cpu": "2"}},
+            {"requests": {"memory": "128Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}},
+        ),
+    ],
+)
+def test_a_shard_is_never_best_effort_and_no_default_contradicts_what_was_said(said: Any, resources: Any) -> None:
+    pod = build_deployment(fleet(template={"resources": said}), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"] == resources
+
+
 def test_the_template_reaches_the_pod() -> None:
     template = {
         "resources": {"requests": {"cpu": "500m"}, "limits": {"memory": "1Gi"}},
@@ -223,7 +240,7 @@ def test_the_template_reaches_the_pod() -> None:
         "imagePullSecrets": [{"name": "registry"}],
     }
     pod = build_deployment(fleet(template=template), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
-    assert pod["containers"][0]["resources"] == template["resources"]
+    assert pod["containers"][0]["resources"] == template["resources"]  # nothing beside what was said
     assert pod["nodeSelector"] == {"site": "a"}
     assert pod["tolerations"] == [{"key": "edge", "operator": "Exists"}, *ABSENCES]
     assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"

@@ -42,6 +42,7 @@ class DecodeOrder:
     scale: int  # 1, 2, 4 or 8: the factor by which the image is reduced
     still: Sequence[Box] | None = None  # the boxes to draw into a still; None: no still is wanted
     picture_side: int = 0  # of a video: pixels of the long side of a JPEG that is wanted besides, at most; 0: none
+    smoothed: bool = True  # of a video: whether the edges of its blocks are, from the next key frame on
     # What the appearance network is to judge beside the whole picture; None: it is not to run.
     close_ups: Sequence[Box] | None = None
 

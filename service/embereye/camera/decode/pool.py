@@ -52,12 +52,14 @@ BATCH_SECONDS = 0.003  # from the first waiting frame until it is dispatched
 ALONE_SECONDS = 0.02  # without a frame, after which the next one is dispatched at once: nothing will join it
 # Of work that a decoder gets ahead. Beside a neighbour the event loop waits for a processor for 10 ms and more at a
 # time, and decoders that have run out of work meanwhile stand idle; what they have no urgent camera can overtake.
+# Processor time of single access units: counted in time that passes, or in frames of which each brings all units that
+# have piled up, it would shrink as decoders fall behind, so that they wait for the loop and fall further behind.
 AHEAD_SECONDS = 0.015
-AHEAD_LEAST = 2  # frames, so that a decoder never waits for its next one
+AHEAD_LEAST = 3  # frames, so that a decoder never waits for its next one
 APART_SECONDS = 60.0  # that a video which ended a decoder is decoded apart from others; longer after each further one
 PAUSE_SECONDS = 2.0  # that it is not decoded at all after its second such frame, twice as long after each further one
 PAUSE_MOST = 120.0
-COST_SHARE = 0.05  # weight of a frame in the mean of what frames cost
+COST_SHARE = 0.05  # weight of a frame in the mean of what pictures and access units cost
 
 
 class ContextLostError(Exception):
@@ -98,6 +100,11 @@ class _Dispatched:
     camera: DecodedCamera
     turn: Turn
 
+    @property
+    def units(self) -> int:
+        """Pictures to decode for it, of which the last is looked at."""
+        return len(self.turn.frame.units) or 1
+
 
 @dataclass(eq=False)
 class _Decoder:
@@ -108,10 +115,21 @@ class _Decoder:
     link: socket.socket | None = None  # None: it is being started
     dispatched: deque[_Dispatched] = field(default_factory=deque)
     free: list[int] = field(default_factory=lambda: list(range(SLOTS)))  # slots
+    units: int = 0  # of what is dispatched
     unsent: list[bytes] = field(default_factory=list)  # orders
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.05, cap=5.0))
     queue: FairQueue[DecodedCamera] = field(default_factory=FairQueue)  # of the videos whose contexts it keeps
     credit: float = 0.0  # of pictures against its videos, turns
+
+    def add(self, frame: _Dispatched) -> None:
+        """Note that it has got `frame`."""
+        self.dispatched.append(frame)
+        self.units += frame.units
+
+    def remove(self, frame: _Dispatched) -> None:
+        """Note that it has done with `frame`, whose slot is still in use."""
+        self.dispatched.remove(frame)
+        self.units -= frame.units
 
     @property
     def room(self) -> int:
@@ -140,6 +158,8 @@ class DecoderPool:
         self.count = count  # of decoders
         self.cpu_seconds = 0.0  # of the decoders, as far as they have answered
         self.busy_seconds = 0.0  # for which the decoders were at frames, as far as they have answered
+        self.finished = 0  # turns
+        self.results_waited = 0.0  # seconds, for the event loop, of all turns together
         self.died = 0  # decoders so far
         self._queue: FairQueue[DecodedCamera] = FairQueue()
         self._running: dict[DecodedCamera, Turn] = {}
@@ -147,7 +167,7 @@ class DecoderPool:
         self._decoders: list[_Decoder] = []
         self._homes: dict[DecodedCamera, _Home] = {}
         self._streams = itertools.count(1)
-        self._cost = 0.0  # seconds that a frame takes to be decoded, smoothed
+        self._cost = 0.0  # processor seconds that a picture or an access unit takes to be decoded, smoothed
         self._batch_timer: asyncio.TimerHandle | None = None
         self._dispatched_at = 0.0  # when frames were dispatched last
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="camera-analysis")
@@ -264,7 +284,9 @@ class DecoderPool:
         return home
 
     def _forget_stream(self, home: _Home) -> None:
-        home.decoder.unsent.append(ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, home.stream, 0, 0))
+        home.decoder.unsent.append(
+            ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, home.stream, 0, 0, False, False)
+        )
 
     def _enter(self, camera: DecodedCamera, since: float) -> None:
         if (
@@ -284,15 +306,14 @@ class DecoderPool:
     def _dispatch(self) -> None:
         """Send queued frames to decoders as long as one has room."""
         self._dispatched_at = time.monotonic()
-        ahead = min(SLOTS, max(AHEAD_LEAST, int(AHEAD_SECONDS / self._cost))) if self._cost else AHEAD_LEAST
         while True:
             able = [
                 decoder for decoder in self._decoders
-                if len(decoder.dispatched) < ahead and decoder.room and (len(self._queue) or len(decoder.queue))
+                if decoder.room and (len(self._queue) or len(decoder.queue)) and not self._supplied(decoder)
             ]  # fmt: skip
             if not able:
                 break
-            decoder = min(able, key=lambda decoder: len(decoder.dispatched))
+            decoder = min(able, key=lambda decoder: decoder.units)
             now = time.monotonic()
             picked = self._next_queue(decoder).pick(now)
             if picked is None:
@@ -318,6 +339,12 @@ class DecoderPool:
                 with contextlib.suppress(OSError):  # it has died: reading tells so, and its successor gets them again
                     decoder.link.send(orders)
 
+    def _supplied(self, decoder: _Decoder) -> bool:
+        """Whether `decoder` has as much to do as it is to get ahead."""
+        if len(decoder.dispatched) < AHEAD_LEAST:
+            return False
+        return self._cost == 0.0 or decoder.units * self._cost >= AHEAD_SECONDS
+
     def _next_queue(self, decoder: _Decoder) -> FairQueue[DecodedCamera]:
         """The queue that `decoder` is to serve: pictures and its videos take turns, by how many of them wait."""
         pictures, videos = len(self._queue) / self.count, len(decoder.queue)
@@ -341,10 +368,11 @@ class DecoderPool:
             slot, order.scale, len(boxes), order.still is not None, order.close_ups is not None, len(close_ups),
             size, header.width, header.height,
             ENCODINGS.index(frame.encoding), stream, len(frame.units), order.picture_side,
+            bool(frame.units) and frame.units[0].key, order.smoothed,
         )  # fmt: skip
         message += b"".join(BOX.pack(*box) for box in (*boxes, *close_ups))
         message += b"".join(UNIT.pack(len(unit.data), unit.number) for unit in frame.units)
-        decoder.dispatched.append(_Dispatched(slot, message, camera, turn))
+        decoder.add(_Dispatched(slot, message, camera, turn))
         decoder.unsent.append(message)
 
     def _analyse_on_thread(self, camera: DecodedCamera, turn: Turn) -> None:
@@ -388,11 +416,13 @@ class DecoderPool:
             replies, at
         )
         rest = replies[at + REPLY.size :][:further]
-        dispatched = decoder.dispatched.popleft()
+        dispatched = decoder.dispatched[0]
+        decoder.remove(dispatched)
         turn = dispatched.turn
         self.cpu_seconds += cpu_seconds
         self.busy_seconds += ended - began
-        self._cost += (ended - began - self._cost) * (COST_SHARE if self._cost else 1.0)
+        if cpu_seconds:
+            self._cost += (cpu_seconds / dispatched.units - self._cost) * (COST_SHARE if self._cost else 1.0)
         turn.waited += began - turn.began
         turn.began = began
         if outcome == DECODED:
@@ -413,6 +443,8 @@ class DecoderPool:
         now = time.monotonic()
         turn.seconds = ended - turn.began
         turn.waited += now - ended
+        self.finished += 1
+        self.results_waited += now - ended
         try:
             camera.finish_turn(turn)
         except Exception:  # this camera's own, and others wait behind it
@@ -466,7 +498,7 @@ class DecoderPool:
             self._loop.call_later(decoder.backoff.next(), self._start_decoder, decoder)
             return
         # Its camera waits behind the others next time; the other frames are decoded by the successor at once.
-        decoder.dispatched.remove(culprit)
+        decoder.remove(culprit)
         decoder.free.append(culprit.slot)
         error = UndecodableError(f"the decoder crashed on it, or took more than {HANG_SECONDS:g} s")
         error.crashed = True
@@ -479,7 +511,7 @@ class DecoderPool:
         """Let the videos of `decoder`, which has ended, begin anew; the one it ended of is tried apart from others."""
         decoder.unsent.clear()
         for dispatched in [of for of in decoder.dispatched if of.turn.frame.units and of is not culprit]:
-            decoder.dispatched.remove(dispatched)
+            decoder.remove(dispatched)
             decoder.free.append(dispatched.slot)
             dispatched.turn.result = ContextLostError()
             self._finish_turn(dispatched.camera, dispatched.turn, time.monotonic())

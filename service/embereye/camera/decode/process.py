@@ -55,6 +55,7 @@ from embereye.camera.decode.image import (
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.decode.video import NoPictureError, VideoDecoder
 from embereye.detect.vision.appearance import AppearanceNetwork
+from embereye.process.heap import keep_freed_memory
 
 REPLY_SECONDS = 0.002  # that a reply may wait for the next ones: waking the other side for each costs it more
 
@@ -66,7 +67,7 @@ class Decoders:
         self._orders = orders
         self._network = network
         self._memory = memory
-        self._streams: dict[int, tuple[str, VideoDecoder]] = {}  # encoding and context, by stream
+        self._streams: dict[int, VideoDecoder] = {}
 
     def serve(self) -> None:
         """Decode what the orders name until the other end of the socket is closed."""
@@ -92,7 +93,7 @@ class Decoders:
     def _answer(self, message: bytes, at: int) -> tuple[bytes, int]:
         """The reply to the order that begins at byte `at`, and where the next order begins."""
         (slot, scale, count, still_wanted, look_wanted, close, size, width, height,
-         encoding, stream, units, side) = ORDER.unpack_from(message, at)  # fmt: skip
+         encoding, stream, units, side, fresh, smoothed) = ORDER.unpack_from(message, at)  # fmt: skip
         at += ORDER.size
         if slot == FORGET:
             self._streams.pop(stream, None)
@@ -102,11 +103,12 @@ class Decoders:
         memory, began = self._memory, time.monotonic()
         begin, behind = slot * SLOT_BYTES, at + units * UNIT.size
         close_ups = boxes[count:] if look_wanted else None
-        order = DecodeOrder(scale, boxes[:count] if still_wanted else None, side, close_ups)
+        order = DecodeOrder(scale, boxes[:count] if still_wanted else None, side, smoothed, close_ups)
         try:
             if encoding:
                 coded = [UNIT.unpack_from(message, at + number * UNIT.size) for number in range(units)]
-                decoded = self._decode_video(order, stream, ENCODINGS[encoding], begin, coded)
+                decoder = self._decoder_of(stream, ENCODINGS[encoding], fresh=fresh, smoothed=smoothed)
+                decoded = self._decode_video(decoder, order, stream, begin, coded)
             else:
                 place = begin + FRAME_BYTES
                 room = memory[place : place + IMAGE_BYTES - STILL_BYTES - PICTURE_BYTES]
@@ -118,12 +120,16 @@ class Decoders:
             return REPLY.pack(slot, FAILED, 0, 0, 0, began, time.monotonic(), 0.0, len(why), 0, 0) + why, behind
         return self._write(slot, judged(decoded, order, self._network), began), behind
 
-    def _decode_video(
-        self, order: DecodeOrder, stream: int, encoding: str, begin: int, coded: list[tuple[int, int]]
-    ) -> Decoded:
+    def _decoder_of(self, stream: int, encoding: str, *, fresh: bool, smoothed: bool) -> VideoDecoder:
+        """The context of `stream`. Another encoding has another, another smoothing at a key frame (`fresh`), too."""
         known = self._streams.get(stream)
-        if known is None or known[0] != encoding:
-            known = self._streams[stream] = encoding, VideoDecoder(encoding)
+        if known is None or known.encoding != encoding or (fresh and known.smoothed != smoothed):
+            known = self._streams[stream] = VideoDecoder(encoding, smoothed=smoothed)
+        return known
+
+    def _decode_video(
+        self, decoder: VideoDecoder, order: DecodeOrder, stream: int, begin: int, coded: list[tuple[int, int]]
+    ) -> Decoded:
         units = []
         for size, number in coded:
             units.append((self._memory[begin : begin + size], number))
@@ -131,7 +137,7 @@ class Decoders:
         # CPU time: an endless loop ends this process soon, a machine that is busy with other things does not.
         signal.setitimer(signal.ITIMER_PROF, UNIT_SECONDS * (1 + len(units) / 8))
         try:
-            return known[1].decode(order, units)
+            return decoder.decode(order, units)
         except UndecodableError:
             del self._streams[stream]  # the next key frame finds a decoder that remembers nothing of this
             raise
@@ -178,6 +184,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for decoders that have ended
     cv2.setNumThreads(1)
+    keep_freed_memory()
     frame = cv2.imencode(".jpg", np.zeros((16, 16, 3), np.uint8))[1].tobytes()
     decode(frame, 1, (16, 16))  # loads what is loaded on first use
     network = load_network()

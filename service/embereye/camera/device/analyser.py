@@ -17,6 +17,7 @@ from embereye.detect.vision.health import PictureHealth
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.persistence import merged
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
+from embereye.detect.vision.working import WORKING_SIDE
 from embereye.process.clock import now_ns
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device
@@ -24,6 +25,7 @@ from embereye.wire.jpeg.header import read_header
 
 logger = logging.getLogger(__name__)
 
+UNSMOOTHED = 4  # times the working size: of such videos the edges of blocks need not be smoothed
 COST_SHARE = 0.1  # weight of a frame in the mean of what frames cost
 
 
@@ -113,7 +115,9 @@ class Analyser:
         """How `frame` is to be decoded; None where it holds temperatures."""
         if frame.radiometric:
             return None
-        order = self._pictures.decode_order(frame)
+        large = max(frame.header.width, frame.header.height) >= UNSMOOTHED * WORKING_SIDE
+        # Who looks at more than the working size, a model or people once there is something to see, sees all blocks.
+        order = self._pictures.decode_order(frame, smoothed=not large or self.urgent or self.model is not None)
         if frame.units and self.model and self.model.wants_picture(self.observation):
             order = replace(order, picture_side=self.model.side)
         return order

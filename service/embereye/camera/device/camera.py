@@ -178,7 +178,7 @@ class CameraDevice:
         self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
             if frame.units:  # the picture may be that of an earlier unit
-                frame = replace(frame, time_ns=self.arrivals.mailbox.time_of(result.unit) or frame.time_ns)
+                frame.time_ns = self.arrivals.mailbox.time_of(result.unit) or frame.time_ns
             result = self.analyser.inspect_pixels(frame, result)
         now = self._clock()
         if isinstance(result, AnalysedFrame):

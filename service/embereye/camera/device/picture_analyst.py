@@ -53,15 +53,15 @@ class PictureAnalyst:
     _close_ups: tuple[Box, ...] | None = field(default=None, init=False)  # of the frame that is being decoded
     _wanted: Observation | None = field(default=None, init=False)  # what to mark in the still of the next frame
 
-    def decode_order(self, frame: Frame) -> DecodeOrder:
+    def decode_order(self, frame: Frame, *, smoothed: bool = True) -> DecodeOrder:
         """How `frame` is to be decoded for `inspect_pixels`."""
         scale = working_scale(frame.header.width, frame.header.height)
         self._close_ups = None if frame.lost else self.detector.wanted_look(frame.time_ns)
         if (shown := self._wanted) is None:
-            return DecodeOrder(scale, close_ups=self._close_ups)
+            return DecodeOrder(scale, smoothed=smoothed, close_ups=self._close_ups)
         self._wanted = None
         still = [of.box for of in shown.findings if of.box and of.level > Level.CLEAR]
-        return DecodeOrder(scale, still, close_ups=self._close_ups)
+        return DecodeOrder(scale, still, smoothed=smoothed, close_ups=self._close_ups)
 
     def inspect_pixels(self, frame: Frame, decoded: Decoded) -> AnalysedFrame:
         """What `frame`, decoded, shows, given all frames before it."""

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from embereye.camera.scheduling.rate_controller import RateController
 from embereye.camera.scheduling.video import CodedUnit, Depth, PictureGroup, VideoFlow
@@ -27,9 +27,12 @@ class Tally:
     wanted_ns: int = 0  # when the next one is worth receiving; 0: as soon as it comes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Frame:
-    """One compressed frame that passed the header check. Times are nanoseconds since the Unix epoch."""
+    """One compressed frame that passed the header check. Times are nanoseconds since the Unix epoch.
+
+    Not frozen: of a video `units` is known only as its turn comes, and `time_ns` as it is decoded.
+    """
 
     data: bytes
     header: JpegHeader
@@ -184,7 +187,8 @@ class Mailbox:
                 self._group = None
             self.count_shed(frame.tally, WAITS_FOR_KEY)
             return None
-        return replace(frame, units=[*units, frame.beside] if frame.beside else units)
+        frame.units = [*units, frame.beside] if frame.beside else units
+        return frame
 
     def time_of(self, number: int) -> int:
         """The capture time of the unit `number`; 0: it is known no more."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 STANDING_SECONDS = 0.5  # in which frames waited at every moment; also how long a cut takes to have its effect
 SATURATED = 0.97  # of the time: less than the rest is no time to spare
 FULL = 0.95  # of its time that the pool is to be busy: one that is busy for less gets as much more as fills it
+LATE_SECONDS = 0.05  # that results wait for the event loop on average: one without time to spare does not keep up
 SERVED = 0.95  # of the frames have their turn before the next one comes: no overload, whatever stands
 CUT = 0.95  # of what the pool has proved to do, at a cut
 CUT_LOOP = 0.8  # of the work, at a cut for the event loop, which tells nothing of what it could do
@@ -39,6 +40,7 @@ class PoolLoad:
     loop_busy: float  # share of the time that the event loop ran or waited for a processor, 0..1
     standing: float  # seconds for which frames have waited at every moment
     served: float  # share of the admitted frames that had their turn before the next one took their place, 0..1
+    late: float  # seconds that results waited for the event loop, on average; infinite: there were none
 
 
 class PoolBudget:
@@ -70,7 +72,8 @@ class PoolBudget:
 
     def adapt(self, load: PoolLoad, wants: Sequence[Want], now: float) -> None:
         """Adapt to the `load` since this was called last, at `now` (seconds)."""
-        loop_short = load.loop_busy >= SATURATED
+        # Where others take the processor a loop is ready to run all the time, and keeps up all the same.
+        loop_short = load.loop_busy >= SATURATED and (load.served < SERVED or load.late >= LATE_SECONDS)
         decoders_short = load.standing >= STANDING_SECONDS or load.decoders_busy >= SATURATED
         if loop_short or (decoders_short and load.served < SERVED):
             self._short_since = min(self._short_since, now)

@@ -418,7 +418,8 @@ class FlameDetector:
         if not seeds.any():
             return []
         seeds &= memory.occupancy > limits.occupancy_min * ALWAYS
-        grown = cv2.dilate(seeds.view(np.uint8), _SQUARE)
+        grown = np.asarray(cv2.dilate(seeds.view(np.uint8), _SQUARE), np.uint8)
+        grown |= self._bodies(memory, grown)
         count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
         order = sorted(range(1, count), key=lambda label: -int(stats[label, cv2.CC_STAT_AREA]))[:_SITES]
         sites = []
@@ -430,6 +431,35 @@ class FlameDetector:
                 box, mask = (columns.start + x, rows.start + y, width, height), labels[window] == label
                 sites.append(self._site(memory, box, mask, seeds[window] & mask, time_ns))
         return sites
+
+    def _bodies(self, memory: _Memory, flickering: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """1 where something over-exposed shines whose rim is `flickering` (1 there): it is one flame with all its rim.
+
+        Inside it is clipped and shows no flicker, and pieces of a rim are neither brighter than what they surround nor
+        of a flame's shape.
+        """
+        limits, steps = self.limits, self._steps
+        bodies = np.zeros_like(flickering)
+        if steps[-1].time_ns - steps[0].time_ns > limits.body_step_max_ns * (len(steps) - 1):
+            return bodies
+        bright = at_least(steps[-1].green[memory.window], limits.body_green_min * self._white / 255.0)
+        bright[memory.occupancy <= limits.body_occupancy_min * ALWAYS] = 0
+        count, labels, stats, _ = cv2.connectedComponentsWithStats(bright, connectivity=8)
+        for label in range(1, count):
+            x, y, width, height, area = (int(value) for value in stats[label])
+            if area < limits.body_area_min:
+                continue
+            top, left = max(0, y - 1), max(0, x - 1)
+            window = slice(top, y + height + 1), slice(left, x + width + 1)
+            body = (labels[window] == label).view(np.uint8)
+            rim = cv2.dilate(body, _SQUARE) - body
+            moving = cv2.countNonZero(rim & flickering[window])
+            inner = cv2.erode(cv2.morphologyEx(body, cv2.MORPH_CLOSE, _SQUARE), _SQUARE) > 0
+            still = memory.flicker[window][inner] <= limits.body_still * ALWAYS
+            calm = not still.size or float(still.mean()) >= limits.body_still_min
+            if calm and moving >= limits.body_rim_min * cv2.countNonZero(rim):
+                bodies[window] |= body
+        return bodies
 
     def _site(
         self, memory: _Memory, box: PixelBox, mask: npt.NDArray[np.bool_], seeds: npt.NDArray[np.bool_], time_ns: int

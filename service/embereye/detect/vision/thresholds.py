@@ -121,6 +121,16 @@ class FlameThresholds:
     occupancy_min: float = 0.20  # share of the time that a pixel has a flame's colour
     memory_ns: int = 1_000_000_000  # time constant of both shares
     frame_max_ns: int = 300_000_000  # one frame never counts for more time than this
+    # Over-exposed, a flame is clipped inside and flickers at its rim: where enough of that does, both are one site.
+    body_green_min: int = 235
+    body_occupancy_min: float = 0.5  # share of the time
+    body_area_min: int = 24  # pixels
+    body_rim_min: float = 0.20  # share of the rim: furniture may hide the rest; a window that something passes has less
+    # Rain and people pass before all of a lamp: inside, as much of a body is still, which swings this share of the time
+    # at most. Seen in fewer pictures, it may be still by chance.
+    body_still_min: float = 0.4
+    body_still: float = 0.008
+    body_step_max_ns: int = 110_000_000
     area_min: float = 16.0  # pixels of the working picture: less cannot be told from noise
     forget_ns: int = 6_000_000_000  # without any flame colour: six time constants, nothing is left to remember
     # A whole picture that swings is a camera that moves, or a cut: nothing is learnt from such a frame.

@@ -1,9 +1,9 @@
 """Slows those who guess: each address has a few attempts that fail, and then one every few seconds."""
 
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable
 
+from embereye.process.addresses import place_of
 from embereye.units import SECOND
 
 BURST = 10  # attempts that may fail one after the other
@@ -34,16 +34,3 @@ class Attempts:
     def _left(self, place: str) -> float:
         left, since = self._failed.get(place, (float(BURST), self._steady()))
         return min(float(BURST), left + (self._steady() - since) / REFILL_NS)
-
-
-def place_of(address: str) -> str:
-    """What of `address` one party is taken to have for itself."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address[:64]
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, 64), strict=False))

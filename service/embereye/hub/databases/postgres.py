@@ -124,12 +124,12 @@ class PostgresDatabase:
         # An acknowledgement promises that the report outlives a power cut of the server.
         if _value(connection, "SHOW synchronous_commit") == "off":
             connection.execute("SET synchronous_commit = on")
+        self._check_epoch(connection)  # before the lock: whoever came after us holds it
         self._lock(connection, patience)
         with connection.transaction():
             self._prepare_tables(connection)
+            self._check_epoch(connection)
             epoch, commits = connection.execute("SELECT epoch, commits FROM hub_owner").fetchone() or (0, 0)
-            if self._epoch and epoch != self._epoch:
-                raise OwnedByAnotherError(f"another hub owned {self.name} meanwhile: begin anew from what it holds")
             if self.failing and not self._epoch and commits:
                 raise RuntimeError(f"{self.name} holds what could not be read before: begin anew from it")
             if not self._epoch:
@@ -143,7 +143,7 @@ class PostgresDatabase:
         # The server may not know yet that the connection before this one is gone.
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = %s AND locktype = 'advisory' AND granted",
-            (self._pid if self._unchanged(connection) else 0,),
+            (self._pid,),
         )
         deadline, told = time.monotonic() + patience, False
         while not _value(connection, f"SELECT pg_try_advisory_lock({LOCK})"):
@@ -154,9 +154,10 @@ class PostgresDatabase:
                 told = True
             time.sleep(0.1)
 
-    def _unchanged(self, connection: Connection) -> bool:
-        """Whether nobody has owned it since we did."""
-        return bool(self._epoch) and _value(connection, "SELECT epoch FROM hub_owner") == self._epoch
+    def _check_epoch(self, connection: Connection) -> None:
+        """OwnedByAnotherError where this hub owned the database, and another one has since."""
+        if self._epoch and _value(connection, "SELECT epoch FROM hub_owner") != self._epoch:
+            raise OwnedByAnotherError(f"another hub owned {self.name} meanwhile: begin anew from what it holds")
 
     def _prepare_tables(self, connection: Connection) -> None:
         connection.execute(OWNER)

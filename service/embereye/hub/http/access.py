@@ -14,7 +14,7 @@ from embereye.hub.hub import Hub
 
 SignOutThere = Callable[[web.Request], Awaitable[str]]
 
-OPEN_PATHS = frozenset({"/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/v1/session"})
+OPEN_PATHS = frozenset({"/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/runbooks", "/v1/session"})
 ROLES = {
     "/v1/access/me": Role.VIEWER,
     "/v1/access/logout": Role.VIEWER,

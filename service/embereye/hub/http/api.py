@@ -19,6 +19,7 @@ from embereye.hub.coverage.book import Watched
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.history import MAX_EVENTS, history_limit
+from embereye.hub.http import runbooks
 from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes
 from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
@@ -27,10 +28,10 @@ from embereye.hub.http.files import STATIC, file_response
 from embereye.hub.http.lists import Json, SharedList
 from embereye.hub.http.oidc import OidcRoutes
 from embereye.hub.http.openapi.describe import describe
-from embereye.hub.http.origin import AllowedHosts, check_origin, guard
+from embereye.hub.http.origin import AllowedHosts, check_origin, guard, is_own_name
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.replay import replay
+from embereye.hub.http.replay import Replays, replay
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
 from embereye.process.http_server import metrics_app
@@ -52,7 +53,7 @@ CONTENT_TYPES = {
     Clip.MEDIA_STILL: "image/jpeg",
     Clip.MEDIA_VIDEO: "video/mp4",
 }
-MAX_REPLAYS = 8  # at the same time: each holds its clip in memory
+HSTS_SECONDS = 365 * 86_400  # that a browser calls a name by HTTPS alone, once the hub has answered so
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -83,6 +84,9 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
         response = web.json_response({"error": sentence}, status=error.status, headers=allowed)
     if not response.prepared:
         response.headers.update(SECURITY)
+        # Not for this machine itself: what else listens on it would have to speak TLS from then on.
+        if request.secure and not is_own_name(request.host):
+            response.headers["Strict-Transport-Security"] = f"max-age={HSTS_SECONDS}"
         response.headers.setdefault("Cache-Control", "no-store")
     return response
 
@@ -102,7 +106,7 @@ class Api:
         self._hosts = hosts or AllowedHosts()
         self._hub = hub
         self._clips = clips
-        self._replays = 0
+        self._replays = Replays()
         self._outputs = outputs
         self._sockets: set[web.WebSocketResponse] = set()
         self._entries = DeviceEntries(hub)
@@ -123,6 +127,7 @@ class Api:
             [
                 *AccessRoutes(self._hub, self._oidc.sign_out_url).routes(),
                 *self._oidc.routes(),
+                *runbooks.routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),
@@ -266,13 +271,8 @@ class Api:
         clip = self._known_clip(request)
         if clip.media != Clip.MEDIA_CLIP:
             raise Refused(404, "it is no Motion JPEG: show it as it is")
-        if self._replays >= MAX_REPLAYS:
-            raise Refused(503, f"{MAX_REPLAYS} clips are being shown already: try again later, or download it")
-        self._replays += 1
-        try:
+        with self._replays.enter(request.remote or "", clip.bytes):
             return await replay(request, self._clips.path(clip), SECURITY)
-        finally:
-            self._replays -= 1
 
     async def _driven(self, _: web.Request) -> web.Response:
         return web.json_response({"controllers": self._outputs.in_force()})

@@ -13,12 +13,13 @@ from embereye.hub.http.refused import Refused
 
 PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)
 COOKIE = "embereye"
+OPEN_FOLDERS = ("/static/", "/runbooks/")  # the same for everybody
 REMEDY = "sign in at /login, or send the header Authorization: Bearer TOKEN"
 
 
 def needed_role(method: str, path: str, open_paths: frozenset[str], roles: Mapping[str, Role]) -> Role | None:
     """The role that `method` on `path` takes; None: it is open to all. Arguments as of `authenticate`."""
-    if path in open_paths or path.startswith("/static/"):
+    if path in open_paths or path.startswith(OPEN_FOLDERS):
         return None
     default = Role.VIEWER if method in SAFE_METHODS else Role.OPERATOR
     return next((role for start, role in roles.items() if path.startswith(start)), default)

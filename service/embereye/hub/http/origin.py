@@ -54,6 +54,12 @@ class AllowedHosts:
         return True
 
 
+def is_own_name(host: str) -> bool:
+    """Whether `host`, the value of a Host header, is one by which every machine calls itself."""
+    name = host.lower().partition(":")[0]
+    return name == "localhost" or name.endswith(".localhost")
+
+
 def guard(allowed: AllowedHosts) -> Middleware:
     """A middleware that refuses other names (421), and other sites' pages wherever something is changed (403)."""
 

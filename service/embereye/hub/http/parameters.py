@@ -1,5 +1,6 @@
 """What requests carry: numbers in the query, texts in a body. What cannot be meant is refused by name."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -8,6 +9,7 @@ from aiohttp import web
 from embereye.hub.http.refused import Refused
 
 MAX_DIGITS = 19
+BODY_SECONDS = 10.0  # for all of it
 
 
 def number_of(request: web.Request, name: str, default: int, most: int = 2**63 - 1) -> int:
@@ -27,7 +29,10 @@ async def read_json(request: web.Request) -> dict[str, Any]:
     if request.content_type != "application/json":
         raise Refused(415, f'Content-Type "{request.content_type}": send application/json')
     try:
-        body = await request.json()
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await request.json()
+    except TimeoutError:
+        raise Refused(408, f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {str(error)[:200]}") from error
     if not isinstance(body, dict):

@@ -2,18 +2,53 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
 from aiohttp import web
 
+from embereye.hub.http.refused import Refused
+from embereye.process.addresses import place_of
 from embereye.wire.matroska import Still, frames
 
 BOUNDARY = "frame"
 PAUSE_SECONDS = 1.0  # between the last frame and the first one again
 LONGEST_SECONDS = 2.0  # that one frame is shown
 ROUNDS = 20  # then it ends: nobody watches a forgotten page
+MOST = 8  # at the same time
+OF_ONE_ADDRESS = MOST // 2  # a proxy is one address for all behind it
+ROOM = 128 * 1024 * 1024  # bytes of the clips that are being shown: each is held in memory
+STALL_SECONDS = 20.0  # that one frame may take to be handed over
+
+
+class Replays:
+    """How many clips are being shown, and to whom."""
+
+    def __init__(self) -> None:
+        self._places: Counter[str] = Counter()
+        self._bytes = 0
+
+    @contextlib.contextmanager
+    def enter(self, address: str, size: int) -> Iterator[None]:
+        """Count one clip of `size` bytes in while it is shown to `address`; Refused where there is no room for it."""
+        place = place_of(address)
+        if size > ROOM:
+            raise Refused(413, f"the clip has {size} bytes, more than is shown here: download it")
+        if self._places[place] >= OF_ONE_ADDRESS:
+            raise Refused(503, f"{OF_ONE_ADDRESS} clips are being shown at {place} already: close one, or download it")
+        if self._places.total() >= MOST or self._bytes + size > ROOM:
+            raise Refused(503, f"{self._places.total()} clips are being shown already: try again later, or download it")
+        self._places[place] += 1
+        self._bytes += size
+        try:
+            yield
+        finally:
+            self._bytes -= size
+            self._places[place] -= 1
+            if not self._places[place]:
+                del self._places[place]
 
 
 async def replay(request: web.Request, path: Path, headers: Mapping[str, str]) -> web.StreamResponse:
@@ -25,7 +60,14 @@ async def replay(request: web.Request, path: Path, headers: Mapping[str, str]) -
     with contextlib.suppress(ConnectionError):
         for _ in range(ROUNDS):
             for still, seconds in zip(stills, _pauses(stills), strict=True):
-                await response.write(_part(still.jpeg))
+                try:
+                    async with asyncio.timeout(STALL_SECONDS):
+                        await response.write(_part(still.jpeg))
+                except TimeoutError:
+                    # Nobody looks: what is buffered must not be waited for either.
+                    if request.transport is not None:
+                        request.transport.abort()
+                    return response
                 await asyncio.sleep(seconds)
     return response
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +11,9 @@ import grpc
 from embereye.process.identity.calls import CALLS, refusal
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, parse_uri
+
+# Who makes the call that is being served on a control port; None: nobody had to prove that, or it is another port.
+CALLER: ContextVar[Identity | None] = ContextVar("caller", default=None)
 
 
 @lru_cache(maxsize=1024)
@@ -70,6 +74,7 @@ class Registrar:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
             elif reason := refusal(call, who, credentials.identity):
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
+            CALLER.set(who)
 
         sides = handler.request_streaming, handler.response_streaming
         kind = "_".join("stream" if streaming else "unary" for streaming in sides)

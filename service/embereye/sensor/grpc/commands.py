@@ -1,11 +1,13 @@
 """Commands to text devices on demand: send a frame now, send the calibration again."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 
 from embereye.process.grpc_server import Service
+from embereye.process.identity.guard import CALLER
 from embereye.sensor.device.sensor import SensorDevice
+from embereye.shard.access import DeviceAccess
 from embereye.shard.links import Links, PeerAddress
 from embereye.v1.ingest_pb2 import AskRequest, AskResponse
 from embereye.v1.ingest_pb2_grpc import SensorsServicer, SensorsStub, add_SensorsServicer_to_server
@@ -17,6 +19,7 @@ FORWARD_SECONDS = 2.0  # for the device's owner to answer
 class Owner(Protocol):
     """What the servicer needs of the shard."""
 
+    access: DeviceAccess
     commands: Commands
 
     @property
@@ -43,8 +46,17 @@ class CommandService(SensorsServicer):
         """How a server takes it."""
         return Service(add_SensorsServicer_to_server, self, "embereye.v1.Sensors")
 
-    async def Ask(self, request: AskRequest, context: object) -> AskResponse:
-        """Send a command to a device, through the shard that owns it."""
+    async def Ask(self, request: AskRequest, context: Any) -> AskResponse:
+        """Send a command to a device, through the shard that owns it, for those who may speak for it."""
+        if CALLER.get() is not None:  # another shard, which has asked
+            return await self._ask(request)
+        async with self._owner.access.admitted(context) as grant:
+            if not grant.permits(request.device):
+                reason = f'what was shown speaks for "{grant.device}", not for "{request.device[:80]}"'
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
+            return await self._ask(request)
+
+    async def _ask(self, request: AskRequest) -> AskResponse:
         commands = self._owner.commands
         word = {
             AskRequest.WORD_FRAME: commands.request,

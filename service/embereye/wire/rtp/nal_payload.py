@@ -1,8 +1,7 @@
 """H.264 and H.265 in RTP (RFC 6184, RFC 7798): payloads to parts of NAL units, and NAL units to payloads."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from embereye.wire.rtp.payload_header import PayloadError
 
@@ -12,8 +11,7 @@ STAP_A, FU_A = 24, 28  # RFC 6184
 AP, FU = 48, 49  # RFC 7798
 
 
-@dataclass(frozen=True, slots=True)
-class NalPart:
+class NalPart(NamedTuple):
     """A NAL unit, or a part of one. `start` and `end` say whether it has the first and the last byte."""
 
     data: bytes
@@ -24,6 +22,15 @@ class NalPart:
 
 class NalFormat(Protocol):
     """How one codec's NAL units travel."""
+
+    fragment_header: int  # bytes before the part of a NAL unit in a payload that holds a part
+
+    def inner_fragment(self, payload: memoryview) -> bytes:
+        """The header of the NAL unit of which `payload` holds neither the first nor the last part; else b"".
+
+        The payload is longer than `fragment_header`.
+        """
+        ...
 
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
         """The NAL units in a packet's `payload`; PayloadError where it is none that is understood."""
@@ -36,6 +43,14 @@ class NalFormat(Protocol):
 
 class H264Format:
     """RFC 6184 with packetization modes 0 and 1; the interleaved mode 2 is not understood."""
+
+    fragment_header = 2
+
+    def inner_fragment(self, payload: memoryview) -> bytes:
+        """The header of the NAL unit of which `payload` holds neither the first nor the last part; else b""."""
+        if payload[0] & 0x1F != FU_A or payload[1] & (FU_START | FU_END):
+            return b""
+        return bytes((payload[0] & 0xE0 | payload[1] & 0x1F,))
 
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
         """The NAL units in `payload`; PayloadError where it is none that is understood."""
@@ -69,6 +84,14 @@ class H264Format:
 
 class H265Format:
     """RFC 7798 without decoding order numbers, which no camera sends."""
+
+    fragment_header = 3
+
+    def inner_fragment(self, payload: memoryview) -> bytes:
+        """The header of the NAL unit of which `payload` holds neither the first nor the last part; else b""."""
+        if payload[0] >> 1 & 0x3F != FU or payload[2] & (FU_START | FU_END):
+            return b""
+        return bytes((payload[0] & 0x81 | (payload[2] & 0x3F) << 1, payload[1]))
 
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
         """The NAL units in `payload`; PayloadError where it is none that is understood."""

@@ -3,6 +3,7 @@
 import struct
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 FIXED = struct.Struct(">HHII")  # version to payload type, sequence number, timestamp, SSRC
 MARKER = 0x0080  # in FIXED's first word
@@ -19,9 +20,8 @@ class RtpError(ValueError):
     """These bytes are no RTP packet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
-    """One RTP packet, its payload left where it is."""
+class Packet(NamedTuple):
+    """One RTP packet, its payload left where it is. A frozen dataclass takes three times as long to make."""
 
     payload_type: int
     marker: bool

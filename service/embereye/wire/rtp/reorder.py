@@ -46,6 +46,10 @@ class ReorderBuffer(Generic[Item]):
         while len(self._waiting) > self.window:
             yield from self._past_gap()
 
+    def pass_over(self) -> None:
+        """Note that the expected item came and need not be put here, as nothing waits."""
+        self._next += 1
+
     def expire(self, now_ns: int) -> Iterator[tuple[Item, bool]]:
         """What waits behind gaps that are not waited for any longer at `now_ns`."""
         while self._waiting and now_ns - min(came for _, came in self._waiting.values()) >= self.deadline_ns:

@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 MAX_HEADERS = 16 * 1024  # bytes of one message's headers
 MAX_BODY = 64 * 1024  # bytes; an SDP has one or two thousand
@@ -41,8 +42,7 @@ class Message:
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
-@dataclass(frozen=True, slots=True)
-class Interleaved:
+class Interleaved(NamedTuple):
     """One RTP or RTCP packet that came over the connection."""
 
     channel: int
@@ -70,7 +70,7 @@ class RtspParser:
         self._head: Message | None = None  # whose body is still on its way
         self._body = 0  # bytes of it
 
-    def feed(self, data: bytes) -> list[Message | Interleaved]:
+    def feed(self, data: bytes | memoryview) -> list[Message | Interleaved]:
         """What `data` completes."""
         buffer = self._buffer
         buffer += data

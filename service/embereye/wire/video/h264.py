@@ -1,5 +1,7 @@
 """H.264's NAL units (ITU-T H.264, clauses 7.3 and 7.4)."""
 
+from functools import cache
+
 from embereye.wire.video.bits import BitReader, BitsError
 from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size
 
@@ -24,8 +26,7 @@ class H264:
             raise VideoError("no H.264 NAL unit")
         kind, reference = nal[0] & 0x1F, nal[0] >> 5 != 0
         if kind in {NON_IDR, IDR}:
-            key = kind == IDR
-            return NalUnit(NalKind.SLICE, begins=nal[1] >= 0x80, key=key, closed=key, reference=reference)
+            return _slice(begins=nal[1] >= 0x80, key=kind == IDR, reference=reference)
         if kind in PARTITIONS:
             raise VideoError("data partitioning, which no decoder here supports")
         try:
@@ -49,6 +50,11 @@ class H264:
             return bits.unsigned() in _INTRA
         except BitsError:
             return False
+
+
+@cache
+def _slice(*, begins: bool, key: bool, reference: bool) -> NalUnit:
+    return NalUnit(NalKind.SLICE, begins=begins, key=key, closed=key, reference=reference)
 
 
 def _recovery(nal: bytes) -> int:

@@ -252,3 +252,42 @@ async def test_a_withdrawn_video_leaves_no_context_behind(pool):
     assert not pool._homes
     other = Video(pool, access_units())
     assert isinstance(await other.show(), Decoded)
+
+
+async def test_a_decoder_gets_ahead_by_the_work_in_its_orders(pool, monkeypatch):
+    """Counted in frames, those that bring many units would leave it without work, or with far too much."""
+    units = access_units(count=96, gop=96)
+    cameras = [Video(pool, units) for _ in range(16)]
+    for camera in cameras:
+        await camera.show()
+    stopped = await processes(pool)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        monkeypatch.setattr(module, "AHEAD_SECONDS", 0.0)
+        for _ in range(8):
+            for camera in cameras:
+                camera.offer()
+        pool._dispatch()
+        assert pool.in_work == 2 * module.AHEAD_LEAST
+        monkeypatch.setattr(module, "AHEAD_SECONDS", 30 * pool._cost)
+        pool._dispatch()
+        given = [sum(len(of.turn.frame.units) for of in decoder.dispatched) for decoder in pool._decoders]
+        assert all(30 <= units < 30 + 8 for units in given)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    await eventually(lambda: not pool.busy)
+
+
+async def test_blocks_are_smoothed_or_not_from_the_next_key_frame_on(pool):
+    units, rough = access_units(count=24, gop=8), DecodeOrder(1, smoothed=False)
+    camera, expected = Video(pool, units, rough), exact("H264", units)
+    same = []
+    for number in range(24):
+        camera.order = rough if number < 4 else WHOLE
+        found = await camera.show()
+        same.append(np.array_equal(found.image, expected[number]))
+        assert np.abs(found.image.astype(int) - expected[number]).mean() < 3
+    assert not any(same[1:8])
+    assert all(same[8:])

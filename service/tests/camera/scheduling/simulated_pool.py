@@ -7,6 +7,7 @@ What this hides, the time that receiving takes and a kernel's own scheduling, is
 import bisect
 import heapq
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -97,7 +98,8 @@ class SimulatedPool:
         self._room = [AHEAD] * len(stalls)  # frames that each may still be sent
         self._loop_free = 0.0  # when the event loop will have done what it has been given
         self._loop_busy = self._decoders_busy = 0.0  # seconds
-        self._looked = 0.0, 0.0, 0.0, 0, 0
+        self._waited, self._finished = 0.0, 0  # seconds that results waited for the event loop, and how many did
+        self._looked = 0.0, 0.0, 0.0, 0, 0, 0.0, 0
 
     def run(self, seconds: float) -> None:
         """Send, analyse and adapt from 0 to `seconds`."""
@@ -140,10 +142,12 @@ class SimulatedPool:
                 done = end_of_work(self._stalls[decoder], begin, camera.cost)
                 self._free[decoder] = done
                 self._room[decoder] -= 1
-                finish = partial(self._finish, decoder, camera, frame, done - begin)
+                finish = partial(self._finish, decoder, camera, frame, done - begin, done)
                 self._at(done, partial(self._on_loop, finish))
 
-    def _finish(self, decoder: int, camera: Camera, frame: Frame, took: float, now: float) -> None:
+    def _finish(self, decoder: int, camera: Camera, frame: Frame, took: float, done: float, now: float) -> None:
+        self._waited += now - done
+        self._finished += 1
         self._room[decoder] += 1
         self._decoders_busy += took
         camera.box.count_analysed(frame)
@@ -156,13 +160,16 @@ class SimulatedPool:
         analysed = sum(camera.box.ledger.analysed for camera in self.cameras)
         missed = sum(camera.box.ledger.shed["superseded"] for camera in self.cameras)
         before = self._looked
-        self._looked = now, self._decoders_busy, self._loop_busy, analysed, missed
-        passed, decoders, loop, done, lost = (after - past for after, past in zip(self._looked, before, strict=True))
+        self._looked = now, self._decoders_busy, self._loop_busy, analysed, missed, self._waited, self._finished
+        passed, decoders, loop, done, lost, waited, finished = (
+            after - past for after, past in zip(self._looked, before, strict=True)
+        )
         load = PoolLoad(
             decoders_busy=decoders / passed / len(self._stalls),
             loop_busy=loop / passed,
             standing=self._queue.standing(now),
             served=done / (done + lost) if done + lost else 1.0,
+            late=waited / finished if finished else math.inf,
         )
         wants = [Want(min(of.rate, of.target), of.least, of.cost, of.urgent) for of in self.cameras]
         self.budget.adapt(load, wants, now)

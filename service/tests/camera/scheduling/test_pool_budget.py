@@ -122,7 +122,7 @@ def test_an_expensive_camera_slows_down_itself_alone():
 # What one decision is
 
 WANTS = [Want(target=15.0, least=5.0, cost=0.001)] * 100
-FINE = PoolLoad(decoders_busy=0.7, loop_busy=0.6, standing=0.0, served=1.0)
+FINE = PoolLoad(decoders_busy=0.7, loop_busy=0.6, standing=0.0, served=1.0, late=0.003)
 
 
 def load(**changed):
@@ -147,15 +147,23 @@ def adapted(*loads, wants=WANTS, budget=None):
         {"decoders_busy": 1.0},
         {"standing": 0.2, "served": 0.5},
         {"loop_busy": 0.9},
+        {"loop_busy": 1.0, "late": 0.01},
     ],
-    ids=["a pause", "all have their turn", "no time to spare", "a burst", "a busy event loop"],
+    ids=["a pause", "all have their turn", "no time to spare", "a burst", "a busy event loop", "a loop that keeps up"],
 )
 def test_what_is_no_overload_cuts_nobody(late):
     assert adapted(load(**late), load(**late), load(**late)).seconds == math.inf
 
 
 @pytest.mark.parametrize(
-    "short", [{"standing": 2.0, "served": 0.8}, {"decoders_busy": 1.0, "served": 0.8}, {"loop_busy": 0.99}]
+    "short",
+    [
+        {"standing": 2.0, "served": 0.8},
+        {"decoders_busy": 1.0, "served": 0.8},
+        {"loop_busy": 0.99, "late": 0.1},
+        {"loop_busy": 0.99, "late": math.inf},
+        {"loop_busy": 0.99, "served": 0.8},
+    ],
 )
 def test_a_pool_or_an_event_loop_that_does_not_keep_up_cuts_all_alike(short):
     budget = adapted(load(**short), load(**short))
@@ -163,7 +171,8 @@ def test_a_pool_or_an_event_loop_that_does_not_keep_up_cuts_all_alike(short):
 
 
 def test_a_single_moment_without_time_to_spare_cuts_nobody():
-    assert not adapted(load(loop_busy=1.0), FINE, load(loop_busy=1.0), FINE).limited
+    moment = load(loop_busy=1.0, late=0.1)
+    assert not adapted(moment, FINE, moment, FINE).limited
 
 
 def test_a_cut_has_time_to_work_before_the_next():

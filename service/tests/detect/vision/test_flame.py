@@ -257,3 +257,38 @@ def test_a_picture_that_changes_its_size_starts_the_memory_anew(fire):
 )
 def test_pictures_are_reduced_to_about_the_same_size(size, scale):
     assert working_scale(*size) == scale
+
+
+def sofa_fire(t, random):
+    """A clipped, violet-white flame, wider than its tongues are high, behind the arm of a sofa that hides a side."""
+    rows, columns = np.mgrid[0:120, 0:160].astype(np.float32)
+    tongues = sum(
+        (4 + 3 * random.random()) * np.sin(columns / (2.1 + n) + (5 + 3 * n) * t + 2 * np.sin((7 + n) * t))
+        for n in range(3)
+    )
+    sides = 60 + 4 * np.sin(rows / 3 + 9 * t) * random.random(), 112 + 3 * random.random()
+    burns = (rows > 48 - tongues) & (rows < 92) & (columns > sides[0]) & (columns < sides[1])
+    picture = np.full((120, 160, 3), (52, 40, 48), np.float32)
+    picture[burns] = (255, 238, 252)
+    picture[92:, 40:130] = picture[60:, 108:150] = (30, 22, 26)
+    return cv2.GaussianBlur(picture, (5, 5), 0)
+
+
+def test_a_clipped_flame_that_furniture_hides_in_part_is_one_site_with_its_inside():
+    random, detector = np.random.default_rng(5), Detector()
+    watch([noisy(sofa_fire(n / 15, random)) for n in range(75)], detector=detector)
+    largest = max(detector.flame.sites, key=lambda site: np.count_nonzero(site.mask))
+    assert np.count_nonzero(largest.mask) > 1500
+    assert largest is max(detector.flame.sites, key=lambda site: site.odds)
+
+
+def test_a_window_that_somebody_passes_is_no_part_of_what_flickers_before_it():
+    detector = Detector()
+    pictures = []
+    for n in range(60):
+        picture = scene()
+        cv2.rectangle(picture, (70, 20), (140, 90), (250, 250, 255), -1)
+        cv2.rectangle(picture, (60 + 2 * n, 30), (72 + 2 * n, 119), (40, 40, 50), -1)
+        pictures.append(noisy(picture))
+    seen = watch(pictures, detector=detector)
+    assert highest(seen) < Level.PRE_ALARM

@@ -1,6 +1,7 @@
 import pytest
 
-from embereye.hub.access.attempts import ADDRESSES, BURST, REFILL_NS, Attempts, place_of
+from embereye.hub.access.attempts import ADDRESSES, BURST, REFILL_NS, Attempts
+from embereye.process.addresses import place_of
 
 
 class Clock:

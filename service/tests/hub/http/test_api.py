@@ -159,6 +159,23 @@ async def test_the_console_is_served_with_a_policy_that_runs_nothing_else(served
     assert (await served.get("/static/..%2Fmain.py"))[0] == 404
 
 
+async def test_every_alert_leads_to_a_page_that_needs_no_sign_in(served: Served) -> None:
+    async with aiohttp.ClientSession() as stranger:
+        async with stranger.get(f"{served.base}/runbooks") as response:
+            names = re.findall(r'href="/runbooks/(\w+)"', await response.text())
+        assert len(names) > 30
+        for name in names:
+            async with stranger.get(f"{served.base}/runbooks/{name}") as response:
+                text = await response.text()
+            assert (response.status, response.content_type) == (200, "text/html")
+            assert f"<h1>{name}</h1>" in text
+            assert set(re.findall(r'<a href="/runbooks/(\w+)', text)) <= set(names)
+            assert not re.search(r'<a href="(?!/runbooks/)', text), "a link that leads nowhere here"
+        for path in ("Nothing", "..%2Fhub.py", "EmberEyeHubDown.md"):
+            async with stranger.get(f"{served.base}/runbooks/{path}") as response:
+                assert response.status == 404, path
+
+
 def test_the_console_never_makes_markup_of_text_and_loads_nothing_from_elsewhere() -> None:
     files = resources.files("embereye.hub").joinpath("static")
     for file in files.iterdir():

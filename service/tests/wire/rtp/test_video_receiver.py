@@ -304,6 +304,28 @@ def _unit(timestamp, nals):
     return AccessUnit(b"".join(b"\0\0\0\1" + nal for nal in nals), timestamp, (0, 0))
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_the_short_way_of_parts_in_the_middle_changes_nothing(data):
+    encoding = data.draw(st.sampled_from(["H264", "H265"]))
+    flat = list(itertools.chain(*packets(encoding, coded(encoding, 12), limit=data.draw(st.sampled_from([40, 80])))))
+    for place in data.draw(st.sets(st.integers(0, len(flat) - 1), max_size=5)):
+        spoilt = bytearray(flat[place])
+        spoilt[data.draw(st.integers(0, 14))] ^= data.draw(st.integers(1, 255))
+        flat[place] = bytes(spoilt)
+    lost = data.draw(st.sets(st.integers(0, len(flat) - 1), max_size=3))
+    moved = data.draw(st.dictionaries(st.integers(0, len(flat) - 1), st.integers(1, 6), max_size=3))
+    order = sorted((n for n in range(len(flat)) if n not in lost), key=lambda n: n + moved.get(n, 0))
+    ours, long = receiver(encoding, window=4), receiver(encoding, window=4)
+    long._continue_fragments = lambda *_: False
+    for number, place in enumerate(order):
+        one = flat[place]
+        assert fed(ours, [one], now=number * MILLISECOND) == fed(long, [one], now=number * MILLISECOND)
+    assert vars(ours.counts) == vars(long.counts)
+    assert vars(ours.reception) == vars(long.reception)
+    assert ours.pending == long.pending
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_no_packets_make_it_raise(data):

@@ -1,6 +1,7 @@
 """One connection to an RTSP camera: requests and their answers, credentials, and the packets in between."""
 
 import asyncio
+import contextlib
 import os
 import secrets
 import ssl
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 
 from embereye.camera.sources import tls
 from embereye.camera.sources.declared import SourceError
+from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.source import read_pause
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.rtsp.messages import Interleaved, Message, RtspError, RtspParser, request
@@ -34,21 +36,28 @@ class Endpoint:
 class RtspConnection(asyncio.Protocol):
     """Belongs to the event loop. `handle_packet` gets each packet that comes over the connection, and when it came.
 
-    That time is monotonic, in nanoseconds. `dial` is how many seconds the camera has to connect and for each answer.
+    That time is monotonic, in nanoseconds. `dial` is how many seconds the camera has to connect and for each answer,
+    `incomplete` returns whether the rest of a picture is expected at once.
     """
 
-    def __init__(self, endpoint: Endpoint, dial: float, handle_packet: Callable[[Interleaved, int], None]) -> None:
+    def __init__(
+        self, endpoint: Endpoint, dial: float, handle_packet: Callable[[Interleaved, int], None],
+        incomplete: Callable[[], bool] = bool,
+    ) -> None:  # fmt: skip
         self.failure = ""  # why the connection is over; empty: it is not
         self.session = ""  # the session's id, which is sent with every request once there is one
         self._endpoint = endpoint
         self._dial = dial
         self._handle_packet = handle_packet
+        self._incomplete = incomplete
         self._parser = RtspParser()
         self._transport: asyncio.Transport | None = None
         self._sequence = 0
         self._answers: dict[int, asyncio.Future[Message]] = {}
         self._challenge: Challenge | None = None
         self._uses = 0  # of the challenge's nonce
+        self._poller: SocketPoller | None = None  # that reads the socket in the transport's place
+        self._descriptor = -1  # of the socket, while the poller has it
 
     @property
     def own_address(self) -> str:
@@ -78,6 +87,47 @@ class RtspConnection(asyncio.Protocol):
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise SourceError(f"cannot connect: {reason}") from error
 
+    def read_together(self, poller: SocketPoller) -> None:
+        """Have `poller` read what comes from now on, together with other cameras; of TLS the transport reads it."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or self.failure or transport.get_extra_info("ssl_object"):
+            return
+        transport.pause_reading()
+        self._poller = poller
+        self._resume_polling()
+
+    def _resume_polling(self) -> None:
+        if self._poller and self._transport and not self._transport.is_closing() and not self.failure:
+            self._descriptor = self._transport.get_extra_info("socket").fileno()
+            self._poller.add(self._descriptor, self._read)
+
+    def _stop_polling(self) -> None:
+        if self._poller and self._descriptor >= 0:
+            self._poller.remove(self._descriptor)
+            self._descriptor = -1
+
+    def _drop_unread(self) -> None:
+        """Read what has come: closed with something unread, a connection is reset, and TEARDOWN may be lost."""
+        if self._poller and self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.readv(self._descriptor, [self._poller.buffer])
+
+    def _read(self) -> bool:
+        assert self._poller
+        buffer = self._poller.buffer
+        try:
+            size = os.readv(self._descriptor, [buffer])
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.fail(f"the connection broke: {error.strerror}")
+            return False
+        if not size:
+            self.fail("it closed the connection")
+            return False
+        self.data_received(buffer[:size])
+        return self._incomplete()
+
     # asyncio calls these three.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -86,9 +136,10 @@ class RtspConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail every request that waits for an answer."""
+        self._stop_polling()
         self.fail(f"the connection broke: {exc}" if exc else "it closed the connection")
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | memoryview) -> None:
         """Handle answers, requests and packets."""
         if self.failure:
             return
@@ -107,11 +158,16 @@ class RtspConnection(asyncio.Protocol):
             elif (waiting := self._answers.pop(item.sequence, None)) and not waiting.done():
                 waiting.set_result(item)
         if (pause := read_pause(time.thread_time() - began)) and self._transport and not self.failure:
-            self._transport.pause_reading()
-            asyncio.get_running_loop().call_later(pause, self._resume_reading)
+            resume = self._resume_reading
+            if self._poller:
+                self._stop_polling()
+                resume = self._resume_polling
+            else:
+                self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(pause, resume)
 
     def _resume_reading(self) -> None:
-        if self._transport and not self._transport.is_closing():
+        if self._transport and not self._transport.is_closing() and self._poller is None:
             self._transport.resume_reading()
 
     def fail(self, reason: str) -> None:
@@ -121,6 +177,7 @@ class RtspConnection(asyncio.Protocol):
             if not waiting.done():
                 waiting.set_exception(RtspError(self.failure))
         self._answers.clear()
+        self._stop_polling()
         if self._transport:
             self._transport.abort()
 
@@ -199,5 +256,7 @@ class RtspConnection(asyncio.Protocol):
         self.failure = self.failure or "closed"
         for waiting in self._answers.values():
             waiting.cancel()
+        self._drop_unread()
+        self._stop_polling()
         if self._transport:
             self._transport.close()

@@ -70,7 +70,7 @@ class RtspSession:
     ) -> None:  # fmt: skip
         self.track: Track | None = None  # chosen by `describe`
         self._formats = formats
-        self._connection = RtspConnection(endpoint, patience.dial, self._receive_packet)
+        self._connection = RtspConnection(endpoint, patience.dial, self._receive_packet, self._incomplete)
         self._url = self._control = endpoint.url
         self._offer, self._set_state, self._poller = offer, set_state, poller
         self._stall = patience.stall
@@ -93,6 +93,9 @@ class RtspSession:
                 self._ask_key()
         elif item.channel == self._channels[1]:
             self._report(memoryview(item.data), now)
+
+    def _incomplete(self) -> bool:
+        return self._stream is not None and self._stream.pending
 
     @staticmethod
     def _check(method: str, answer: Message) -> None:
@@ -146,6 +149,7 @@ class RtspSession:
         else:
             self._expect(agreed)
         self._check("PLAY", await self._connection.ask("PLAY", self._control, {"Range": "npt=0.000-"}))
+        self._connection.read_together(self._poller)
 
     async def _try(self, *, udp: bool) -> Message:
         assert self.track

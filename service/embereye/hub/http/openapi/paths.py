@@ -24,7 +24,7 @@ Paths = dict[str, dict[str, Json]]
 JPEG = "image/jpeg"
 CLIPS = ("video/matroska", JPEG, "video/mp4")
 TOKEN_NAME = "[A-Za-z0-9][A-Za-z0-9._@ -]{0,62}"
-CHANGES = (400, 413, 415)  # what a body may be refused with
+CHANGES = (400, 408, 413, 415)  # what a body may be refused with
 PAGE = [
     query("limit", whole(), "how many entries at most; 0: all"),
     query("after", WORD, "the key that the page before ended with, its `next`"),
@@ -45,6 +45,10 @@ def _pages() -> Paths:
             "get": operation(
                 "Scripts and styles of the pages", {200: file_of("the file", *STATIC.values())}, fails=[404]
             )
+        },
+        "/runbooks": {"get": operation("What to do about each alert", {200: file_of("the list", "text/html")})},
+        "/runbooks/{name}": {
+            "get": operation("What to do about one alert", {200: file_of("the page", "text/html")}, fails=[404])
         },
         "/healthz": {"get": operation("Whether the hub lives", {200: file_of("it does", "text/plain")})},
         "/metrics": {"get": operation("Metrics for Prometheus", {200: file_of("its text format", "text/plain")})},
@@ -218,7 +222,7 @@ def _pictures() -> Paths:
             "get": operation(
                 "The frames of a Matroska clip at their own pace, over and over",
                 {200: file_of("JPEG after JPEG", "multipart/x-mixed-replace")},
-                fails=(404, 503),
+                fails=(404, 413, 503),
             )
         },
     }

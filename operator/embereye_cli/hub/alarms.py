@@ -18,7 +18,7 @@ from rich.text import Text
 from embereye.levels import ZoneState
 from embereye.process import lifecycle
 from embereye.process.backoff import Backoff
-from embereye.process.grpc_server import channel
+from embereye.process.client_tls import dial
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 from embereye.units import SECOND
@@ -32,9 +32,9 @@ from embereye.v1.alarms_pb2 import (
     ZonesResponse,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye_cli.access import sentence
-from embereye_cli.alarm_clips import ClipCommands
-from embereye_cli.hub_token import add_token_option, token_for
+from embereye_cli.hub.access import sentence
+from embereye_cli.hub.clips import ClipCommands
+from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
@@ -63,6 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port [EMBEREYE_HUB]")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     add_token_option(parser)
+    add_hub_tls_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("list", help="every zone as it is now")
     watch = actions.add_parser("watch", help="what happens, as it happens (default)")
@@ -102,6 +103,7 @@ class _Client:
         self._json: bool = arguments.json
         self._console = Console(highlight=False)
         self._token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
+        self._tls = hub_tls(arguments)
 
     async def run(self, stop: asyncio.Event) -> int:
         action = self._arguments.action or "watch"
@@ -111,7 +113,7 @@ class _Client:
                 if watching.done():
                     await watching
             return 0
-        async with channel(self._arguments.hub, token=self._token) as link:
+        async with dial(self._arguments.hub, self._tls, token=self._token) as link:
             try:
                 if action in {"clips", "clip"}:
                     await ClipCommands(link, self._arguments, self._console).run(action)
@@ -167,7 +169,7 @@ class _Client:
         cursor: int | None = getattr(self._arguments, "cursor", None)
         backoff, failing = Backoff(floor=0.2, cap=5.0), ""
         while True:
-            async with channel(self._arguments.hub, token=self._token) as link:
+            async with dial(self._arguments.hub, self._tls, token=self._token) as link:
                 alarms = AlarmsStub(link)
                 call = None
                 try:

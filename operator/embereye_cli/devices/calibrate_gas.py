@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from embereye.detect.sensing.mq135 import OUTDOOR_PPM, r0_kohm
 from embereye.process.lifecycle import UserError
 from embereye_cli.explain.device import known_devices
-from embereye_cli.hub_token import add_token_option
+from embereye_cli.hub.token import add_token_option
 from embereye_operator.api.sensors import GasCurve
 
 CURVE = GasCurve()  # of a fleet that declares none

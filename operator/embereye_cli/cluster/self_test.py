@@ -6,8 +6,9 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -15,7 +16,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye.process import lifecycle
-from embereye.process.grpc_server import channel
+from embereye.process.client_tls import dial
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 from embereye.units import split_address
@@ -23,9 +24,9 @@ from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, 
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SensorReading, SerialNumber
-from embereye_cli.access import sentence
-from embereye_cli.hub_token import add_token_option, token_for
-from embereye_cli.kubectl_options import add_target_arguments, target_of
+from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
+from embereye_cli.hub.access import sentence
+from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.runtime.kubernetes.client import Target, connected
 from embereye_operator.runtime.kubernetes.resources import FLEETS
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
     parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port [EMBEREYE_HUB]")
     add_token_option(parser)
+    add_hub_tls_options(parser)
     parser.add_argument(
         "--labels", default="", metavar="KEY=VALUE,…", help="of the fleet, where the operator has a --fleet-selector"
     )
@@ -69,7 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     async def main(stop: asyncio.Event) -> int:
         token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
-        test = _SelfTest(arguments.hub, token, target_of(arguments), labels, arguments.target, arguments.within)
+        hub = partial(dial, arguments.hub, hub_tls(arguments), token=token)
+        test = _SelfTest(arguments.hub, hub, target_of(arguments), labels, arguments.target, arguments.within)
         async with beside(test.run(), name="self-test") as testing, beside(stop.wait(), name="stop") as stopping:
             await asyncio.wait((testing, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not testing.done():
@@ -121,10 +124,16 @@ class _Sensor:
 
 class _SelfTest:
     def __init__(
-        self, hub: str, token: str, target: Target, labels: dict[str, str], way_in: str, within: float
+        self,
+        hub: str,
+        dial_hub: Callable[[], grpc.aio.Channel],
+        target: Target,
+        labels: dict[str, str],
+        way_in: str,
+        within: float,
     ) -> None:
         self._hub = hub
-        self._token = token
+        self._dial_hub = dial_hub
         self._target = target
         self._labels = labels
         self._way_in = way_in
@@ -132,7 +141,7 @@ class _SelfTest:
         self._began = time.monotonic()
 
     async def run(self) -> None:
-        async with connected(self._target) as client, channel(self._hub, token=self._token) as link:
+        async with connected(self._target) as client, self._dial_hub() as link:
             alarms = AlarmsStub(link)
             try:
                 async with self._fleet(client):

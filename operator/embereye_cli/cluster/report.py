@@ -23,7 +23,7 @@ from lightkube.core.exceptions import ApiError
 
 from embereye.camera.sources.declared import redact
 from embereye.process.lifecycle import UserError
-from embereye_cli.kubectl_options import target_of
+from embereye_cli.cluster.kubectl_options import target_of
 from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.runtime.kubernetes.client import connected
 from embereye_operator.runtime.kubernetes.resources import CHILDREN, EVENTS, FLEETS, LEASES, NODES, OPTIONAL, PODS

@@ -2,9 +2,10 @@
 
 import ipaddress
 import os
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from embereye.process.client_tls import ClientTls
 from embereye.process.lifecycle import UserError
 
 OWN_FILE = Path(".embereye/hub/admin-token")  # of `embereye up` in this folder
@@ -19,6 +20,24 @@ def add_token_option(parser: ArgumentParser) -> None:
     parser.add_argument("--token", default=os.environ.get("EMBEREYE_TOKEN", ""), metavar="TOKEN|@FILE",
                         help="that the hub asks for, or @FILE with it; default: for a hub on this machine the one "
                         f"in {OWN_FILE} [EMBEREYE_TOKEN]")  # fmt: skip
+
+
+def add_hub_tls_options(parser: ArgumentParser) -> None:
+    """Declare how the hub is spoken to over TLS."""
+    parser.add_argument("--ca", default=os.environ.get("EMBEREYE_HUB_CA", ""), metavar="FILE|system",
+                        help="speak TLS to the hub, and trust the authorities in FILE (PEM), or the system's "
+                        "[EMBEREYE_HUB_CA]")  # fmt: skip
+    parser.add_argument("--server-name", default=os.environ.get("EMBEREYE_HUB_NAME", ""), metavar="NAME",
+                        help="a name in the hub's certificate; default: --hub's host [EMBEREYE_HUB_NAME]")  # fmt: skip
+
+
+def hub_tls(arguments: Namespace) -> ClientTls | None:
+    """How the hub is spoken to; None: without TLS. UserError where the file of --ca cannot be used."""
+    if not arguments.ca:
+        return None
+    tls = ClientTls(None if arguments.ca == "system" else Path(arguments.ca), server_name=arguments.server_name)
+    tls.check()
+    return tls
 
 
 def token_for(given: str, host: str) -> str:
@@ -39,10 +58,11 @@ def token_for(given: str, host: str) -> str:
     return given.strip()
 
 
-def add_device_token_option(parser: ArgumentParser, needed: str) -> None:
-    """Declare --token, which simulated devices show a shard."""
+def add_device_token_option(parser: ArgumentParser, needed: str = "") -> None:
+    """Declare --token, which a shard is shown; it means something with the option `needed`."""
+    needed = f"with {needed}: " if needed else ""
     parser.add_argument("--token", default=os.environ.get("EMBEREYE_DEVICE_TOKEN", ""), metavar="TOKEN|@FILE",
-                        help=f"with {needed}: what spec.access asks for [EMBEREYE_DEVICE_TOKEN]")  # fmt: skip
+                        help=f"{needed}what spec.access asks for [EMBEREYE_DEVICE_TOKEN]")  # fmt: skip
 
 
 def device_token(given: str) -> str:

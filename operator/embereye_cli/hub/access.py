@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from embereye.process.grpc_server import channel
+from embereye.process.client_tls import dial
 from embereye.process.lifecycle import UserError
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
-from embereye_cli.hub_token import REMEDY, add_token_option, token_for
+from embereye_cli.hub.token import REMEDY, add_hub_tls_options, add_token_option, hub_tls, token_for
 
 SECONDS = 5.0  # for an answer
 ROLES = {"viewer": messages.ROLE_VIEWER, "operator": messages.ROLE_OPERATOR, "admin": messages.ROLE_ADMIN}
@@ -31,6 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port (%(default)s) [EMBEREYE_HUB]")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     add_token_option(parser)
+    add_hub_tls_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     create = actions.add_parser("create", help="make a token and print it: it is told this once")
     create.add_argument("name", metavar="NAME", help="unique; what its holder does is recorded under it")
@@ -59,7 +60,7 @@ def run(arguments: Namespace) -> int:
 async def _run(arguments: Namespace) -> None:
     token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
     action = {"create": _create, "list": _list, "revoke": _revoke, "link": _link, "audit": _audit, "whoami": _who}
-    async with channel(arguments.hub, token=token) as link:
+    async with dial(arguments.hub, hub_tls(arguments), token=token) as link:
         try:
             await action[arguments.action](link, arguments)
         except grpc.aio.AioRpcError as error:

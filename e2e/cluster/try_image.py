@@ -1,0 +1,107 @@
+"""Run in the image by build-image: everything that was trimmed does its work, as the chart runs it.
+
+That is as a user who is not root, without a writable root, and with LD_BIND_NOW=1: a symbol that a shared library
+lacks is missed at once. Whatever fails ends this with its traceback.
+"""
+
+import asyncio
+import contextlib
+import os
+from importlib.resources import files
+from pathlib import Path
+
+# OpenCV before PyAV, whose FFmpeg it uses.
+import cv2
+import numpy as np
+
+
+def film() -> list[bytes]:
+    """Eight pictures of 160x120, JPEG."""
+    pictures = [np.full((120, 160, 3), 20 * number, np.uint8) for number in range(8)]
+    return [cv2.imencode(".jpg", picture)[1].tobytes() for picture in pictures]
+
+
+def decode_jpeg() -> None:
+    from embereye.camera.decode.image import decode
+
+    for size in (None, (160, 120)):  # by OpenCV, by simplejpeg
+        assert decode(film()[3], 1, size).shape == (120, 160, 3)
+
+
+def decode_video() -> None:
+    import av
+
+    for codec in ("libx264", "libx265"):
+        path = Path("/tmp/film.mp4")
+        with av.open(path, "w") as target:
+            stream = target.add_stream(codec, rate=8)
+            stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"
+            for data in film():
+                picture = np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), np.uint8)
+                target.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="bgr24")))
+            target.mux(stream.encode(None))
+        with av.open(path) as source:
+            assert len(list(source.decode(video=0))) == 8, codec
+        capture = cv2.VideoCapture(str(path))
+        assert [capture.read()[0] for _ in range(9)] == [True] * 8 + [False], f"OpenCV does not read {codec}"
+
+
+def run_network() -> None:
+    from embereye.detect.vision.appearance import AppearanceNetwork
+
+    network = AppearanceNetwork((files("embereye.detect.vision") / "appearance.onnx").read_bytes())
+    assert np.isfinite(network.logits(np.zeros((120, 160, 3), np.uint8), ())).all()
+
+
+async def archive() -> None:
+    from arro3.io import read_parquet
+
+    from embereye.sensor.archive import Archive
+
+    folder = Path("/tmp/telemetry")
+    kept = Archive(folder, "s-0", rotate_bytes=1)
+    kept.add("a", np.array([[283.0, np.nan, 2.0, 0.0]]), 1)
+    writing = asyncio.ensure_future(kept.run())
+    async with asyncio.timeout(20):
+        while not kept.written:
+            await asyncio.sleep(0.01)
+    writing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await writing
+    [path] = folder.glob("readings-*.parquet")
+    assert read_parquet(path).read_all().num_rows == 1
+
+
+def load_everything() -> None:
+    """What is imported late: the operator's libraries, certificates, tracing."""
+    import cryptography.x509
+    import kopf
+    import lightkube
+    import opentelemetry.exporter.otlp.proto.grpc
+    import rich.live
+    import rich.progress
+    import rich.table
+    import uvloop
+
+    import embereye_cli.main
+
+    rich.console.Console().print(rich.table.Table("it", "prints"))
+    assert all((cryptography.x509, kopf, lightkube, opentelemetry.exporter.otlp.proto.grpc, uvloop, embereye_cli.main))
+
+
+def refuse_to_be_trusted() -> None:
+    assert os.getuid() != 0, "it runs as root"
+    try:
+        Path("/opt/written").touch()
+    except OSError:
+        return
+    raise AssertionError("its root can be written to")
+
+
+if __name__ == "__main__":
+    refuse_to_be_trusted()
+    load_everything()
+    decode_jpeg()
+    decode_video()
+    run_network()
+    asyncio.run(archive())

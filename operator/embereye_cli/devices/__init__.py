@@ -1,0 +1,1 @@
+"""Commands about one device, or a recording of one."""

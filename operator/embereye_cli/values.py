@@ -1,0 +1,28 @@
+"""Values of options that argparse has no type for; ArgumentTypeError, with an example, where a text is none."""
+
+import re
+from argparse import ArgumentTypeError
+
+SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+BYTES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}
+
+
+def duration(text: str) -> float:
+    """A duration such as "90s", "1.5m", "12h" or "7d", in seconds; more than none."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)", text)
+    if not match or not float(match[1]):
+        raise ArgumentTypeError(f'"{text}" is not a duration such as 90s, 30m, 12h or 7d')
+    return float(match[1]) * SECONDS[match[2]]
+
+
+def duration_or_seconds(text: str) -> float:
+    """A duration, or a number of seconds without a unit."""
+    return duration(f"{text}s" if text[-1:].isdigit() else text)
+
+
+def size(text: str) -> int:
+    """A size such as "500M", "20G" or "1T", in bytes."""
+    match = re.fullmatch(r"(\d{1,6})([MGT])i?", text)
+    if not match or not int(match[1]):
+        raise ArgumentTypeError(f'"{text}" is not a size such as 500M, 20G or 1T')
+    return int(match[1]) * BYTES[match[2]]

@@ -1,0 +1,162 @@
+"""Where devices outside the cluster reach a fleet, and what stands in the way, as its Services and routes tell."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from embereye.v1.shard_pb2 import Peer
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.api.status import ExposedAddress
+from embereye_operator.decide.manifests.names import fleet_name
+from embereye_operator.decide.manifests.routes import advertised_host, route_names, routes_text
+from embereye_operator.decide.manifests.services import ANNOTATION_DEVICE, devices_name, is_exposed_by_services
+from embereye_operator.decide.snapshot import Identity
+
+Protocol = Literal["grpc", "tcp", "rtp"]
+Children = Mapping[Identity, Manifest]
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What `spec.expose` has come to."""
+
+    addresses: tuple[ExposedAddress, ...] = ()
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # reason → sentences, worst first
+
+    def advertise(self, peer: Peer) -> Peer:
+        """`peer` as senders are told it: by the address that devices outside reach, once there is one.
+
+        Text lines are passed on by shards themselves, from inside.
+        """
+        for known in self.addresses:
+            if known.shard == peer.shard and known.protocol == "grpc":
+                return Peer(shard=peer.shard, grpc=known.address, tcp=peer.tcp, control=peer.control)
+        return peer
+
+
+def read_exposure(fleet: Fleet, children: Children, shards: Sequence[str], offered: Sequence[str]) -> Exposure | None:
+    """What there is of what `spec.expose` wants; None where it wants nothing. `offered`: kinds that can exist here."""
+    if is_exposed_by_services(fleet):
+        return _by_services(fleet, children, shards)
+    if fleet.spec.expose is not None and fleet.spec.expose.type == "Gateway":
+        return _by_gateway(fleet, children, shards, offered)
+    return None
+
+
+def _by_services(fleet: Fleet, children: Children, shards: Sequence[str]) -> Exposure:
+    assert fleet.spec.expose
+    type_ = fleet.spec.expose.type
+    found: list[ExposedAddress] = []
+    without: list[str] = []
+    for name, shard, device in _exposed_services(fleet, children, shards):
+        service = children.get(("Service", name), {})
+        addresses = list(_addresses(fleet, service, name, shard, device)) if _is(service, type_) else []
+        found += addresses
+        if not addresses:
+            without.append(name)
+    if not without:
+        return Exposure(tuple(found))
+    few = ", ".join(without[:5]) + (f" and {len(without) - 5} more" if len(without) > 5 else "")
+    if type_ == "NodePort":
+        return Exposure(tuple(found), {"NodePortPending": (f"no node port yet: {few}",)})
+    sentence = (
+        f"no address yet from a load balancer: {few}; where none comes the cluster has no load balancer, or none of "
+        "spec.expose.loadBalancerClass: install one, such as MetalLB, or use NodePort"
+    )
+    return Exposure(tuple(found), {"LoadBalancerPending": (sentence,)})
+
+
+def _exposed_services(fleet: Fleet, children: Children, shards: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Name, shard and camera of each Service that devices outside reach."""
+    yield fleet_name(fleet), "", ""
+    for shard in shards:
+        yield devices_name(shard), shard, ""
+    for (kind, name), child in sorted(children.items()):
+        if kind == "Service" and (device := (child["metadata"].get("annotations") or {}).get(ANNOTATION_DEVICE)):
+            yield name, "", str(device)
+
+
+def _is(service: Mapping[str, Any], type_: str) -> bool:
+    return bool(service.get("spec", {}).get("type") == type_)
+
+
+def _addresses(
+    fleet: Fleet, service: Mapping[str, Any], name: str, shard: str, device: str
+) -> Iterator[ExposedAddress]:
+    spec = service["spec"]
+    host = advertised_host(fleet, name)
+    if spec["type"] == "LoadBalancer":
+        given = _balancer_host((service.get("status") or {}).get("loadBalancer") or {})
+        host = (host or given) if given else ""  # a name leads nowhere until there is a balancer behind it
+    for port in spec["ports"]:
+        number = port.get("nodePort") if spec["type"] == "NodePort" else port["port"]
+        if host and number:
+            yield ExposedAddress(name, port["name"], join(host, number), device, shard)
+
+
+def _balancer_host(balancer: Mapping[str, Any]) -> str:
+    """The first address that a balancer has; an IP address before a name."""
+    given = balancer.get("ingress") or []
+    known = [entry["ip"] for entry in given if entry.get("ip")] + [
+        entry["hostname"] for entry in given if entry.get("hostname")
+    ]
+    return str(known[0]) if known else ""
+
+
+def join(host: str, port: int) -> str:
+    """host:port, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _by_gateway(fleet: Fleet, children: Children, shards: Sequence[str], offered: Sequence[str]) -> Exposure:
+    assert fleet.spec.expose
+    assert fleet.spec.expose.gateway
+    ports, listen = fleet.spec.expose.ports, fleet.spec.listen
+    routes: list[tuple[str, str, str, Protocol, int]] = [
+        ("GRPCRoute", name, shard, "grpc", ports.grpc or listen.grpc) for name, shard in route_names(fleet, shards)
+    ]
+    if routes_text(fleet) and isinstance(fleet.spec, SensorFleetSpec):
+        routes.append(("TCPRoute", fleet_name(fleet), "", "tcp", ports.tcp or fleet.spec.listen.tcp))
+    found: list[ExposedAddress] = []
+    missing: dict[str, tuple[str, ...]] = {}
+    if lacking := sorted({kind for kind, *_ in routes} - set(offered)):
+        missing["GatewayApiMissing"] = (
+            f"there is no {' and no '.join(lacking)} here: install Gateway API's CustomResourceDefinitions (TCPRoute "
+            "is in its experimental channel), let the operator list them, or use another type",
+        )
+    refused = []
+    for kind, name, shard, protocol, port in routes:
+        if kind in lacking:
+            continue
+        if why := _why_not_routed(children.get((kind, name), {})):
+            refused.append(f"{kind} {name}: {why}")
+        else:
+            found.append(ExposedAddress(name, protocol, join(advertised_host(fleet, name), port), "", shard))
+    if refused:
+        missing["RouteNotAccepted"] = tuple(refused)
+    cameras = [
+        str(device)
+        for child in children.values()
+        if child["kind"] == "Service"
+        and (device := (child["metadata"].get("annotations") or {}).get(ANNOTATION_DEVICE))
+    ]
+    if cameras:
+        few = ", ".join(sorted(cameras)[:5]) + (" and others" if len(cameras) > 5 else "")
+        missing["NotThroughGateway"] = (f"RTP does not come through a Gateway ({few}): use NodePort or LoadBalancer",)
+    return Exposure(tuple(found), missing)
+
+
+def _why_not_routed(route: Mapping[str, Any]) -> str:
+    """Why the Gateway does not serve `route`; empty where it does."""
+    if not route:
+        return "it is not there yet"
+    parents = (route.get("status") or {}).get("parents") or []
+    if not parents:
+        return "no Gateway has answered: is there one of that name, and a controller for its class?"
+    for parent in parents:
+        for condition in parent.get("conditions") or ():
+            if condition.get("type") in {"Accepted", "ResolvedRefs"} and condition.get("status") != "True":
+                return f"{condition.get('reason', '')} {condition.get('message', '')}".strip() or "it is not accepted"
+    return ""

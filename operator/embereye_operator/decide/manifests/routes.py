@@ -1,0 +1,100 @@
+"""Routes of the Gateway API: how devices outside the cluster reach a fleet and its shards through a Gateway."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from embereye_operator.api.exposure import NAME
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.api.sensors import SensorFleetSpec
+from embereye_operator.decide.manifests.names import build_metadata, fleet_name
+from embereye_operator.decide.manifests.services import exposed_annotations
+
+GATEWAY_GROUP = "gateway.networking.k8s.io"
+
+
+def advertised_host(fleet: Fleet, name: str) -> str:
+    """The host that devices are told for the Service or route `name`; empty where `spec.expose` names none."""
+    expose = fleet.spec.expose
+    return (expose.advertised_host or "").replace(NAME, name) if expose else ""
+
+
+def build_routes(fleet: Fleet, shards: Sequence[str], offers: Callable[[str], bool]) -> list[Manifest]:
+    """Routes for the fleet and each of `shards`, of the kinds that there are here; none where no Gateway is wanted."""
+    expose = fleet.spec.expose
+    if expose is None or expose.gateway is None or expose.type != "Gateway":
+        return []
+    built = []
+    if offers("GRPCRoute"):
+        built += [_grpc_route(fleet, name, shard) for name, shard in route_names(fleet, shards)]
+    if offers("TCPRoute") and routes_text(fleet):
+        assert isinstance(fleet.spec, SensorFleetSpec)
+        built.append(
+            _route(
+                fleet,
+                "TCPRoute",
+                "v1alpha2",
+                fleet_name(fleet),
+                listener=expose.gateway.tcp_listener,
+                spec={"rules": [{"backendRefs": [_backend(fleet_name(fleet), fleet.spec.listen.tcp)]}]},
+            )
+        )
+    return built
+
+
+def route_names(fleet: Fleet, shards: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and shard of each route for gRPC: the fleet's own first, which is no shard's."""
+    return [(fleet_name(fleet), ""), *((shard, shard) for shard in shards)]
+
+
+def routes_text(fleet: Fleet) -> bool:
+    """Whether text lines are to come through the Gateway."""
+    expose = fleet.spec.expose
+    listener = expose.gateway.tcp_listener if expose and expose.gateway else ""
+    return isinstance(fleet.spec, SensorFleetSpec) and bool(listener)
+
+
+def _grpc_route(fleet: Fleet, name: str, shard: str) -> Manifest:
+    assert fleet.spec.expose
+    assert fleet.spec.expose.gateway
+    return _route(
+        fleet,
+        "GRPCRoute",
+        "v1",
+        name,
+        shard=shard,
+        listener=fleet.spec.expose.gateway.grpc_listener,
+        spec={
+            "hostnames": [advertised_host(fleet, name)],
+            "rules": [{"backendRefs": [_backend(name, fleet.spec.listen.grpc)]}],
+        },
+    )
+
+
+def _route(
+    fleet: Fleet, kind: str, version: str, name: str, *, listener: str, spec: Manifest, shard: str = ""
+) -> Manifest:
+    assert fleet.spec.expose
+    assert fleet.spec.expose.gateway
+    gateway = fleet.spec.expose.gateway
+    parent: dict[str, Any] = {
+        "group": GATEWAY_GROUP,
+        "kind": "Gateway",
+        "name": gateway.name,
+        "namespace": gateway.namespace or fleet.namespace,
+    }
+    if listener:
+        parent["sectionName"] = listener
+    metadata = build_metadata(fleet, name, shard)
+    if annotations := exposed_annotations(fleet, name):
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": f"{GATEWAY_GROUP}/{version}",
+        "kind": kind,
+        "metadata": metadata,
+        "spec": {"parentRefs": [parent], **spec},
+    }
+
+
+def _backend(service: str, port: int) -> Manifest:
+    return {"group": "", "kind": "Service", "name": service, "port": port, "weight": 1}

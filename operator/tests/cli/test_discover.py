@@ -1,0 +1,90 @@
+import asyncio
+import threading
+
+import pytest
+import yaml
+
+from embereye.sim.onvif import OnvifCameras, serve_onvif
+from embereye.wire.onvif.media import Profile
+from embereye_cli import discover
+from embereye_cli.main import main
+
+
+@pytest.fixture
+def port():
+    """A camera that wants credentials, beside the command's own event loop."""
+    served = OnvifCameras(
+        {"gate": [(Profile("m", "main", "H264", 640, 480, 15, 0, "v"), "rtsp://127.0.0.1/1")]},
+        user="viewer", password="pa ss",
+    )  # fmt: skip
+    bound, stop, loops = threading.Event(), asyncio.Event(), []
+
+    async def serve():
+        loops.append(asyncio.get_running_loop())
+        await serve_onvif(served, "127.0.0.1", 0, stop, lambda _: bound.set())
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert bound.wait(20)
+    yield served.port
+    loops[0].call_soon_threadsafe(stop.set)
+    thread.join()
+
+
+def test_what_is_printed_is_a_fleet_and_progress_goes_elsewhere(port, tmp_path, capsys):
+    (tmp_path / "who").write_text("viewer\npa ss\n")
+    options = ["--interface", "lo", "--timeout", "0.8", "--credentials", str(tmp_path / "who"), "--zone", "yard"]
+    assert main(["discover", *options, "--name", "gates", "--namespace", "site", "--secret", "own"]) == 0
+    said = capsys.readouterr()
+    fleet = yaml.safe_load(said.out)
+    assert fleet["metadata"] == {"name": "gates", "namespace": "site"}
+    entry = next(entry for entry in fleet["spec"]["cameras"] if f":{port}/" in entry["source"])
+    assert entry == {
+        "id": "gate", "zone": "yard", "location": "gate", "source": f"onvif://127.0.0.1:{port}/gate",
+        "credentialsRef": {"name": "own"},
+    }  # fmt: skip
+    assert "pa ss" not in said.out + said.err
+    assert "looking for cameras by lo (127.0.0.1) for 0.8 s" in said.err
+
+
+def test_credentials_of_the_environment_are_used_and_missing_ones_are_asked_for(port, monkeypatch, capsys):
+    host = ["discover", "--host", f"127.0.0.1:{port}/gate"]
+    assert main(host) == 0
+    assert "some cameras want credentials: name them with --credentials FILE" in capsys.readouterr().err
+    monkeypatch.setenv(discover.USERNAME, "viewer")
+    monkeypatch.setenv(discover.PASSWORD, "pa ss")
+    assert main(host) == 0
+    said = capsys.readouterr()
+    assert "# EmberEye simulated gate" in said.out
+    assert "credentials:" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--timeout", "0"], "--timeout 0 is not between"),
+        (["--zone", "a b"], '--zone "a b" is not a zone name'),
+        (["--name", "A"], '--name "A" is not the name of a Kubernetes object'),
+        (["--interface", "nonsense"], "no such interface"),
+        (["--host", "me:secret@cam"], "leave user and password out"),
+        (["--host", "a", "--interface", "lo"], "--interface has no meaning"),
+        (["--credentials", "/nowhere"], "--credentials /nowhere: No such file"),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_one_sentence(options, reason, capsys):
+    assert main(["discover", *options]) == 2
+    said = capsys.readouterr()
+    assert reason in said.err
+    assert "secret" not in said.err
+    assert not said.out
+
+
+def test_that_nothing_answers_is_told_with_what_to_look_at(monkeypatch, capsys):
+    async def search(*_):
+        return []
+
+    monkeypatch.setattr("embereye.camera.discovery.search", search)
+    assert main(["discover", "--interface", "lo"]) == 1
+    said = capsys.readouterr()
+    assert "no camera answered" in said.err
+    assert not said.out

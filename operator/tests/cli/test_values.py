@@ -1,0 +1,31 @@
+"""Durations and sizes as people write them on a command line."""
+
+from argparse import ArgumentTypeError
+
+import pytest
+
+from embereye_cli.values import duration, duration_or_seconds, size
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5m", 90), ("12h", 43_200), ("30d", 2_592_000)])
+def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
+    assert duration(text) == duration_or_seconds(text) == seconds
+
+
+def test_where_seconds_go_without_saying_a_number_is_enough() -> None:
+    assert duration_or_seconds("90") == 90
+    with pytest.raises(ArgumentTypeError, match='"90" is not a duration such as 90s'):
+        duration("90")
+
+
+@pytest.mark.parametrize("text", ["", "s", "0s", "-5m", "5 m", "5w", "1e9s"])
+def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+    for parse in (duration, duration_or_seconds):
+        with pytest.raises(ArgumentTypeError, match="such as 90s"):
+            parse(text)
+
+
+def test_a_size_is_in_bytes() -> None:
+    assert (size("500M"), size("20Gi")) == (500 << 20, 20 << 30)
+    with pytest.raises(ArgumentTypeError, match='"5" is not a size such as 500M'):
+        size("5")

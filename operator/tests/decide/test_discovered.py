@@ -1,0 +1,85 @@
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embereye.camera.sources.onvif.found import FoundCamera
+from embereye.wire.onvif.media import Profile
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.decide.discovered import Naming, fleet_text
+
+MAIN = Profile("p1", "main", "H264", 1920, 1080, 25, source="v")
+SUB = Profile("p2", "sub", "H264", 640, 360, 15, source="v")
+YARD = FoundCamera("onvif://10.0.0.7", "Yard north", "city hall", "ACME X-1", "0042", (MAIN, SUB), proven=True)
+
+
+def entries(*cameras):
+    document = yaml.safe_load(fleet_text(cameras, Naming()))
+    parse_fleet(document)  # FleetError where it would be refused
+    return document["spec"]["cameras"]
+
+
+def test_a_camera_is_ready_to_be_applied_with_its_large_stream_recorded():
+    (entry,) = entries(YARD)
+    assert entry == {
+        "id": "yard-north", "zone": "unassigned", "location": "city hall", "source": "onvif://10.0.0.7",
+        "streams": {"record": "main"}, "credentialsRef": {"name": "cameras"},
+    }  # fmt: skip
+    text = fleet_text([YARD], Naming())
+    assert "# ACME X-1 0042" in text
+    assert '# looked at is "sub" (H264 640x360, 15 frames/s): of 2 the cheapest with at least 480 pixels' in text
+    assert "kubectl --namespace default label secret cameras embereye.dev/allow-fleet-use=true" in text
+
+
+def test_a_camera_that_lets_everybody_ask_needs_no_secret():
+    (entry,) = entries(FoundCamera("onvif://10.0.0.7", profiles=(SUB,)))
+    assert "credentialsRef" not in entry
+    assert "secret" not in fleet_text([FoundCamera("onvif://10.0.0.7", profiles=(SUB,))], Naming()).lower()
+
+
+def test_one_that_was_not_to_be_asked_is_in_it_with_the_reason():
+    camera = FoundCamera("onvif://10.0.0.9:8080").with_problem("no answer within 5 s\n- id: x")
+    (entry,) = entries(camera)
+    assert entry["id"] == "10.0.0.9-8080"
+    assert "streams" not in entry
+    assert "# its profiles are not known: no answer within 5 s.- id: x" in fleet_text([camera], Naming())
+
+
+def test_each_video_source_of_a_recorder_becomes_a_camera_that_names_its_streams():
+    other = [Profile(one.token + "b", one.name + " 2", one.encoding, one.width, one.height, 15, source="w")
+             for one in (MAIN, SUB)]  # fmt: skip
+    recorder = FoundCamera("onvif://10.0.0.7", "NVR", profiles=(MAIN, SUB, *other))
+    found = entries(recorder)
+    assert [entry["id"] for entry in found] == ["nvr", "nvr-2"]
+    assert [entry["streams"] for entry in found] == [
+        {"detect": "sub", "record": "main"},
+        {"detect": "sub 2", "record": "main 2"},
+    ]
+
+
+def test_a_name_that_is_there_twice_is_replaced_by_the_token():
+    profiles = (
+        Profile("p1", "stream", "H264", 1920, 1080, source="v"),
+        Profile("p2", "Stream", "H264", 640, 360, source="v"),
+    )
+    assert entries(FoundCamera("onvif://c", profiles=profiles))[0]["streams"] == {"record": "p1"}
+    odd = (Profile("a/b", "x:y", "H264", 1920, 1080, source="v"), SUB)
+    assert "streams" not in entries(FoundCamera("onvif://c", profiles=odd))[0]  # neither can be written
+
+
+def test_no_camera_makes_a_fleet_without_any():
+    assert entries() == []
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60), st.text(max_size=40))
+def test_whatever_devices_call_themselves_nothing_but_their_own_entry_changes(name, maker, token, encoding):
+    camera = FoundCamera(
+        "onvif://10.0.0.7",
+        name,
+        name,
+        maker,
+        maker,
+        (Profile(token or "t", name, encoding, 640, 360, source="v"), MAIN),
+    )
+    found = entries(camera, YARD)
+    assert [entry["source"] for entry in found] == ["onvif://10.0.0.7"] * 2
+    assert all(entry["zone"] == "unassigned" for entry in found)

@@ -1,0 +1,66 @@
+"""What to do about each alert, as pages: `/runbooks` lists them, `/runbooks/NAME` is what an alert's runbook_url names.
+
+They need no sign-in: they tell nothing of a site, and whoever is woken by an alert wants the page first.
+"""
+
+import html
+import re
+from collections.abc import Iterable
+from importlib import resources
+
+from aiohttp import web
+
+PATH = "/runbooks"  # in front of an alert's name
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="dark light">
+<title>{title} · EmberEye</title>
+<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/console.css">
+</head>
+<body class="runbook"><main>
+{body}
+</main></body>
+</html>
+"""
+_LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")  # of Markdown: the text, and where it leads
+
+
+def _names() -> list[str]:
+    folder = resources.files("embereye.hub").joinpath("runbooks")
+    return sorted(file.name.removesuffix(".md") for file in folder.iterdir() if file.name.endswith(".md"))
+
+
+def _link(match: re.Match[str]) -> str:
+    text, target = match.groups()
+    if target.startswith("../"):  # to a page of docs/ that is not served here
+        return f"{text} (`{target.replace('../', 'docs/', 1)}`)"
+    return f"[{text}]({PATH}/{target.removesuffix('.md')})"
+
+
+def _respond(title: str, markdown: str) -> web.Response:
+    from markdown_it import MarkdownIt  # when somebody reads, not in every hub's memory
+
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(_LINK.sub(_link, markdown))
+    text = _PAGE.format(title=html.escape(title), body=body)
+    return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-cache"})
+
+
+async def _list(_: web.Request) -> web.Response:
+    return _respond("Runbooks", "# Runbooks\n" + "".join(f"* [{name}]({name}.md)\n" for name in _names()))
+
+
+async def _runbook(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    if name not in _names():
+        raise web.HTTPNotFound
+    file = resources.files("embereye.hub").joinpath("runbooks", f"{name}.md")
+    return _respond(name, file.read_text(encoding="utf-8"))
+
+
+def routes() -> Iterable[web.RouteDef]:
+    """The routes, to be added to an application."""
+    return web.get(PATH, _list), web.get(f"{PATH}/{{name}}", _runbook)
