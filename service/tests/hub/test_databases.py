@@ -245,12 +245,14 @@ async def test_a_hub_whose_database_is_away_shows_the_fire_and_stores_it_once_it
     await asyncio.to_thread(postgres.stop)
     try:
         await until(lambda: hub.committer.failing)  # although nothing is to be written
+        hub.inbox.admit(report("before"), durable.append)  # again: its acknowledgement was lost
         hub.inbox.admit(report("during", "attic"), durable.append)
         await until(lambda: len(hub.zones.messages()) == 2)
         assert durable == ["before"]
     finally:
         await asyncio.to_thread(postgres.start)
-    await until(lambda: durable == ["before", "during"])
+    await until(lambda: durable == ["before", "before", "during"])
+    assert hub.inbox.counters.duplicate == 1
     assert not hub.committer.failing
     assert [event.zone for event in await hub.history.events(0, 9)] == ["hall", "attic"]
     running.cancel()

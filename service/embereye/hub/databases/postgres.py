@@ -33,6 +33,7 @@ CLIENT = {
 }  # fmt: skip
 SERVER = """
 SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;
+SET tcp_user_timeout = 5000;
 SET statement_timeout = '15s'; SET lock_timeout = '5s'; SET client_min_messages = warning
 """
 # Who owns the database: a session lock says it to those who come, the epoch to one that was cut off and does not know.
