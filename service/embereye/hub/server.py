@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from embereye.hub.access import admin_file
 from embereye.hub.clip_store import ClipStore
-from embereye.hub.databases.interface import OwnedError
+from embereye.hub.databases.interface import BeginAnewError, OwnedError
 from embereye.hub.http.api import Api
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
@@ -80,14 +80,17 @@ class HubOptions:
 
 async def serve(options: HubOptions, stop: asyncio.Event) -> int:
     """Run a hub until `stop` is set; returns the exit code. UserError where its folder or a port cannot be had."""
-    while options.advertise:
-        if not await _stand_by(options, stop):
+    while True:
+        if options.advertise and not await _stand_by(options, stop):
             return 0
         try:
             return await _own(options, stop)
+        except BeginAnewError as error:
+            logger.warning("beginning anew: %s", error)
         except OwnedError as error:
+            if not options.advertise:
+                raise
             logger.warning("standing by again: %s", error)
-    return await _own(options, stop)
 
 
 async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
@@ -168,7 +171,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
     async with Tasks() as tasks:
-        tasks.start(hub.run(), name="hub")
+        running = tasks.start(_run(hub), name="hub")
         tasks.start(clips.run(), name="hub-clips")
         tasks.start(runtime.run(), name="event-loop-lag")
         tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
@@ -183,8 +186,9 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
             "hub ready: gRPC %d, control %d, %s %d, data in %s",
             grpc_port, control_port, "HTTPS" if tls else "HTTP", bound_port(web), options.data,
         )  # fmt: skip
-        await first_of(stop.wait(), tasks.failed.wait())
+        await first_of(stop.wait(), _ended(running), tasks.failed.wait())
         failed = tasks.failed.is_set()
+        anew = running.result() if running.done() and not failed else None
         await asyncio.gather(grpc.set_serving(False), control.set_serving(False))
         evidence.close()
         if metrics:
@@ -192,4 +196,19 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         await asyncio.gather(grpc.stop(STOP_SECONDS), control.stop(STOP_SECONDS), web.cleanup())
         if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
+    if anew:
+        raise anew
     return int(failed)
+
+
+async def _run(hub: Hub) -> BeginAnewError | None:
+    """Run `hub` until it has to begin anew, which is no failure of its own."""
+    try:
+        await hub.run()
+    except BeginAnewError as error:
+        return error
+    return None
+
+
+async def _ended(task: "asyncio.Task[BeginAnewError | None]") -> None:
+    await asyncio.wait({task})

@@ -192,7 +192,7 @@ class Store:
         """Make `transaction` durable. StoreError: it is not, as far as can be told.
 
         After that the next one has to begin with all that this one had: it may turn out to be stored already.
-        RuntimeError where the hub has to begin anew, from what the database holds.
+        BeginAnewError where what was known of the database before is no longer true.
         """
         if self._db.failing:
             self._db.recover()

@@ -15,7 +15,7 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import OwnedError, Row, StoreError
+from embereye.hub.databases.interface import BeginAnewError, OwnedError, Row, StoreError
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import UserError
 
@@ -50,10 +50,6 @@ UPDATE hub_owner SET epoch = CASE WHEN epoch = %s THEN epoch END, commits = %s, 
 
 class InUseError(StoreError):
     """Another hub owns the database."""
-
-
-class OwnedByAnotherError(RuntimeError):
-    """Another hub owns the database since this one did: what this one knows is no longer true."""
 
 
 class PostgresDatabase:
@@ -121,7 +117,7 @@ class PostgresDatabase:
         return connection
 
     def _own(self, connection: Connection, patience: float) -> None:
-        """Become the owner, with tables of our version. RuntimeError where we were one, and another came after us."""
+        """Become the owner, with tables of our version. BeginAnewError where we were one, and another came after us."""
         # An acknowledgement promises that the report outlives a power cut of the server.
         if _value(connection, "SHOW synchronous_commit") == "off":
             connection.execute("SET synchronous_commit = on")
@@ -132,7 +128,7 @@ class PostgresDatabase:
             self._check_epoch(connection)
             epoch, commits = connection.execute("SELECT epoch, commits FROM hub_owner").fetchone() or (0, 0)
             if self.failing and not self._epoch and commits:
-                raise RuntimeError(f"{self.name} holds what could not be read before: begin anew from it")
+                raise BeginAnewError(f"{self.name} holds what could not be read before: begin anew from it")
             if not self._epoch:
                 epoch += 1
                 connection.execute("UPDATE hub_owner SET epoch = %s, place = %s", (epoch, self._place))
@@ -156,9 +152,9 @@ class PostgresDatabase:
             time.sleep(0.1)
 
     def _check_epoch(self, connection: Connection) -> None:
-        """OwnedByAnotherError where this hub owned the database, and another one has since."""
+        """BeginAnewError where this hub owned the database, and another one has since."""
         if self._epoch and _value(connection, "SELECT epoch FROM hub_owner") != self._epoch:
-            raise OwnedByAnotherError(f"another hub owned {self.name} meanwhile: begin anew from what it holds")
+            raise BeginAnewError(f"another hub owned {self.name} meanwhile: begin anew from what it holds")
 
     def _prepare_tables(self, connection: Connection) -> None:
         connection.execute(OWNER)
@@ -287,7 +283,7 @@ class PostgresDatabase:
         except BaseException as error:
             self._untold = self._connection is None  # what was rolled back took no effect
             if isinstance(error.__cause__, psycopg.errors.NotNullViolation):
-                raise OwnedByAnotherError(f"another hub owns {self.name} now: begin anew from what it holds") from error
+                raise BeginAnewError(f"another hub owns {self.name} now: begin anew from what it holds") from error
             raise
         self._untold = self._landed = False
         self._commits += 1
