@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from harness.need import POSTGRES, ROOT
 from harness.postgres import Postgres
 from harness.stored import Stored
 
@@ -144,6 +150,23 @@ async def report_all(replicas: list[HubProcess], items: list[EvidenceItem], ackn
     while owed := [item for item in items if item.id not in acknowledged][:20]:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             await asyncio.wait_for(report(randomly.choice(replicas), owed, acknowledged), 3)
+
+
+@pytest.mark.needs(POSTGRES)
+def test_the_loss_of_the_owners_node_is_over_within_ten_seconds() -> None:
+    if os.geteuid() or not all(map(shutil.which, ("unshare", "ip", "iptables", "setpriv"))):
+        pytest.skip("a network of its own takes root, unshare, ip and iptables")
+    script = Path(__file__).with_name("lost_node.py")
+    command = ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {sys.executable} {script}"]
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("e2e", "service", "operator"))
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=150, check=False, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert not done.returncode, done.stderr
+    told = json.loads(done.stdout)
+    assert told["owner's connections"] == 1
+    assert told["seconds"] < 10
+    assert "beginning anew: another hub owned" in told["log"]
 
 
 async def test_an_owner_whose_database_another_one_took_over_acknowledges_nothing_and_stands_by(
