@@ -1,8 +1,9 @@
 """What a database promises the hub, whichever it is; and what PostgreSQL alone can do to it."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from harness.postgres import PASSWORD, Postgres
@@ -138,28 +139,34 @@ def test_a_connection_that_is_ended_is_dialled_again_and_the_transaction_stored_
     store.close()
 
 
-@pytest.mark.parametrize("landed", [True, False])
-def test_a_commit_whose_end_was_not_told_is_neither_lost_nor_doubled(
-    stored_in_postgres: Stored, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, landed: bool
-) -> None:
+@contextlib.contextmanager
+def lost_answer(postgres: Postgres, stored: Stored, monkeypatch: pytest.MonkeyPatch, *, landed: bool) -> Iterator[None]:
+    """Within it the connection breaks at the end of a transaction: after it took effect where it has `landed`."""
     import psycopg
 
-    store = stored_in_postgres.open()
-    store.commit(Transaction(events=events(1), access=AccessChanges(audit=[entry("first")])))
-    transaction = Transaction(events=events(2), access=AccessChanges(audit=[entry("second")]))
     leave = psycopg.Transaction.__exit__
 
     def broken(self: psycopg.Transaction, *error: object) -> object:
         if landed:  # the answer to COMMIT is lost, not COMMIT itself
             leave(self, *error)  # type: ignore[arg-type]
             self.connection._pipeline.sync()
-        postgres.break_connections(stored_in_postgres.database)
+        postgres.break_connections(stored.database)
         return self.connection.execute("SELECT 1").fetchall()
 
     with monkeypatch.context() as patch:
         patch.setattr(psycopg.Transaction, "__exit__", broken)
-        with pytest.raises(StoreError):
-            store.commit(transaction)
+        yield
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_commit_whose_end_was_not_told_is_neither_lost_nor_doubled(
+    stored_in_postgres: Stored, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    store = stored_in_postgres.open()
+    store.commit(Transaction(events=events(1), access=AccessChanges(audit=[entry("first")])))
+    transaction = Transaction(events=events(2), access=AccessChanges(audit=[entry("second")]))
+    with lost_answer(postgres, stored_in_postgres, monkeypatch, landed=landed), pytest.raises(StoreError):
+        store.commit(transaction)
     # Meanwhile the hub went on: what it retries begins with what it tried.
     transaction.events += events(3)
     transaction.access.audit.append(entry("third"))
@@ -167,6 +174,27 @@ def test_a_commit_whose_end_was_not_told_is_neither_lost_nor_doubled(
     store.commit(Transaction(events=events(4)))
     assert [event.cursor for event in store.events(0, 9)] == [1, 2, 3, 4]
     assert [one.action for one in store.audit(0, 9)] == ["third", "second", "first"]
+    store.close()
+
+
+def test_a_commit_that_is_refused_after_one_whose_end_was_not_told_is_not_taken_for_that_one(
+    stored_in_postgres: Stored, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stored_in_postgres.open()
+    transaction = Transaction(events=events(1))
+    with lost_answer(postgres, stored_in_postgres, monkeypatch, landed=True), pytest.raises(StoreError):
+        store.commit(transaction)
+    transaction.events += events(2)
+    for attempt in range(3):
+        with monkeypatch.context() as patch:
+            if attempt == 2:  # the connection breaks before anything of it was sent
+                postgres.break_connections(stored_in_postgres.database)
+            else:
+                patch.setattr(Store, "_write_coverage", lambda *_: store._db.execute("SELECT * FROM nowhere"))
+            with pytest.raises(StoreError):
+                store.commit(transaction)
+    store.commit(transaction)
+    assert [event.cursor for event in store.events(0, 9)] == [1, 2]
     store.close()
 
 

@@ -67,6 +67,7 @@ class PostgresDatabase:
         self._place = place
         self._writer = writer
         self._connection: Connection | None = None
+        self._opening: Connection | None = None  # which is not ready for use yet
         self._backoff = Backoff(floor=0.1, cap=RETRY_CAP_SECONDS)
         self._retry_at = 0.0  # monotonic seconds
         self._pid = 0  # of the server's process that served us last
@@ -104,6 +105,7 @@ class PostgresDatabase:
     def _dial(self, patience: float) -> Connection:
         options = {"application_name": "embereye-hub", **CLIENT, **parse_address(self._address())}
         connection: Connection = psycopg.connect(**options, autocommit=True)
+        self._opening = connection
         try:
             connection.execute(SERVER)
             if self._writer:
@@ -113,6 +115,8 @@ class PostgresDatabase:
         except BaseException:
             connection.close()
             raise
+        finally:
+            self._opening = None
         self._pid = connection.info.backend_pid
         return connection
 
@@ -146,7 +150,7 @@ class PostgresDatabase:
         while not _value(connection, f"SELECT pg_try_advisory_lock({LOCK})"):
             if time.monotonic() > deadline:
                 raise InUseError(f"{self.name} is in use by another hub")
-            if not told:
+            if not told and patience > RECLAIM_SECONDS:
                 logger.warning("%s is in use by another hub: waiting for it to end", self.name)
                 told = True
             time.sleep(0.1)
@@ -174,7 +178,13 @@ class PostgresDatabase:
         )
 
     def _connected(self) -> Connection:
-        return self._connection or self._connect(RECLAIM_SECONDS)
+        if self._connection:
+            return self._connection
+        try:
+            return self._connect(RECLAIM_SECONDS)
+        except UserError as error:  # an address that cannot be read now, for one, may be mended while the hub runs
+            self.failing = str(error)
+            raise StoreError(self.failing) from error
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -204,7 +214,7 @@ class PostgresDatabase:
 
     def interrupt(self) -> None:
         """As `Database.interrupt`. A server that is frozen keeps its connections, and a client would wait for ever."""
-        connection = self._connection
+        connection = self._connection or self._opening
         if connection is not None and not connection.closed:
             with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
                 ours.shutdown(socket.SHUT_RDWR)
@@ -275,17 +285,18 @@ class PostgresDatabase:
     def owned_transaction(self, cursor: int) -> Iterator[bool]:
         """As `Database.owned_transaction`. Its statements go out together: one round trip, however many there are."""
         connection = self._connected()
-        self._untold = True
+        landed = self._landed
         try:
             with self._translated(), connection.pipeline(), connection.transaction():
                 connection.execute(COMMIT, (self._epoch, self._commits + 1, cursor))
-                yield self._landed
+                self._landed, self._untold = False, True
+                yield landed
         except BaseException as error:
-            self._untold = self._connection is None  # what was rolled back took no effect
+            self._untold = self._untold and self._connection is None  # what was rolled back took no effect
             if isinstance(error.__cause__, psycopg.errors.NotNullViolation):
                 raise BeginAnewError(f"another hub owns {self.name} now: begin anew from what it holds") from error
             raise
-        self._untold = self._landed = False
+        self._untold = False
         self._commits += 1
 
     @contextlib.contextmanager
