@@ -14,7 +14,14 @@ MONITORING = ("--set", "monitoring.enabled=true", "--set", "monitoring.labels.re
 VALUES = {
     "defaults": (),
     "cluster-wide": ("--set", "operator.clusterWide=true"),
-    "postgres": ("--set", "hub.database.dsnSecret.name=hub-database", "--set", "hub.persistence.existingClaim=history"),
+    "postgres": (
+        "--set",
+        "hub.replicas=2",
+        "--set",
+        "hub.database.dsnSecret.name=hub-database",
+        "--set",
+        "hub.persistence.existingClaim=history",
+    ),
     "monitoring": MONITORING,
     "tls": ("--set", "hub.tls.enabled=true", "--set", "hub.tls.names={fire.example.com,10.0.0.5}"),
     "tls-secret": (

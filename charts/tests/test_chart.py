@@ -32,6 +32,10 @@ VALUE_SETS = {
     "a database and a volume of one's own": (
         "--set", "hub.database.dsnSecret.name=hub-database", "--set", "hub.persistence.existingClaim=history",
     ),
+    "two hubs": (
+        "--set", "hub.replicas=2", "--set", "hub.database.dsnSecret.name=hub-database",
+        "--set", "hub.persistence.enabled=false",
+    ),
     "node ports": ("--set", "hub.service.type=NodePort", "--set", "hub.service.httpPort=80"),
     "labels and tolerations": (*LABELS, *TOLERATIONS),
     "an own class and image": (
@@ -181,10 +185,29 @@ def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
     assert place in sentences[0]
 
 
-def test_a_second_hub_is_refused_in_words() -> None:
-    result = template("--set", "hub.replicas=2", "--set", "hub.database.dsnSecret.name=hub-database")
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ((), "hub.replicas: 2 hubs share one history in PostgreSQL only: name the Secret"),
+        (("--set", "hub.database.dsnSecret.name=hub-database"), "hub.replicas: 2 hubs cannot mount the volume that"),
+    ],
+)
+def test_a_second_hub_is_refused_in_words_where_it_could_not_take_over(values: tuple[str, ...], sentence: str) -> None:
+    result = template("--set", "hub.replicas=2", *values)
     assert result.returncode != 0
-    assert "hub.replicas: 2 hubs cannot share one history yet: leave it at 1" in result.stderr
+    assert sentence in result.stderr
+
+
+def test_several_hubs_know_where_each_is_and_are_rolled_one_after_the_other() -> None:
+    manifests = render(*VALUE_SETS["two hubs"])
+    hub = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
+    assert hub["spec"]["replicas"] == 2
+    assert hub["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    (container,) = hub["spec"]["template"]["spec"]["containers"]
+    assert "--advertise=$(POD_IP)" in container["args"]
+    fields = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if "valueFrom" in one}
+    assert fields == {"POD_IP": "status.podIP"}
+    assert container["livenessProbe"]["httpGet"]["port"] == "metrics"
 
 
 def test_a_volume_of_ones_own_is_mounted_and_none_made() -> None:

@@ -43,6 +43,10 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="folder of clips and, without --database, of all else; required "
                         "[EMBEREYE_DATA]")  # fmt: skip
     add_database(parser)
+    parser.add_argument("--advertise", default=env("ADVERTISE"), metavar="HOST",
+                        help="this hub is one of several on the same --database, which reach it there: one owns the "
+                        "database, the others pass everything on to it and take over when it is gone "
+                        "[EMBEREYE_ADVERTISE]")  # fmt: skip
     parser.add_argument("--retention", type=duration, default=env("RETENTION", "30d"),
                         help="how long history is kept, for example 12h or 30d [EMBEREYE_RETENTION]")  # fmt: skip
     parser.add_argument("--clips", type=size, default=env("CLIPS", "5G"),
@@ -116,6 +120,10 @@ def run(arguments: Namespace) -> int:
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     if arguments.data is None:
         raise UserError("--data is missing: name the folder that the hub's database is to be kept in")
+    if arguments.advertise and not arguments.database:
+        raise UserError("--advertise takes --database: hubs that share a history keep it in PostgreSQL")
+    if arguments.advertise and not all((arguments.grpc_port, arguments.control_port, arguments.http_port)):
+        raise UserError("--advertise takes ports that others can know: none of them may be 0")
     try:
         hosts = AllowedHosts(arguments.allowed_host)
     except ValueError as error:
@@ -135,6 +143,7 @@ def run(arguments: Namespace) -> int:
         tls=arguments.tls,
         hosts=hosts,
         database=arguments.database,
+        advertise=arguments.advertise,
         oidc=_provider(arguments),
     )
     return lifecycle.run(lambda stop: serve(options, stop))

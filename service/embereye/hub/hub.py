@@ -11,7 +11,7 @@ from embereye.hub.canaries import Canaries
 from embereye.hub.committer import Committer, Step
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.databases.interface import BeginAnewError, StoreError
 from embereye.hub.feed import Feed
 from embereye.hub.history import History
 from embereye.hub.inbox import EvidenceInbox
@@ -103,7 +103,19 @@ class Hub:
         return self._store.unreadable + self.zones.unreadable
 
     async def run(self) -> None:
-        """Write, let time pass and forget the oldest, until cancelled; if one of these fails, all end."""
+        """Write, let time pass and forget the oldest, until cancelled; if one of these fails, all end.
+
+        BeginAnewError where what the hub knows is no longer what the database holds: another hub is to be made.
+        """
+        try:
+            await self._run()
+        except BaseExceptionGroup as group:
+            for error in group.exceptions:
+                if isinstance(error, BeginAnewError):
+                    raise error from None
+            raise
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.committer.run(), name="hub-commit")
             tasks.create_task(self._tick(), name="hub-tick")

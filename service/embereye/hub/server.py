@@ -1,6 +1,7 @@
 """The hub's process: its servers around one `Hub`."""
 
 import asyncio
+import json
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from embereye.hub.access import admin_file
 from embereye.hub.clip_store import ClipStore
+from embereye.hub.databases.interface import BeginAnewError, OwnedError
 from embereye.hub.http.api import Api
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
@@ -21,12 +23,14 @@ from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.clips import ClipsService
 from embereye.hub.services.control import ControlService
 from embereye.hub.services.evidence import EvidenceService
-from embereye.hub.store import StoreThreads
+from embereye.hub.store import StoreThreads, read_address
 from embereye.hub.tracing import EvidenceTraces
+from embereye.process.addresses import LOOPBACK
 from embereye.process.grpc_server import GrpcServer, Service, control_host
 from embereye.process.http_connections import Connections
 from embereye.process.http_server import bound_port, serve_http
 from embereye.process.identity.credentials import Credentials
+from embereye.process.lifecycle import UserError
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
@@ -63,13 +67,62 @@ class HubOptions:
     tls: Path | None = None  # folder of the certificate that people are shown; None: they are served without TLS
     identity: Path | None = None  # folder of its certificate; None: control is served on loopback alone
     database: str = ""  # address of a PostgreSQL, as in `open_database`; '': SQLite in `data`
+    advertise: str = ""  # where other replicas on the same database reach this one; '': there are none
     hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
     oidc: ProviderOptions | None = None  # the identity provider that people may sign in with
+
+    @property
+    def place(self) -> str:
+        """What other replicas are told of this one while it owns the database; '' where there are none."""
+        if not self.advertise:
+            return ""
+        ports = {"grpc": self.grpc_port, "control": self.control_port, "http": self.http_port}
+        return json.dumps({"host": self.advertise, "ports": ports})
 
 
 async def serve(options: HubOptions, stop: asyncio.Event) -> int:
     """Run a hub until `stop` is set; returns the exit code. UserError where its folder or a port cannot be had."""
-    store = StoreThreads(options.data, options.database)
+    while True:
+        if options.advertise and not await _stand_by(options, stop):
+            return 0
+        try:
+            return await _own(options, stop)
+        except BeginAnewError as error:
+            logger.warning("beginning anew: %s", error)
+        except OwnedError as error:
+            if not options.advertise:
+                raise
+            logger.warning("standing by again: %s", error)
+
+
+async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
+    """Pass everything on to the replica that owns the database, until this one may; False where `stop` was set."""
+    # It loads psycopg, which a hub without PostgreSQL has no use for.
+    from embereye.hub.standby import Forwarder, Listen, stand_by
+
+    control = options.host if options.identity else LOOPBACK
+    places = [
+        Listen(options.host, options.grpc_port, "grpc"),
+        Listen(control, options.control_port, "control"),
+        Listen(options.host, options.http_port, "http"),
+    ]
+    registry, forwarder = CollectorRegistry(), Forwarder()
+    runtime = RuntimeMetrics(registry)
+    pages = metrics_pages(registry, not_ready=lambda: "" if forwarder.owner else "no hub owns the database yet")
+    metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
+    try:
+        async with Tasks() as tasks:
+            tasks.start(runtime.run(), name="event-loop-lag")
+            return await stand_by(lambda: read_address(options.database), places, forwarder, stop)
+    except OSError as error:
+        raise UserError(f"cannot listen: {error.strerror or error}") from error
+    finally:
+        if metrics:
+            metrics.close()
+
+
+async def _own(options: HubOptions, stop: asyncio.Event) -> int:
+    store = StoreThreads(options.data, options.database, options.place)
     hub = Hub(store, retention_ns=options.retention_ns)
     clips = ClipStore(options.data / "clips", capacity=options.clips_bytes, clock=hub.timeline.now_ns)
     tracer = open_tracer("embereye-hub")
@@ -121,7 +174,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
     async with Tasks() as tasks:
-        tasks.start(hub.run(), name="hub")
+        running = tasks.start(_run(hub), name="hub")
         tasks.start(clips.run(), name="hub-clips")
         tasks.start(runtime.run(), name="event-loop-lag")
         tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
@@ -136,8 +189,9 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
             "hub ready: gRPC %d, control %d, %s %d, data in %s",
             grpc_port, control_port, "HTTPS" if tls else "HTTP", bound_port(web), options.data,
         )  # fmt: skip
-        await first_of(stop.wait(), tasks.failed.wait())
+        await first_of(stop.wait(), _ended(running), tasks.failed.wait())
         failed = tasks.failed.is_set()
+        anew = running.result() if running.done() and not failed else None
         await asyncio.gather(grpc.set_serving(False), control.set_serving(False))
         evidence.close()
         if metrics:
@@ -145,4 +199,19 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         await asyncio.gather(grpc.stop(STOP_SECONDS), control.stop(STOP_SECONDS), web.cleanup())
         if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
+    if anew:
+        raise anew
     return int(failed)
+
+
+async def _run(hub: Hub) -> BeginAnewError | None:
+    """Run `hub` until it has to begin anew, which is no failure of its own."""
+    try:
+        await hub.run()
+    except BeginAnewError as error:
+        return error
+    return None
+
+
+async def _ended(task: "asyncio.Task[BeginAnewError | None]") -> None:
+    await asyncio.wait({task})

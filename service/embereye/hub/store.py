@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
@@ -16,7 +17,7 @@ from google.protobuf.message import DecodeError
 from embereye.hub.access import records
 from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
 from embereye.hub.coverage.ledgers import LedgerKey, Part
-from embereye.hub.databases.interface import DamagedError, Database, StoreError
+from embereye.hub.databases.interface import DamagedError, Database, OwnedError, StoreError
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -30,6 +31,7 @@ PRUNE_ROWS = 5_000  # at once, so that pruning never delays an alarm
 RECENT = 20_000  # ids of reports that the hub knows without asking; what is sent again is sent soon
 PATIENCE_SECONDS = 4.0  # with a database that does not answer, before fires are shown without it
 MOST_PATIENCE_SECONDS = 60.0
+FOLDER_SECONDS = 5.0
 KEPT_PICTURES = 2_000  # of past alarms; about 100 MB
 
 
@@ -190,7 +192,7 @@ class Store:
         """Make `transaction` durable. StoreError: it is not, as far as can be told.
 
         After that the next one has to begin with all that this one had: it may turn out to be stored already.
-        RuntimeError where the hub has to begin anew, from what the database holds.
+        BeginAnewError where what was known of the database before is no longer true.
         """
         if self._db.failing:
             self._db.recover()
@@ -346,10 +348,10 @@ async def _await_patiently(running: "asyncio.Future[R]", store: Store, seconds: 
     return patient
 
 
-def open_database(folder: Path, address: str = "", *, writer: bool = True) -> Database:
+def open_database(folder: Path, address: str = "", *, writer: bool = True, place: str = "") -> Database:
     """The database at `address`, a connection string of PostgreSQL or "@FILE" with one in it; '': SQLite's in `folder`.
 
-    UserError where that cannot be.
+    `place` is where other replicas reach this one. UserError where that cannot be; OwnedError where another hub has it.
     """
     if not address:
         return SqliteDatabase(folder / "hub.sqlite")
@@ -359,7 +361,7 @@ def open_database(folder: Path, address: str = "", *, writer: bool = True) -> Da
         raise UserError(
             f"a database in PostgreSQL takes psycopg: pip install 'embereye[postgres]' ({error})"
         ) from error
-    return PostgresDatabase(lambda: read_address(address), writer=writer)
+    return PostgresDatabase(lambda: read_address(address), writer=writer, place=place)
 
 
 def read_address(address: str) -> str:
@@ -375,8 +377,9 @@ def read_address(address: str) -> str:
 class StoreThreads:
     """The store for the event loop: one thread writes, another reads, so that a long history delays no alarm."""
 
-    def __init__(self, folder: Path, address: str = "") -> None:
-        """`address` as in `open_database`."""
+    def __init__(self, folder: Path, address: str = "", place: str = "") -> None:
+        """`address` and `place` as in `open_database`."""
+        self._place = place
         self._folder = folder
         self._address = address
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="hub-store")
@@ -385,13 +388,16 @@ class StoreThreads:
         self._patience = PATIENCE_SECONDS
 
     def _open(self, *, writer: bool = True) -> Store:
-        return Store(open_database(self._folder, self._address, writer=writer))
+        return Store(open_database(self._folder, self._address, writer=writer, place=self._place))
 
     async def open(self) -> StoredState:
         """Lock the folder, open the database, and return what it holds."""
         loop = asyncio.get_running_loop()
-        self._lock = lock_folder(self._folder)
+        self._lock = await self._lock_folder()
         self._store = await loop.run_in_executor(self._writer, self._open)
+        if self._store.failing and self._place:
+            # Another replica may own it, or have owned it a moment ago: only one that does may serve.
+            raise OwnedError(self._store.failing)
         if self._store.failing:
             logger.error("the database cannot be written: %s; what it holds is served", self._store.failing)
         if self._address or not self._store.failing:
@@ -402,6 +408,17 @@ class StoreThreads:
             return await asyncio.get_running_loop().run_in_executor(self._writer, self._store.load)
         except StoreError as error:
             raise UserError(f"what the hub stored cannot be read: {error}") from error
+
+    async def _lock_folder(self) -> int:
+        """Lock the folder, which a replica that has just let go of the database may be about to let go of as well."""
+        deadline = time.monotonic() + (FOLDER_SECONDS if self._place else 0)
+        while True:
+            try:
+                return lock_folder(self._folder)
+            except UserError:
+                if time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(0.1)
 
     @property
     def failing(self) -> str:

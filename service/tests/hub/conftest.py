@@ -40,19 +40,22 @@ def stored_in_postgres(tmp_path: Path, postgres: Postgres) -> Stored:
 class HubProcess:
     """`embereye hub` on loopback; may be killed and started again on the same ports and data."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: Stored, *arguments: str) -> None:
         self.stored = stored
+        self.arguments = arguments
         self.data = stored.folder
         grpc, control, self.http_port = free_ports(3)
         self.control = f"127.0.0.1:{control}"
         self.grpc = f"127.0.0.1:{grpc}"
         self.process: subprocess.Popen[bytes] | None = None
+        self.began = 0  # where in its log the present process begins
 
     def start(self, *arguments: str) -> None:
+        self.began = len(self.log())
         self.process = subprocess.Popen(
             [sys.executable, "-m", "embereye_cli", "hub", "--host", "127.0.0.1",
              "--grpc-port", self.grpc.rpartition(":")[2], "--control-port", self.control.rpartition(":")[2],
-             "--http-port", str(self.http_port), "--data", str(self.data), *arguments],
+             "--http-port", str(self.http_port), "--data", str(self.data), *self.arguments, *arguments],
             stderr=(self.data / "log").open("ab"),
             env={**os.environ, "GRPC_VERBOSITY": "NONE", "EMBEREYE_DATABASE": self.stored.address},
         )  # fmt: skip
@@ -71,7 +74,8 @@ class HubProcess:
         raise AssertionError(f"the hub did not start:\n{self.log()}")
 
     def log(self) -> str:
-        return (self.data / "log").read_text()
+        file = self.data / "log"
+        return file.read_text() if file.exists() else ""
 
     def get(self, path: str) -> object:
         shown = {} if path == "/healthz" else {"Authorization": f"Bearer {self.token}"}
@@ -111,8 +115,8 @@ def make_hub() -> Iterator[Callable[[Stored], HubProcess]]:
     """Makes hubs, and ends them."""
     with contextlib.ExitStack() as stack:
 
-        def make(stored: Stored) -> HubProcess:
-            hub = HubProcess(stored)
+        def make(stored: Stored, *arguments: str) -> HubProcess:
+            hub = HubProcess(stored, *arguments)
             stack.callback(hub.close)
             return hub
 

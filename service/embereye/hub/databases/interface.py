@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from embereye.process.lifecycle import UserError
+
 Row = tuple[Any, ...]
 
 
@@ -13,6 +15,14 @@ class StoreError(Exception):
 
 class DamagedError(StoreError):
     """What is stored cannot be read from here on, however often it is asked for."""
+
+
+class BeginAnewError(RuntimeError):
+    """What the hub knows is not what the database holds, which counts: it has to begin anew from that."""
+
+
+class OwnedError(UserError):
+    """Another hub owns the database."""
 
 
 class Database(Protocol):
@@ -49,7 +59,7 @@ class Database(Protocol):
         """The same for what only the hub that owns the database may do; `cursor` is that of its newest event, or 0.
 
         Yields whether the owned transaction before it, which failed, took effect all the same: its end could not be
-        told. RuntimeError where another hub owns the database by now.
+        told. BeginAnewError where another hub owns the database by now.
         """
         ...
 
@@ -74,7 +84,7 @@ class Database(Protocol):
         ...
 
     def recover(self) -> None:
-        """End `failing`. RuntimeError where it holds more than could be read before: the hub has to begin anew."""
+        """End `failing`. BeginAnewError where it holds more than could be read before."""
         ...
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import Row, StoreError
+from embereye.hub.databases.interface import BeginAnewError, OwnedError, Row, StoreError
 from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import UserError
 
@@ -33,13 +33,14 @@ CLIENT = {
 }  # fmt: skip
 SERVER = """
 SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;
+SET tcp_user_timeout = 5000;
 SET statement_timeout = '15s'; SET lock_timeout = '5s'; SET client_min_messages = warning
 """
 # Who owns the database: a session lock says it to those who come, the epoch to one that was cut off and does not know.
 LOCK = "hashtext('embereye.hub'), hashtext(current_schema())"
 OWNER = """
 CREATE TABLE IF NOT EXISTS hub_owner (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL,
-    epoch BIGINT NOT NULL, commits BIGINT NOT NULL, cursor BIGINT NOT NULL)
+    epoch BIGINT NOT NULL, commits BIGINT NOT NULL, cursor BIGINT NOT NULL, place TEXT NOT NULL)
 """
 # A stale owner's epoch becomes NULL, which the column refuses: its transaction fails without being asked about.
 COMMIT = """
@@ -51,21 +52,22 @@ class InUseError(StoreError):
     """Another hub owns the database."""
 
 
-class OwnedByAnotherError(RuntimeError):
-    """Another hub owns the database since this one did: what this one knows is no longer true."""
-
-
 class PostgresDatabase:
     """As `Database`. A connection that breaks is dialled again, with back-off, whenever it is needed.
 
     A writer owns the database while it is connected: UserError where another hub does for OWNER_SECONDS.
     """
 
-    def __init__(self, address: Callable[[], str], *, writer: bool = True) -> None:
-        """`address` returns a connection string, as it is at that moment: passwords change."""
+    def __init__(self, address: Callable[[], str], *, writer: bool = True, place: str = "") -> None:
+        """`address` returns a connection string, as it is at that moment: passwords change.
+
+        `place` is what other replicas are told of the owner; '': there are none.
+        """
         self._address = address
+        self._place = place
         self._writer = writer
         self._connection: Connection | None = None
+        self._opening: Connection | None = None  # which is not ready for use yet
         self._backoff = Backoff(floor=0.1, cap=RETRY_CAP_SECONDS)
         self._retry_at = 0.0  # monotonic seconds
         self._pid = 0  # of the server's process that served us last
@@ -76,9 +78,9 @@ class PostgresDatabase:
         self.name = _name(parse_address(address()))
         self.failing = ""
         try:
-            self._connect(OWNER_SECONDS)
+            self._connect(RECLAIM_SECONDS if place else OWNER_SECONDS)
         except InUseError as error:
-            raise UserError(f"{error}: stop that one, or name another database") from error
+            raise OwnedError(f"{error}: stop that one, or name another database") from error
         except StoreError as error:
             self.failing = str(error)
 
@@ -103,6 +105,7 @@ class PostgresDatabase:
     def _dial(self, patience: float) -> Connection:
         options = {"application_name": "embereye-hub", **CLIENT, **parse_address(self._address())}
         connection: Connection = psycopg.connect(**options, autocommit=True)
+        self._opening = connection
         try:
             connection.execute(SERVER)
             if self._writer:
@@ -112,25 +115,27 @@ class PostgresDatabase:
         except BaseException:
             connection.close()
             raise
+        finally:
+            self._opening = None
         self._pid = connection.info.backend_pid
         return connection
 
     def _own(self, connection: Connection, patience: float) -> None:
-        """Become the owner, with tables of our version. RuntimeError where we were one, and another came after us."""
+        """Become the owner, with tables of our version. BeginAnewError where we were one, and another came after us."""
         # An acknowledgement promises that the report outlives a power cut of the server.
         if _value(connection, "SHOW synchronous_commit") == "off":
             connection.execute("SET synchronous_commit = on")
+        self._check_epoch(connection)  # before the lock: whoever came after us holds it
         self._lock(connection, patience)
         with connection.transaction():
             self._prepare_tables(connection)
+            self._check_epoch(connection)
             epoch, commits = connection.execute("SELECT epoch, commits FROM hub_owner").fetchone() or (0, 0)
-            if self._epoch and epoch != self._epoch:
-                raise OwnedByAnotherError(f"another hub owned {self.name} meanwhile: begin anew from what it holds")
             if self.failing and not self._epoch and commits:
-                raise RuntimeError(f"{self.name} holds what could not be read before: begin anew from it")
+                raise BeginAnewError(f"{self.name} holds what could not be read before: begin anew from it")
             if not self._epoch:
                 epoch += 1
-                connection.execute("UPDATE hub_owner SET epoch = %s", (epoch,))
+                connection.execute("UPDATE hub_owner SET epoch = %s, place = %s", (epoch, self._place))
         if self._untold:
             self._landed, self._untold = commits > self._commits, False
         self._epoch, self._commits = epoch, commits
@@ -139,20 +144,21 @@ class PostgresDatabase:
         # The server may not know yet that the connection before this one is gone.
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = %s AND locktype = 'advisory' AND granted",
-            (self._pid if self._unchanged(connection) else 0,),
+            (self._pid,),
         )
         deadline, told = time.monotonic() + patience, False
         while not _value(connection, f"SELECT pg_try_advisory_lock({LOCK})"):
             if time.monotonic() > deadline:
                 raise InUseError(f"{self.name} is in use by another hub")
-            if not told:
+            if not told and patience > RECLAIM_SECONDS:
                 logger.warning("%s is in use by another hub: waiting for it to end", self.name)
                 told = True
             time.sleep(0.1)
 
-    def _unchanged(self, connection: Connection) -> bool:
-        """Whether nobody has owned it since we did."""
-        return bool(self._epoch) and _value(connection, "SELECT epoch FROM hub_owner") == self._epoch
+    def _check_epoch(self, connection: Connection) -> None:
+        """BeginAnewError where this hub owned the database, and another one has since."""
+        if self._epoch and _value(connection, "SELECT epoch FROM hub_owner") != self._epoch:
+            raise BeginAnewError(f"another hub owned {self.name} meanwhile: begin anew from what it holds")
 
     def _prepare_tables(self, connection: Connection) -> None:
         connection.execute(OWNER)
@@ -166,13 +172,19 @@ class PostgresDatabase:
         for statement in schema.statements(schema.TABLES):
             connection.execute(_dialect(statement))
         connection.execute(
-            """INSERT INTO hub_owner VALUES (1, %s, 0, 0, 0)
+            """INSERT INTO hub_owner VALUES (1, %s, 0, 0, 0, '')
                 ON CONFLICT (one) DO UPDATE SET version = excluded.version""",
             (schema.VERSION,),
         )
 
     def _connected(self) -> Connection:
-        return self._connection or self._connect(RECLAIM_SECONDS)
+        if self._connection:
+            return self._connection
+        try:
+            return self._connect(RECLAIM_SECONDS)
+        except UserError as error:  # an address that cannot be read now, for one, may be mended while the hub runs
+            self.failing = str(error)
+            raise StoreError(self.failing) from error
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -202,7 +214,7 @@ class PostgresDatabase:
 
     def interrupt(self) -> None:
         """As `Database.interrupt`. A server that is frozen keeps its connections, and a client would wait for ever."""
-        connection = self._connection
+        connection = self._connection or self._opening
         if connection is not None and not connection.closed:
             with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
                 ours.shutdown(socket.SHUT_RDWR)
@@ -273,17 +285,18 @@ class PostgresDatabase:
     def owned_transaction(self, cursor: int) -> Iterator[bool]:
         """As `Database.owned_transaction`. Its statements go out together: one round trip, however many there are."""
         connection = self._connected()
-        self._untold = True
+        landed = self._landed
         try:
             with self._translated(), connection.pipeline(), connection.transaction():
                 connection.execute(COMMIT, (self._epoch, self._commits + 1, cursor))
-                yield self._landed
+                self._landed, self._untold = False, True
+                yield landed
         except BaseException as error:
-            self._untold = self._connection is None  # what was rolled back took no effect
+            self._untold = self._untold and self._connection is None  # what was rolled back took no effect
             if isinstance(error.__cause__, psycopg.errors.NotNullViolation):
-                raise OwnedByAnotherError(f"another hub owns {self.name} now: begin anew from what it holds") from error
+                raise BeginAnewError(f"another hub owns {self.name} now: begin anew from what it holds") from error
             raise
-        self._untold = self._landed = False
+        self._untold = False
         self._commits += 1
 
     @contextlib.contextmanager

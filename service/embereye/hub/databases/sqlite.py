@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import DamagedError, Row, StoreError
+from embereye.hub.databases.interface import BeginAnewError, DamagedError, Row, StoreError
 from embereye.process.lifecycle import UserError
 
 BUSY_SECONDS = 1.0  # to wait for a lock that somebody else's tool holds on the file
@@ -100,7 +100,9 @@ class SqliteDatabase:
             raise StoreError(str(error)) from error
         newest = self.newest_cursor()
         if newest > self._known:
-            raise RuntimeError(f"{self._path} holds events up to {newest}, of which {self._known} could be read before")
+            raise BeginAnewError(
+                f"{self._path} holds events up to {newest}, of which {self._known} could be read before"
+            )
         self.failing = ""
 
     def newest_cursor(self) -> int:

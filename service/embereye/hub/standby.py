@@ -1,0 +1,140 @@
+"""A replica of the hub that does not own the database: it passes every connection on to the one that does.
+
+When that one is gone, whichever replica notices first goes on from what is stored.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from embereye.hub.databases.interface import StoreError
+from embereye.hub.databases.owner import Owner, OwnerWatch
+from embereye.process.pages import all_interfaces
+from embereye.process.tasks import beside
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.2  # between two looks at who owns the database
+DIAL_SECONDS = 2.0  # to reach the owner
+CHUNK = 64 * 1024  # bytes passed on at once
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where connections are taken, and which of the owner's ports they are for."""
+
+    host: str
+    port: int
+    role: str  # of the port: grpc, control, http
+
+
+class Forwarder:
+    """Passes connections on to the owner. One that the owner does not answer is closed: its client dials again."""
+
+    def __init__(self) -> None:
+        self._owner: Owner | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    @property
+    def owner(self) -> Owner | None:
+        """Whom connections are passed on to; None: nobody is known."""
+        return self._owner
+
+    def follow(self, owner: Owner | None) -> None:
+        """Pass connections on to `owner` from now on, and end those that went elsewhere."""
+        if owner == self._owner:
+            return
+        self._owner = owner
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    @contextlib.asynccontextmanager
+    async def listening(self, places: Sequence[Listen]) -> AsyncIterator[None]:
+        """Take connections at `places` while this is entered; OSError where one cannot be had."""
+        async with contextlib.AsyncExitStack() as stack:
+            for place in places:
+                take = partial(self._pass_on, place.role)
+                server = await asyncio.start_server(take, all_interfaces(place.host), place.port)
+                stack.callback(server.close)
+            try:
+                yield
+            finally:
+                self.follow(None)
+
+    async def _pass_on(self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        owner, ends = self._owner, [writer]
+        self._open.add(writer)
+        try:
+            if owner is None:
+                return
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(DIAL_SECONDS):
+                    answers, requests = await asyncio.open_connection(owner.host, owner.ports[role])
+                ends.append(requests)
+                self._open.add(requests)
+                async with beside(_copy(reader, requests), name=f"to-owner-{role}"):
+                    await _copy(answers, writer)
+        finally:
+            for end in ends:
+                self._open.discard(end)
+                end.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on what comes until it ends or breaks; then `writer`'s other end is told so."""
+    # uvloop says RuntimeError of a connection that was aborted meanwhile.
+    with contextlib.suppress(OSError, RuntimeError):
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+
+
+async def stand_by(
+    address: Callable[[], str], places: Sequence[Listen], forwarder: Forwarder, stop: asyncio.Event
+) -> bool:
+    """Pass connections on until nobody owns the database at `address`; False where `stop` was set first.
+
+    While the database cannot be asked, everything goes on as it was.
+    """
+    loop, executor = asyncio.get_running_loop(), ThreadPoolExecutor(1, thread_name_prefix="hub-owner")
+    watch = OwnerWatch(address)
+    failing = ""
+    try:
+        async with forwarder.listening(places):
+            while not stop.is_set():
+                looking = loop.run_in_executor(executor, watch.look)
+                await _first(looking, stop)
+                if not looking.done():
+                    watch.interrupt()
+                try:
+                    owner = await looking
+                except StoreError as error:
+                    if not failing:
+                        logger.error("standing by, without knowing for whom: %s", error)  # noqa: TRY400
+                    failing = str(error)
+                else:
+                    failing = ""
+                    if owner is None:
+                        logger.info("nobody owns the hub's database: taking over")
+                        return True
+                    if owner != forwarder.owner:
+                        logger.info("standing by for the hub at %s", owner.host)
+                    forwarder.follow(owner)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), LOOK_SECONDS)
+        return False
+    finally:
+        watch.interrupt()
+        await loop.run_in_executor(executor, watch.close)
+        executor.shutdown(wait=False)
+
+
+async def _first(looking: "asyncio.Future[Owner | None]", stop: asyncio.Event) -> None:
+    async with beside(stop.wait(), name="standby-stop") as stopping:
+        await asyncio.wait(set[asyncio.Future[Any]]({looking, stopping}), return_when=asyncio.FIRST_COMPLETED)

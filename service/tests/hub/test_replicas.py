@@ -1,0 +1,217 @@
+"""Several hubs on one database: one owns it, the others pass everything on to it, and take over when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+from harness.need import POSTGRES, ROOT
+from harness.postgres import Postgres
+from harness.stored import Stored
+
+from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.process.tasks import Tasks
+from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, HistoryRequest, SubscribeRequest, ZonesRequest
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub
+
+if TYPE_CHECKING:
+    from .conftest import HubProcess
+
+FLEET = "default/sensors/hall"
+TOKEN = "a-token-of-the-admin-that-replicas-share"
+
+
+def evidence(name: str) -> EvidenceItem:
+    now = time.time_ns()
+    return EvidenceItem(
+        id=name, episode=name, fleet=FLEET, device=name, zone=name, kind=Kind.SMOKE.wire, sense=Sense.SENSOR.wire,
+        level=Level.ALARM.wire, since_ns=now, until_ns=now,
+    )  # fmt: skip
+
+
+async def report(hub: HubProcess, items: list[EvidenceItem], acknowledged: set[str]) -> None:
+    """Send `items` to `hub` and note what it acknowledges, until all are or the stream breaks."""
+    async with hub.channel(hub.control) as link:
+        call = EvidenceStub(link).Report(wait_for_ready=True)
+        try:
+            await call.write(ReportRequest(hello=ShardHello(fleet=FLEET, shard="hall-0", epoch=1)))
+            for item in items:
+                await call.write(ReportRequest(evidence=item))
+            wanted = {item.id for item in items}
+            async for response in call:
+                acknowledged.update(response.acknowledged)
+                if wanted <= acknowledged:
+                    break
+        finally:
+            call.cancel()
+
+
+@pytest.fixture
+async def replicas(
+    stored_in_postgres: Stored, make_hub: Callable[..., HubProcess], tmp_path: Path
+) -> AsyncIterator[list[HubProcess]]:
+    """Three of them; the first owns the database."""
+    (tmp_path / "token").write_text(TOKEN)
+    hubs = []
+    for number in range(3):
+        folder = tmp_path / f"hub-{number}"
+        folder.mkdir()
+        stored = Stored(folder, stored_in_postgres.address, stored_in_postgres.server)
+        hubs.append(make_hub(stored, "--advertise", "127.0.0.1", "--admin-token-file", str(tmp_path / "token")))
+        (folder / "admin-token").write_text(TOKEN)
+        hubs[-1].start()
+        await hubs[-1].ready()
+    yield hubs
+    for hub in hubs:
+        assert "Traceback" not in hub.log()
+
+
+def owns(hub: HubProcess) -> bool:
+    """Whether it has become the owner since it began."""
+    told = [line for line in hub.log()[hub.began :].splitlines() if "hub ready:" in line or "standing by for" in line]
+    return bool(told) and "hub ready:" in told[-1]
+
+
+async def test_every_replica_takes_reports_and_serves_feeds_history_and_actions(replicas: list[HubProcess]) -> None:
+    assert [owns(hub) for hub in replicas] == [True, False, False]
+    seen: dict[int, list[int]] = {}
+
+    async def subscribe(number: int) -> None:
+        async with replicas[number].channel() as link:
+            call = AlarmsStub(link).Subscribe(SubscribeRequest(), wait_for_ready=True)
+            async for event in call:
+                assert isinstance(event, AlarmEvent)
+                seen.setdefault(number, []).append(event.cursor)
+
+    async with Tasks() as tasks:
+        for number in range(3):
+            tasks.start(subscribe(number), name=f"subscriber-{number}")
+        acknowledged: set[str] = set()
+        for number, hub in enumerate(replicas):
+            await asyncio.wait_for(report(hub, [evidence(f"r-{number}-{n}") for n in range(10)], acknowledged), 20)
+        assert len(acknowledged) == 30
+        async with replicas[2].channel() as link:
+            await AlarmsStub(link).Acknowledge(ActionRequest(zone="r-0-0", who="Ada"), timeout=10)
+        async with asyncio.timeout(10):
+            while len(seen) < 3 or any(len(cursors) < 31 for cursors in seen.values()):
+                await asyncio.sleep(0.02)
+    assert list(seen.values()) == [list(range(1, 32))] * 3
+    told = []
+    for hub in replicas:
+        async with hub.channel() as link:
+            history = await AlarmsStub(link).History(HistoryRequest(limit=100), timeout=10)
+            zones = await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)
+        states = {zone.name: zone.state for zone in zones.zones}
+        told.append((history.SerializeToString(), states, hub.get("/v1/zones")["cursor"]))
+    assert told[0] == told[1] == told[2]
+    assert told[0][1]["r-0-0"] == ZoneState.ACKNOWLEDGED
+
+
+async def strike(replicas: list[HubProcess], postgres: Postgres, fault: str) -> None:
+    owner = next((hub for hub in replicas if owns(hub)), replicas[0])
+    match fault:
+        case "owner killed":
+            owner.kill()
+        case "standby killed":
+            next(hub for hub in replicas if hub is not owner).kill()
+        case "owner told to stop":
+            await asyncio.to_thread(owner.terminate)
+        case "connections ended":
+            await asyncio.to_thread(postgres.break_connections, owner.stored.database)
+
+
+async def revive(replicas: list[HubProcess]) -> None:
+    """Start what has ended, as Kubernetes does."""
+    while True:
+        for hub in replicas:
+            if hub.process is not None and hub.process.poll() is not None:
+                hub.start()
+        await asyncio.sleep(0.1)
+
+
+async def report_all(replicas: list[HubProcess], items: list[EvidenceItem], acknowledged: set[str]) -> None:
+    """Do as a shard does by a Service: dial any of them, and send what was not acknowledged, until all is."""
+    randomly = random.Random(3)
+    while owed := [item for item in items if item.id not in acknowledged][:20]:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            await asyncio.wait_for(report(randomly.choice(replicas), owed, acknowledged), 3)
+
+
+@pytest.mark.needs(POSTGRES)
+def test_the_loss_of_the_owners_node_is_over_within_ten_seconds() -> None:
+    if os.geteuid() or not all(map(shutil.which, ("unshare", "ip", "iptables", "setpriv"))):
+        pytest.skip("a network of its own takes root, unshare, ip and iptables")
+    script = Path(__file__).with_name("lost_node.py")
+    command = ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {sys.executable} {script}"]
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("e2e", "service", "operator"))
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=150, check=False, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert not done.returncode, done.stderr
+    told = json.loads(done.stdout)
+    assert told["owner's connections"] == 1
+    assert told["seconds"] < 10
+    assert "beginning anew: another hub owned" in told["log"]
+
+
+async def test_an_owner_whose_database_another_one_took_over_acknowledges_nothing_and_stands_by(
+    replicas: list[HubProcess], postgres: Postgres
+) -> None:
+    first = replicas[0]
+    assert first.process is not None
+    first.process.send_signal(signal.SIGSTOP)  # its node hangs: it does not know what happens meanwhile
+    await asyncio.to_thread(postgres.break_connections, first.stored.database)
+    async with asyncio.timeout(10):
+        while not any(owns(hub) for hub in replicas[1:]):
+            await asyncio.sleep(0.05)
+    first.process.send_signal(signal.SIGCONT)
+    acknowledged: set[str] = set()
+    with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
+        await asyncio.wait_for(report(first, [evidence("stale")], acknowledged), 5)
+    assert not acknowledged
+    async with asyncio.timeout(20):
+        while owns(first):
+            await asyncio.sleep(0.05)
+    assert "beginning anew" in first.log()
+    await first.ready()
+    await asyncio.wait_for(report(first, [evidence("again")], acknowledged), 10)
+    assert first.stored.query("SELECT id FROM evidence") == [("again",)]
+
+
+@pytest.mark.parametrize("fault", ["owner killed", "standby killed", "owner told to stop", "connections ended"])
+async def test_nothing_acknowledged_is_lost_or_doubled_and_alarms_go_on_within_ten_seconds(
+    replicas: list[HubProcess], postgres: Postgres, fault: str
+) -> None:
+    randomly, stored = random.Random(3), replicas[0].stored
+    acknowledged: set[str] = set()
+    items = [evidence(f"r-{number}") for number in range(600)]
+
+    async with Tasks() as tasks:
+        tasks.start(revive(replicas), name="revive")
+        sending = tasks.start(report_all(replicas, items, acknowledged), name="report")
+        for _ in range(4):
+            await asyncio.sleep(0.3 + randomly.random())
+            before, struck = len(acknowledged), time.monotonic()
+            await strike(replicas, postgres, fault)
+            while len(acknowledged) == before and not sending.done():
+                assert time.monotonic() < struck + 10, f"{fault}: alarms go on within ten seconds"
+                await asyncio.sleep(0.02)
+        await asyncio.wait_for(asyncio.shield(sending), 60)
+    assert {row[0] for row in stored.query("SELECT id FROM evidence")} == acknowledged == {item.id for item in items}
+    assert [row[0] for row in stored.query("SELECT cursor FROM events ORDER BY cursor")] == list(range(1, 601))
+    assert stored.query("SELECT COUNT(DISTINCT zone) FROM events") == [(600,)], "one alarm each"
