@@ -9,7 +9,7 @@ from aiohttp.log import server_logger
 from prometheus_client import CollectorRegistry
 
 from embereye.process.http_connections import Connections, LimitedSite
-from embereye.process.pages import Page, cannot_listen, metrics_pages
+from embereye.process.pages import Page, all_interfaces, cannot_listen, metrics_pages
 from embereye.process.tls import ServerTls
 
 
