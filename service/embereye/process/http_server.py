@@ -47,6 +47,8 @@ async def serve_http(
     Stop it with `await runner.cleanup()`; the port is `bound_port(runner)`.
     """
     server_logger.addFilter(is_our_fault)  # a filter that is there already is not added again
+    if tls is not None and connections is None:
+        connections = Connections()  # handshakes are always bounded
     if connections is not None:
         app.middlewares.insert(0, connections.middleware)
         app.cleanup_ctx.append(connections.sweeping)
@@ -56,8 +58,7 @@ async def serve_http(
         if connections is not None:
             await LimitedSite(runner, connections, host, port, tls).start()
         else:
-            context = tls.standing_context() if tls else None
-            await web.TCPSite(runner, all_interfaces(host), port, ssl_context=context).start()
+            await web.TCPSite(runner, all_interfaces(host), port).start()
     except OSError as error:
         await runner.cleanup()
         raise cannot_listen(host, port, error) from error
