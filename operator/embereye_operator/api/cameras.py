@@ -33,9 +33,10 @@ from embereye_operator.api.shared import (
 
 Detector = Literal["motion", "flame", "smoke", "heat", "model"]
 SOURCES = "rtsp, rtsps, rtp, http, https, onvif, push, file"
+DEVICE = "/dev/videoN"
 STREAM = r"^((rtsp|rtsps|http|https|onvif)://[!-~]+|[^:/\x00-\x1f]{1,64})$"
 RECORDED = r"^((rtsp|rtsps|onvif)://[!-~]+|[^:/\x00-\x1f]{1,64})$"
-SOURCE = r"^((rtsp|rtsps|rtp|http|https|onvif|file)://[!-~]+|push(:[!-~]*)?)$"
+SOURCE = r"^((rtsp|rtsps|rtp|http|https|onvif|file)://[!-~]+|push(:[!-~]*)?|/dev/video[0-9]{1,3})$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,9 @@ class Camera(Resource):
     zone: str = zone_name()
     source: str = described(
         f"Where its pictures come from: a URL with the scheme {SOURCES}; push: the camera calls Frames.Push; "
-        "rtp://:PORT: the camera sends to that port.",
+        f"rtp://:PORT: the camera sends to that port; {DEVICE}: a camera of the shard's own machine.",
         pattern=SOURCE,
-        hint=f"is not a URL whose scheme is one of {SOURCES}",
+        hint=f"is neither a URL whose scheme is one of {SOURCES} nor {DEVICE}",
         max_length=1024,
     )
     streams: CameraStreams | None = described("Streams for detection and for clips.", default=None)
@@ -316,6 +317,16 @@ class Detection(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class Decoding(Resource):
+    """How H.264 and H.265 are decoded."""
+
+    hardware: Literal["none", "vaapi", "nvdec"] = described(
+        "By what of the node's; where that cannot be had it is done by software, and the shard is degraded.",
+        default="none",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence(Resource):
     """Pictures kept around an alarm."""
 
@@ -338,6 +349,7 @@ class CameraFleetSpec(Resource):
     listen: CameraListen = described("The port that cameras push to.", default=CameraListen)
     fps: FleetRate = described("Frame rates, where a camera has none of its own.", default=FleetRate)
     detection: Detection = described("What is looked for in pictures.", default=Detection)
+    decoding: Decoding = described("How H.264 and H.265 are decoded.", default=Decoding)
     evidence: Evidence = described("Pictures kept around an alarm.", default=Evidence)
     canary: Canary = described("A fire drill of each shard with itself.", default=Canary)
     access: DeviceAccess | None = device_access()

@@ -37,20 +37,23 @@ async def serving(name, size, port=0):
         await server
 
 
+async def started(shard, tasks, folder):
+    options: Any = SimpleNamespace(data=folder, shard="yard-0")
+    context = ShardContext(
+        options=options,
+        tasks=tasks,
+        report=lambda _: None,
+        coverage_changed=lambda: None,
+        links=Links("127.0.0.1:9"),
+    )
+    await shard.start(context)
+
+
 @pytest.fixture
 async def shard(tmp_path):
     made = CameraShard(decoders=1)
     async with Tasks() as tasks:
-        options: Any = SimpleNamespace(data=tmp_path, shard="yard-0")
-        await made.start(
-            ShardContext(
-                options=options,
-                tasks=tasks,
-                report=lambda _: None,
-                coverage_changed=lambda: None,
-                links=Links("127.0.0.1:9"),
-            )
-        )
+        await started(made, tasks, tmp_path)
         yield made
         await made.stop()
 
