@@ -33,9 +33,10 @@ from embereye_operator.api.shared import (
 
 Detector = Literal["motion", "flame", "smoke", "heat", "model"]
 SOURCES = "rtsp, rtsps, rtp, http, https, onvif, push, file"
+DEVICE = "/dev/videoN"
 STREAM = r"^((rtsp|rtsps|http|https|onvif)://[!-~]+|[^:/\x00-\x1f]{1,64})$"
 RECORDED = r"^((rtsp|rtsps|onvif)://[!-~]+|[^:/\x00-\x1f]{1,64})$"
-SOURCE = r"^((rtsp|rtsps|rtp|http|https|onvif|file)://[!-~]+|push(:[!-~]*)?)$"
+SOURCE = r"^((rtsp|rtsps|rtp|http|https|onvif|file)://[!-~]+|push(:[!-~]*)?|/dev/video[0-9]{1,3})$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,9 @@ class Camera(Resource):
     zone: str = zone_name()
     source: str = described(
         f"Where its pictures come from: a URL with the scheme {SOURCES}; push: the camera calls Frames.Push; "
-        "rtp://:PORT: the camera sends to that port.",
+        f"rtp://:PORT: the camera sends to that port; {DEVICE}: a camera of the shard's own machine.",
         pattern=SOURCE,
-        hint=f"is not a URL whose scheme is one of {SOURCES}",
+        hint=f"is neither a URL whose scheme is one of {SOURCES} nor {DEVICE}",
         max_length=1024,
     )
     streams: CameraStreams | None = described("Separate streams for detection and for clips.", default=None)
@@ -326,6 +327,16 @@ class Detection(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class Decoding(Resource):
+    """How H.264 and H.265 are decoded."""
+
+    hardware: Literal["none", "vaapi", "nvdec"] = described(
+        "By what of the node's; where that cannot be had it is done by software, and the shard is degraded.",
+        default="none",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence(Resource):
     """Recordings kept around an alarm."""
 
@@ -352,6 +363,7 @@ class CameraFleetSpec(Resource):
     listen: CameraListen = described("The port that cameras push to.", default=CameraListen)
     fps: FleetRate = described("Frame rates for cameras that set none of their own.", default=FleetRate)
     detection: Detection = described("What to look for in pictures.", default=Detection)
+    decoding: Decoding = described("How H.264 and H.265 are decoded.", default=Decoding)
     evidence: Evidence = described("Recordings kept around an alarm.", default=Evidence)
     canary: Canary = described(
         "A synthetic fire by which each shard regularly proves its own path to an alarm.", default=Canary

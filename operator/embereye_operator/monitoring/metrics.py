@@ -430,6 +430,15 @@ METRICS = (
         (CAMERA,),
     ),
     Metric(
+        "embereye_camera_hardware_decoding",
+        "gauge",
+        "",
+        ("kind",),
+        "1 where videos are decoded by the hardware that was asked for, 0 where by software.",
+        (CAMERA,),
+        "spec.decoding.hardware is set",
+    ),
+    Metric(
         "embereye_camera_record_failing",
         "gauge",
         "",

@@ -103,8 +103,8 @@ def test_a_null_counts_as_absent() -> None:
         (
             "CameraFleet",
             {"cameras": [camera(), camera(id="c-2", source="rtps://x")]},
-            'spec.cameras[1].source: "rtps://…" is not a URL whose scheme is one of '
-            "rtsp, rtsps, rtp, http, https, onvif, push, file",
+            'spec.cameras[1].source: "rtps://…" is neither a URL whose scheme is one of '
+            "rtsp, rtsps, rtp, http, https, onvif, push, file nor /dev/videoN",
         ),
         (
             "CameraFleet",

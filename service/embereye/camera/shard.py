@@ -13,10 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from embereye.camera.canary import CameraCanary
 from embereye.camera.clips.pipeline import ClipPipeline
 from embereye.camera.clips.ring import Budget, KeptUnit
+from embereye.camera.decode import hardware
 from embereye.camera.decode.pool import DecoderPool, decoder_count
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.device.view_store import ViewStore
+from embereye.camera.hardware_decoding import HardwareDecoding
 from embereye.camera.metrics import camera_metrics, frame_metrics, latency_metrics
 from embereye.camera.model.host import ModelHost
 from embereye.camera.rate_adapter import RateAdapter
@@ -80,6 +82,7 @@ class CameraShard:
         )  # fmt: skip
         self._views: ViewStore | None = None  # None: there is no folder for them
         self._canary = CameraCanary(self._links, self._pool.withdraw)
+        self._hardware = HardwareDecoding(hardware.wanted())
         self._retired = Totals()  # of cameras that were ours
         self._draining = False
         self._covered: dict[str, bool] = {}
@@ -101,6 +104,7 @@ class CameraShard:
             self._views = ViewStore(Path(context.options.data) / "views")
             self._clips = await ClipPipeline.start(context)
         context.tasks.start(self._tick(), name="camera-tick")
+        context.tasks.start(self._hardware.find(), name="find-hardware-decoding")
         context.tasks.start(self._host.run(), name="camera-model")
 
     # Which cameras it owns
@@ -304,6 +308,10 @@ class CameraShard:
         if self._clips and (failing := self._clips.failing):
             for status in statuses:
                 status.state = f"{status.state}; no clips: {failing}"
+        if software := self._hardware.degraded:
+            for status in statuses:
+                if self._cameras[status.id].encoding:
+                    status.state = f"{status.state}; {software}"
         return statuses
 
     def covered(self, now_ns: int) -> tuple[int, int]:
@@ -311,8 +319,8 @@ class CameraShard:
         return len(self._cameras), sum(not camera.reason(now_ns) for camera in self._cameras.values())
 
     def degraded(self) -> str:
-        """Nothing: each camera has a reason of its own."""
-        return ""
+        """Why videos are decoded otherwise than was asked for, or ''; each camera has reasons of its own."""
+        return self._hardware.degraded
 
     def load(self) -> Load:
         """What was measured over the last seconds."""
@@ -333,6 +341,7 @@ class CameraShard:
         yield CounterMetricFamily(
             "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._pool.died
         )
+        yield from self._hardware.metrics()
         load = self._rates.load
         for name, text, value in (
             ("decoders", "Decoder processes.", self._pool.count),

@@ -37,20 +37,23 @@ async def serving(name, size, port=0):
         await server
 
 
+async def started(shard, tasks, folder):
+    options: Any = SimpleNamespace(data=folder, shard="yard-0")
+    context = ShardContext(
+        options=options,
+        tasks=tasks,
+        report=lambda _: None,
+        coverage_changed=lambda: None,
+        links=Links("127.0.0.1:9"),
+    )
+    await shard.start(context)
+
+
 @pytest.fixture
 async def shard(tmp_path):
     made = CameraShard(decoders=1)
     async with Tasks() as tasks:
-        options: Any = SimpleNamespace(data=tmp_path, shard="yard-0")
-        await made.start(
-            ShardContext(
-                options=options,
-                tasks=tasks,
-                report=lambda _: None,
-                coverage_changed=lambda: None,
-                links=Links("127.0.0.1:9"),
-            )
-        )
+        await started(made, tasks, tmp_path)
         yield made
         await made.stop()
 
@@ -140,3 +143,18 @@ async def test_a_stream_to_record_that_cannot_be_is_told_and_the_camera_is_watch
             await eventually(lambda: status_of(shard, "gate").covered)
             assert "hush" not in status_of(shard, "gate").state
         shard.apply(assignment(9))
+
+
+async def test_a_jpeg_camera_keeps_its_stills_and_its_clips_are_the_video_s(shard):
+    async with serving("small", (160, 120)) as port, serving("large", (320, 240)) as other:
+        watched = f"rtsp://127.0.0.1:{port}/small?codec=jpeg"
+        shard.apply(assignment(1, device("gate", watched, record_stream=f"rtsp://127.0.0.1:{other}/large")))
+        camera = shard._cameras["gate"]
+        await eventually(lambda: camera.latest and camera.video and camera.video.frames())
+        _, data = await clip_of(shard, camera, "e1")
+        assert sizes(data) == {(320, 240)}
+        recorder = shard._clips._recorder
+        stills = [one for one in await recorder.run(ClipSpool.waiting) if one.frames == 1]
+        assert [one.width for one in stills] == [160]
+        assert not shard._clips._stills
+        shard.apply(assignment(2))

@@ -7,6 +7,7 @@ made one fail.
 import contextlib
 import itertools
 import os
+import struct
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.grpc.batches import analyse_batches
 from embereye.sensor.grpc.ingest import _parse_sized
 from embereye.sensor.tick import TickBatcher
+from embereye.sim.video import encode_loop
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ReportRequest
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, Reading, ReadingColumns, ThermalFrame
 from embereye.v1.types_pb2 import Device
@@ -36,8 +38,13 @@ from embereye.wire.jpeg.header import Headers, JpegError
 from embereye.wire.onvif import device as onvif_device
 from embereye.wire.onvif import discovery, media, soap, xml
 from embereye.wire.rtp.depacketize import Depacketizer
+from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat
 from embereye.wire.rtp.packet import RtpError, parse_packet, parse_rtcp
+from embereye.wire.rtp.video_receiver import VideoReceiver
 from embereye.wire.rtsp import messages as rtsp
+from embereye.wire.video.h264 import H264
+from embereye.wire.video.h265 import H265
+from embereye.wire.video.nal import Codec, VideoError, nal_units
 
 EXAMPLES = 200
 MINUTES = float(os.environ.get("FUZZ_MINUTES", "0"))  # for each target
@@ -45,6 +52,23 @@ MINUTES = float(os.environ.get("FUZZ_MINUTES", "0"))  # for each target
 JPEG = cv2.imencode(".jpg", np.full((16, 32, 3), 90, np.uint8))[1].tobytes()
 MUXER = matroska.Muxer(32, 16, "gate", 1)
 CLIP = MUXER.begin() + MUXER.frame(JPEG, 1) + MUXER.frame(JPEG, 100_000_001) + MUXER.finish()[0]
+
+
+FORMATS: dict[str, NalFormat] = {"H264": H264Format(), "H265": H265Format()}
+DRAWN = [cv2.imencode(".jpg", np.full((64, 96, 3), 40 * number, np.uint8))[1].tobytes() for number in range(3)]
+NALS = {
+    encoding: [
+        part.data
+        for picture in encode_loop(DRAWN, encoding, 15)
+        for payload in picture.payloads
+        for part in form.parts(memoryview(payload))
+    ]
+    for encoding, form in FORMATS.items()
+}
+# Small packets, so that pictures go in fragments.
+PAYLOADS = {
+    encoding: list(form.payloads([nal[:200] for nal in NALS[encoding]], 60)) for encoding, form in FORMATS.items()
+}
 
 
 class Target(NamedTuple):
@@ -88,6 +112,44 @@ def _rtp(data: bytes, cuts: list[int]) -> None:
     for number, packet in enumerate(_pieces(data, cuts)):
         receiver.feed(memoryview(packet), number * 1_000_000)
     receiver.poll(10**12)
+
+
+def _video(encoding: str) -> Callable[[bytes, list[int]], None]:
+    """Payloads behind RTP headers that are in order, as a camera sends them, and packets as they are."""
+
+    def read(data: bytes, cuts: list[int]) -> None:
+        behind_headers, bare = (VideoReceiver(encoding, 97, [], 10**9, 0) for _ in range(2))
+        held = 0
+        for number, piece in enumerate(_pieces(data, cuts)):
+            header = struct.pack("!BBHII", 0x80, 97 | 0x80 * (number % 3 == 2), number, 6000 * (number // 3), 1)
+            for receiver, packet in ((behind_headers, header + piece), (bare, piece)):
+                if not packet:
+                    continue
+                for unit in receiver.feed_joined(memoryview(packet), len(packet), number * 1_000_000):
+                    held += len(unit.data)
+                    assert unit.size[0] >= 0
+        for receiver in (behind_headers, bare):
+            receiver.poll(10**15)
+        assert held <= 2 * (len(data) + 8 * len(data) + 64 * 4096)
+
+    return read
+
+
+def _parameter_sets(codec: Codec) -> Callable[[bytes, list[int]], None]:
+    def read(data: bytes, _: list[int]) -> None:
+        for nal in (data, *nal_units(data)):
+            codec.intra(nal)
+            found = codec.inspect(nal)
+            assert found.size[0] >= 0
+
+    return read
+
+
+def _description(data: bytes, _: list[int]) -> None:
+    tracks, _control = rtsp.read_description(data, "rtsp://camera/stream")
+    for track in tracks:
+        assert 0 <= track.payload_type < 128
+        assert sum(map(len, track.parameter_sets)) <= len(data)
 
 
 def _rtsp(data: bytes, cuts: list[int]) -> None:
@@ -182,6 +244,31 @@ TARGETS = {
     ),
     "RTCP": Target(
         lambda data, _: parse_rtcp(data), (bytes.fromhex("80c80006000000010000000100000001000000010000000100000001"),)
+    ),
+    **{
+        f"RTP and {encoding}": Target(
+            _video(encoding),
+            (
+                b"".join(payloads),
+                b"".join(
+                    struct.pack("!BBHII", 0x80, 97, number, 0, 1) + payload for number, payload in enumerate(payloads)
+                ),
+            ),
+        )
+        for encoding, payloads in PAYLOADS.items()
+    },
+    **{
+        f"{encoding}'s parameter sets": Target(_parameter_sets(codec), tuple(NALS[encoding]), (VideoError,))
+        for encoding, codec in (("H264", H264()), ("H265", H265()))
+    },
+    "SDP": Target(
+        _description,
+        (
+            b"v=0\r\na=control:*\r\nm=video 0 RTP/AVPF 97 26\r\na=rtpmap:97 H264/90000\r\na=rtcp-fb:97 nack pli\r\n"
+            b"a=fmtp:97 packetization-mode=1;sprop-parameter-sets=Z0IAKeKQFge2AtwEBAaQeJEV,aM48gA==\r\n"
+            b"a=framesize:97 640-480\r\na=control:track1\r\nm=audio 0 RTP/AVP 0\r\n",
+            b"m=video 0 RTP/AVP 96\na=rtpmap:96 H265/90000\na=fmtp:96 sprop-vps=QAE=; sprop-sps=QgE=; sprop-pps=RAE=\n",
+        ),
     ),
     "RTSP": Target(
         _rtsp,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.sensors import SensorFleetSpec
@@ -71,6 +72,8 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
         environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = settings.tracing
     if model := model_volume(fleet):
         environment["EMBEREYE_MODEL"] = MODEL_FOLDER
+    if isinstance(fleet.spec, CameraFleetSpec) and fleet.spec.decoding.hardware != "none":
+        environment["EMBEREYE_HARDWARE_DECODING"] = fleet.spec.decoding.hardware
     ports = [("grpc", GRPC_PORT), ("control", CONTROL_PORT), ("metrics", METRICS_PORT)]
     if isinstance(fleet.spec, SensorFleetSpec):
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)

@@ -81,6 +81,17 @@ def test_shards_trace_to_where_the_operator_was_told_and_else_nowhere() -> None:
     assert endpoints(SETTINGS) == set()
 
 
+@pytest.mark.parametrize(
+    ("decoding", "told"), [({}, None), ({"hardware": "none"}, None), ({"hardware": "nvdec"}, "nvdec")]
+)
+def test_shards_decode_by_the_hardware_that_is_asked_for(decoding: dict[str, str], told: str | None) -> None:
+    cameras = parse_fleet(manifest("CameraFleet", {"decoding": decoding}, uid="u"))
+    deployment = next(child for child in built(cameras) if child["kind"] == "Deployment")
+    environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    found = {entry["name"]: entry["value"] for entry in environment if "value" in entry}
+    assert found.get("EMBEREYE_HARDWARE_DECODING") == told
+
+
 def test_every_assignment_says_how_often_canaries_burn() -> None:
     assignments, _ = assigned(fleet(canary={"interval": "30s"}))
     assert {(entry.canary.interval_ns, entry.canary.within_ns) for entry in assignments.values()} == {

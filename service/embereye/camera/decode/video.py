@@ -11,10 +11,9 @@ import av
 import cv2
 import numpy as np
 import numpy.typing as npt
-from av.codec.context import CodecContext
-from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
+from embereye.camera.decode import hardware
 from embereye.camera.decode.image import (
     STILL_SIDE,
     Decoded,
@@ -49,8 +48,7 @@ class VideoDecoder:
 
     def __init__(self, encoding: str, *, smoothed: bool = True) -> None:
         self.encoding, self.smoothed = encoding, smoothed
-        context = CodecContext.create(_DECODERS[encoding], "r")
-        assert isinstance(context, VideoCodecContext)
+        context = hardware.open_context(_DECODERS[encoding], hardware.wanted())
         context.thread_count = 1
         context.options = {"max_pixels": str(MAX_PIXELS)} | ({} if smoothed else {"skip_loop_filter": "all"})
         self._context = context

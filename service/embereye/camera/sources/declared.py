@@ -22,6 +22,7 @@ _KINDS = {
 }
 UNPROVEN = "tls=unverified"
 SNAPSHOTS = "snapshots=only"
+DEVICE = re.compile(r"/dev/video\d{1,3}")  # Video4Linux's names
 _TRANSPORTS = ("transport=tcp", "transport=udp")
 _OURS = {"rtsp": _TRANSPORTS, "rtsps": (*_TRANSPORTS, UNPROVEN), "https": (UNPROVEN,), "onvif": (UNPROVEN, SNAPSHOTS)}
 SECRET_LENGTH = 3  # characters; what is shorter in a path is a number of a channel, and everywhere in every text
@@ -38,7 +39,7 @@ class SourceError(ValueError):
 class DeclaredSource:
     """A source, parsed. `address` holds no credentials."""
 
-    kind: str  # "http", "rtsp", "rtp", "onvif", "file" or "push"
+    kind: str  # "http", "rtsp", "rtp", "onvif", "file", "device" or "push"
     address: str  # URL or path; of "rtp" the address to listen at, empty: any
     user: str = ""
     password: str = ""
@@ -121,7 +122,7 @@ def parse_source(source: str) -> DeclaredSource:
         path = source if not parts.scheme else unquote(parts.path)
         if not path or (parts.scheme and parts.netloc not in {"", "localhost"}):
             raise SourceError(f'source "{redact(source)}" names no file of this machine: write file:///path or /path')
-        return DeclaredSource("file", path)
+        return DeclaredSource("device" if DEVICE.fullmatch(path) else "file", path)
     if not parts.hostname or port == 0:
         raise SourceError(f'source "{redact(source)}" names no host')
     ours, parts = _ours(parts)

@@ -9,7 +9,7 @@ from embereye.camera.sources.rtp.source import RtpSource
 from embereye.camera.sources.rtsp.session import FORMATS
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.camera.sources.source import Source
-from embereye.camera.sources.video.source import FileSource
+from embereye.camera.sources.video.source import DeviceSource, FileSource
 from embereye.v1.types_pb2 import Device
 from embereye.wire.rtsp.messages import printable
 
@@ -32,6 +32,8 @@ def open_source(
             return RtpSource(what, poller)
         case "file":
             return FileSource(what.address, dials.starts)
+        case "device":
+            return DeviceSource(what.address, dials.starts)
         case "rtsp":
             return RtspSource(what, credentials, dials, poller, formats=VIDEO if wanted.recorded else FORMATS)
         case "onvif":

@@ -28,6 +28,10 @@ LAUNCH = {
     "! rtph264pay name=pay0 pt=97 aggregate-mode=zero-latency mtu=300 )",
     "/h264-refresh": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
     "! x264enc key-int-max=15 intra-refresh=true tune=zerolatency ! h264parse ! rtph264pay name=pay0 pt=97 )",
+    "/h264-inband": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
+    "! x264enc key-int-max=15 tune=zerolatency ! h264parse config-interval=-1 ! rtph264pay pt=97 "
+    "! capssetter name=pay0 replace=true join=false "
+    "caps=application/x-rtp,media=video,clock-rate=90000,encoding-name=H264,payload=97 )",
     "/h264-feedback": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "
     "! x264enc key-int-max=9000 tune=zerolatency ! h264parse config-interval=-1 ! rtph264pay name=pay0 pt=97 )",
     "/h265": "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=30/1 "

@@ -146,7 +146,7 @@ async def test_h264_and_h265_are_received_whole(path, guard):
 
 
 @pytest.mark.parametrize("query", ["", "?transport=udp"])
-@pytest.mark.parametrize("path", ["/h264-bframes", "/h264-interlaced", "/h264-slices", "/h264-refresh"])
+@pytest.mark.parametrize("path", ["/h264-bframes", "/h264-interlaced", "/h264-slices", "/h264-refresh", "/h264-inband"])
 async def test_h264_of_many_kinds_is_received_and_decoded(path, query):
     async with serving() as address:
         frames, _, reason = await play(address, path + query, pictures=40)

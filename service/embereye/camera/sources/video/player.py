@@ -1,7 +1,7 @@
 """Plays one video to standard output as JPEG frames, each behind its length: a process that can be killed.
 
 The first line of standard input is the path or the URL, which may hold a password. A file stands for a camera, so it is
-played at its own frame rate, over and over; a URL is played as it comes, until it ends.
+played at its own frame rate, over and over; a URL and a camera of this machine are played as they come, until they end.
 Run as `python -m embereye.camera.sources.video.player`; exit code 2 and a sentence on standard error where it cannot.
 """
 
@@ -10,6 +10,8 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+
+from embereye.camera.sources.declared import DEVICE
 
 LENGTH = struct.Struct(">I")
 QUALITY = 90  # JPEG quality; above it only the size grows
@@ -49,8 +51,23 @@ def frames(path: str) -> Iterator[tuple[bytes, float]]:
         video.release()
 
 
+def play_device(path: str) -> str:
+    """Play the camera at `path` as it comes; returns why it ended."""
+    from embereye.camera.sources.video import device
+
+    try:
+        for data in device.play_device(path):
+            sys.stdout.buffer.write(LENGTH.pack(len(data)) + data)
+            sys.stdout.buffer.flush()
+    except device.DeviceError as error:
+        return str(error)
+    return "it gives no more pictures"
+
+
 def play(path: str) -> str:
     """Play `path` until standard output is closed; returns why it cannot."""
+    if DEVICE.fullmatch(path):
+        return play_device(path)
     live = "://" in path
     # By UDP every loss would spoil a second of pictures.
     os.environ["OPENCV_FFMPEG_CAPTURE_OPTIONS"] = "rtsp_transport;tcp" if live else ""

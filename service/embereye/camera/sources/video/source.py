@@ -1,4 +1,4 @@
-"""H.264, H.265 and video files, played by a process of their own: a decoder that hangs or crashes can be killed."""
+"""Video files and cameras of this machine, played by processes of their own: one that hangs or crashes is killed."""
 
 import asyncio
 import contextlib
@@ -102,6 +102,23 @@ class FileSource(VideoSource):
         """Run the player until it ends; it is killed when this is cancelled."""
         if not Path(self._address).is_file():
             raise SourceError(f"{redact(self._address)} is not a file")
+        await super().play(offer, set_state)
+
+
+class DeviceSource(VideoSource):
+    """Plays a camera of this machine (Video4Linux)."""
+
+    def __init__(self, path: str, starts: asyncio.Semaphore) -> None:
+        super().__init__(path, "", "", starts)
+
+    async def play(self, offer: Offer, set_state: SetState) -> None:
+        """Run the player until it ends; it is killed when this is cancelled."""
+        if not Path(self._address).exists():
+            raise SourceError(
+                f"there is no {self._address}: is the camera plugged in, and does the shard run on its machine?"
+            )
+        if not os.access(self._address, os.R_OK | os.W_OK):
+            raise SourceError(f"{self._address} may not be opened: add the user to the group video")
         await super().play(offer, set_state)
 
 

@@ -1,0 +1,63 @@
+"""Pictures of a camera of this machine (Video4Linux), by libavdevice: as the camera codes them where it codes JPEG."""
+
+import errno
+from collections.abc import Iterator
+
+import av
+import cv2
+from av.container.input import InputContainer
+
+from embereye.camera.sources.video.player import QUALITY
+
+FORMAT = "v4l2"
+# What is asked for, the first that the camera has: JPEG, as it is dropped undecoded, then whatever there is.
+WISHES: tuple[dict[str, str], ...] = (
+    {"input_format": "mjpeg", "video_size": "640x480"},
+    {"video_size": "640x480"},
+    {},
+)
+_FATAL = {errno.EBUSY: "another program uses it", errno.ENODEV: "it was unplugged", errno.ENOENT: "there is none"}
+
+
+class DeviceError(ValueError):
+    """Why a device cannot be played, for people."""
+
+
+def open_device(path: str) -> InputContainer:
+    """The opened device; DeviceError where it has no video that is understood here."""
+    problem = ""
+    for wish in WISHES:
+        try:
+            return av.open(path, format=FORMAT, options=wish)
+        except OSError as error:  # av.FFmpegError derives from it where the system has a number for it
+            if error.errno in _FATAL:
+                raise DeviceError(_FATAL[error.errno]) from error
+            problem = error.strerror or str(error)
+        except av.FFmpegError as error:
+            problem = str(error)
+    raise DeviceError(f"it gives no video: {problem}")
+
+
+def pictures(container: InputContainer) -> Iterator[bytes]:
+    """The pictures of `container` as JPEG, until it ends; those that a camera coded as JPEG as they are."""
+    if not container.streams.video:
+        raise DeviceError("it gives no video")
+    stream = container.streams.video[0]
+    stream.codec_context.thread_count = 1
+    if stream.codec_context.name == "mjpeg":
+        yield from (bytes(packet) for packet in container.demux(stream) if packet.size)
+        return
+    for frame in container.decode(stream):
+        coded, data = cv2.imencode(".jpg", frame.to_ndarray(format="bgr24"), [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+        if not coded:
+            raise DeviceError("a picture cannot be coded as JPEG")
+        yield data.tobytes()
+
+
+def play_device(path: str) -> Iterator[bytes]:
+    """The pictures of the device at `path` as JPEG; DeviceError where it cannot be played."""
+    try:
+        with open_device(path) as container:
+            yield from pictures(container)
+    except (av.FFmpegError, OSError) as error:
+        raise DeviceError(f"it stopped: {error.strerror or error}") from error

@@ -1,0 +1,86 @@
+"""Hardware decoding where there is none, as on the machines that tests run on; on others these are skipped."""
+
+import asyncio
+import sys
+
+import numpy as np
+import pytest
+
+from embereye.camera.decode import hardware
+from embereye.camera.decode.image import DecodeOrder
+from embereye.camera.decode.video import VideoDecoder
+from embereye.camera.hardware_decoding import HardwareDecoding
+from embereye.camera.shard import CameraShard
+from embereye.process.tasks import Tasks
+
+from ...wire.video.coded import coded
+from ..conftest import assignment, device, eventually, status_of
+from ..test_shard_streams import serving, started
+
+
+async def lacking(kind):
+    if not (reason := await hardware.missing(kind)):
+        pytest.skip(f"this machine decodes by {kind}")
+    return reason
+
+
+@pytest.mark.parametrize("kind", ["vaapi", "nvdec"])
+@pytest.mark.parametrize("encoding", ["H264", "H265"])
+async def test_without_the_hardware_pictures_are_decoded_by_software_all_the_same(kind, encoding, monkeypatch):
+    reason = await lacking(kind)
+    assert "built without" in reason or "the device cannot be opened" in reason
+    units = [
+        (b"".join(b"\0\0\0\1" + nal for nal in nals), number) for number, (_, nals) in enumerate(coded(encoding, 8))
+    ]
+    plain = VideoDecoder(encoding).decode(DecodeOrder(1), units)
+    monkeypatch.setenv(hardware.VARIABLE, kind)
+    assert np.array_equal(VideoDecoder(encoding).decode(DecodeOrder(1), units).image, plain.image)
+
+
+async def test_a_driver_that_crashes_or_hangs_takes_nothing_with_it_and_is_told(monkeypatch, tmp_path):
+    for body, told in (
+        ("kill -SEGV $$", "ended the process that tried it, with code -11"),
+        ("sleep 60", "no picture within"),
+    ):
+        driver = tmp_path / "driver"
+        driver.write_text(f"#!/bin/sh\nexec 2>&-\n{body}\n")
+        driver.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(driver))
+        monkeypatch.setattr(hardware, "PROBE_SECONDS", 1.0)
+        assert told in await hardware.missing("nvdec")
+
+
+async def test_what_works_is_told_as_such(monkeypatch, tmp_path):
+    driver = tmp_path / "driver"
+    driver.write_text("#!/bin/sh\n")
+    driver.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(driver))
+    found = HardwareDecoding("vaapi")
+    await found.find()
+    assert not found.degraded
+    (metric,) = found.metrics()
+    assert [(sample.labels, sample.value) for sample in metric.samples] == [({"kind": "vaapi"}, 1)]
+
+
+async def test_nothing_is_told_where_nothing_was_asked_for():
+    found = HardwareDecoding("")
+    await found.find()
+    assert (found.degraded, list(found.metrics())) == ("", [])
+
+
+async def test_a_shard_says_why_its_videos_are_decoded_by_software(monkeypatch, tmp_path):
+    await lacking("nvdec")
+    monkeypatch.setenv(hardware.VARIABLE, "nvdec")
+    shard = CameraShard(decoders=1)
+    async with Tasks() as tasks, serving("small", (160, 120)) as port:
+        await started(shard, tasks, tmp_path)
+        shard.apply(assignment(1, device("gate", f"rtsp://127.0.0.1:{port}/small")))
+        await eventually(lambda: status_of(shard, "gate").covered)
+        await eventually(lambda: "; decoded by software, not by nvdec: " in status_of(shard, "gate").state)
+        assert "decoded by software, not by nvdec" in shard.degraded()
+        values = {sample.labels["kind"]: sample.value for metric in shard.metrics() for sample in metric.samples
+                  if metric.name == "embereye_camera_hardware_decoding"}  # fmt: skip
+        assert values == {"nvdec": 0}
+        shard.apply(assignment(2))
+        await asyncio.sleep(0)
+        await shard.stop()
