@@ -261,6 +261,7 @@ async def test_a_shard_that_is_to_go_gives_what_it_saw_to_another_while_the_hub_
     site.end("shard-1", signal.SIGKILL)
     site.start("shard-1")  # what it took over is on its disk
     site.start("hub")
+    await site.covered(["stays"], 60)
     await site.alarmed("gone")
     assert len(await site.alarms("gone")) == 1
 
