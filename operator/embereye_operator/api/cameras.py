@@ -196,7 +196,10 @@ class ModelInput(Resource):
     )
     color: Literal["RGB", "BGR"] = described("Order of the channels.", default="RGB")
     scale: float = described(
-        "Factor applied to each value; 0.00392157 maps 0–255 to 0–1.", default=0.00392157, minimum=0.0001, maximum=1000
+        "Factor applied to each value; 0.00392157 maps 0 to 255 to 0 to 1.",
+        default=0.00392157,
+        minimum=0.0001,
+        maximum=1000,
     )
     mean: tuple[float, ...] = described(
         "One value per channel, in channel order.", default=(), min_items=3, max_items=3
