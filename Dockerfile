@@ -9,7 +9,7 @@ RUN python3 -m venv --without-pip /opt/packages \
  && pip="$(echo /wheels/pip-*.whl)" && mv "$pip" /pip.whl \
  && /opt/packages/bin/python /pip.whl/pip install --no-cache-dir --no-index --no-deps --no-compile /wheels/*.whl \
  && cd /opt/packages/lib/python3.*/site-packages \
- && rm -rf */tests */*/tests */*/*/tests numpy/f2py numpy/_core/include uvloop/*.c *.pyi */*.pyi */*.pyx */*.pxd */*/*.pyi pygments/lexers/[a-z]*.py \
+ && rm -rf */tests */*/tests */*/*/tests numpy/f2py numpy/_core/include uvloop/*.c *.pyi */*.pyi */*.pyx */*.pxd */*/*.pyi pygments numpy/_core/_*_tests*.so numpy/_core/_simd*.so \
  && python3 /wheels/share_ffmpeg.py . \
  && echo /opt/embereye >embereye.pth \
  && /opt/packages/bin/python -m compileall -q --invalidation-mode unchecked-hash .

@@ -1,10 +1,5 @@
-"""Measure the camera path: cores for a fleet, delay from arrival to analysis, memory, overload.
+"""Benchmarks of a camera shard with JPEG: a fleet's cores and memory, reception, losses, overload, a neighbour."""
 
-Every number stands beside a baseline that runs in the same command, in rounds that alternate with the measured ones;
-values are medians over the rounds. The senders run on the same machine; their cores are told, and are not the shard's.
-"""
-
-import argparse
 import contextlib
 import json
 import os
@@ -523,20 +518,3 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "overload-10x": overload,
     "neighbour": neighbour,
 }
-FULL, QUICK = Scale(6, 10.0), Scale(2, 1.3)
-
-
-def _all() -> dict[str, report.Benchmark]:
-    from embereye_bench import combined, video  # which are made of what is here
-
-    return {**BENCHMARKS, **video.BENCHMARKS, "combined": combined.combined}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    report.add_arguments(parser, list(_all()))
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the benchmarks; 1 where one of them falls short."""
-    return report.run(arguments, "camera path", _all(), full=FULL, quick=QUICK)

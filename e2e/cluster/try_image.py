@@ -59,7 +59,7 @@ async def archive() -> None:
     from embereye.sensor.archive import Archive
 
     folder = Path("/tmp/telemetry")
-    kept = Archive(folder, "s-0", rotate_bytes=1)
+    kept = Archive(folder, "s-0", rotate_bytes=1, share_free=lambda _: 1.0)
     kept.add("a", np.array([[283.0, np.nan, 2.0, 0.0]]), 1)
     writing = asyncio.ensure_future(kept.run())
     async with asyncio.timeout(20):

@@ -25,7 +25,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("simulate", "sensors"): ("embereye_cli.simulate.sensors", "simulate thermal/gas sensors over the real protocol"),
     ("simulate", "cameras"): ("embereye_cli.simulate.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("bench", "sensors"): ("embereye_bench.sensors", "measure the sensor path against baselines"),
-    ("bench", "cameras"): ("embereye_bench.cameras", "measure the camera path against baselines"),
+    ("bench", "cameras"): ("embereye_bench.cameras_command", "measure the camera path against baselines"),
     ("bench", "hub"): ("embereye_bench.hub", "measure how long an alarm takes, from the wire to whom it is told"),
     ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
     ("request",): ("embereye_cli.devices.request", "have a sensor send a frame or its calibration now"),

@@ -349,7 +349,7 @@ class _Session:
         with self._operator("--image=another", EMBEREYE_RESYNC_SECONDS="20") as operator:
             answers, ill = 0, 0
 
-            def look() -> None:
+            def count_answer() -> None:
                 nonlocal answers, ill
                 time.sleep(1)
                 well = operator.is_well()
@@ -357,13 +357,13 @@ class _Session:
 
             def rolled() -> bool:
                 for _ in range(3):
-                    look()
+                    count_answer()
                 return asyncio.run(self._images("another")) >= self._fleets
 
             seconds = self._wait(rolled, 900, "every fleet rolled")
             seconds += self._covered(operator)
             for _ in range(int(watch_lag.LIMIT) + 30):  # until a watch that is taken for dead would be told of
-                look()
+                count_answer()
             ok = operator.process.poll() is None and not ill
             writes = operator.value('embereye_operator_writes_total{changed="true"')
             void = operator.value('embereye_operator_writes_total{changed="false"')

@@ -69,7 +69,7 @@ def read_credentials(file: Path | None) -> tuple[str, str]:
     return lines[0], lines[1]
 
 
-def _tell(text: str) -> None:
+def _print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -89,14 +89,16 @@ async def _main(arguments: argparse.Namespace, user: str, password: str) -> int:
     else:
         interfaces = addresses(arguments.interface)
         by = ", ".join(f"{name} ({address})" for name, address in interfaces.items())
-        _tell(f"looking for cameras by {by} for {arguments.timeout:g} s")
-        found = await search(interfaces.values(), arguments.timeout, _tell)
+        _print_note(f"looking for cameras by {by} for {arguments.timeout:g} s")
+        found = await search(interfaces.values(), arguments.timeout, _print_note)
     if not found:
-        _tell("no camera answered: is this machine in their network, and is ONVIF switched on in them? --host asks one")
+        _print_note(
+            "no camera answered: is this machine in their network, and is ONVIF switched on in them? --host asks one"
+        )
         return 1
-    asked = await ask_all(found, user, password, _tell)
+    asked = await ask_all(found, user, password, _print_note)
     if any(camera.refused for camera in asked):
         own = "those given are refused" if user else f"name them with --credentials FILE, or {USERNAME} and {PASSWORD}"
-        _tell(f"some cameras want credentials: {own}")
+        _print_note(f"some cameras want credentials: {own}")
     print(fleet_text(asked, Naming(arguments.name, arguments.namespace, arguments.zone, arguments.secret)), end="")
     return 0

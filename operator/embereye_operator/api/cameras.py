@@ -197,7 +197,7 @@ class ModelInput(Resource):
     )
     color: Literal["RGB", "BGR"] = described("Order of the channels.", default="RGB")
     scale: float = described(
-        "Factor applied to each value; 0.00392157 maps 0 to 255 on 0 to 1.",
+        "Factor for each value; 0.00392157 maps 255 to 1.",
         default=0.00392157,
         minimum=0.0001,
         maximum=1000,

@@ -80,24 +80,24 @@ class _Placing:
         for device in self.devices:
             owner = self.current.get(device)
             if owner in self.load:
-                self._give(device, owner)
+                self._assign_device(device, owner)
             else:
                 homeless.append(device)
         homeless.sort(key=lambda device: (-self.weight[device], _order(device)))
         for device in homeless:
-            self._give(device, self._room(device, self.shards))
+            self._assign_device(device, self._room(device, self.shards))
         empty = min(self.count.values()) == 0 and max(self.count.values()) > 1
         if empty or (rebalance and max(self.load.values()) > LIMIT * self.mean):
             self._level()
         return {device: self.owner[device] for device in self.devices}
 
-    def _give(self, device: str, shard: str) -> None:
+    def _assign_device(self, device: str, shard: str) -> None:
         self.owner[device] = shard
         self.load[shard] += self.weight[device]
         self.count[shard] += 1
         self.zone_count[shard][self.zones.get(device, "")] += 1
 
-    def _take(self, device: str) -> None:
+    def _release_device(self, device: str) -> None:
         shard = self.owner.pop(device)
         self.load[shard] -= self.weight[device]
         self.count[shard] -= 1
@@ -141,5 +141,5 @@ class _Placing:
         if self.load[shard] + weight < self.load[donor] and (
             self.load[donor] - weight >= self.mean * (2 - SLACK) or self.load[shard] + weight <= self.mean * SLACK
         ):
-            self._take(device)
-            self._give(device, shard)
+            self._release_device(device)
+            self._assign_device(device, shard)

@@ -419,14 +419,14 @@ class Up:
             except UserError as error:
                 self._display.say(f"change not taken: {error}", style="bold yellow")
                 continue
-            await self._take(fleets)
+            await self._apply_fleets(fleets)
 
     def _check_change(self, fleets: dict[str, Fleet]) -> None:
         for key, fleet in fleets.items():
             if key in self._fleets:
                 parse_fleet(fleet.manifest, old=self._fleets[key].fleet.manifest)
 
-    async def _take(self, fleets: dict[str, Fleet]) -> None:
+    async def _apply_fleets(self, fleets: dict[str, Fleet]) -> None:
         for key in [key for key in self._fleets if key not in fleets]:
             await self._runtime.delete_fleet(self._fleets.pop(key).fleet)
             self._display.say(f"{key} is gone from the manifests: stopped")
@@ -452,12 +452,12 @@ class Up:
                     async for event in AlarmsStub(link).Subscribe(request):
                         backoff.reset()
                         request = SubscribeRequest(cursor=event.cursor)
-                        self._tell(event)
+                        self._print_event(event)
             except grpc.aio.AioRpcError as error:
                 logger.info("alarm feed: %s", error.details())
             await asyncio.sleep(backoff.next())
 
-    def _tell(self, event: AlarmEvent) -> None:
+    def _print_event(self, event: AlarmEvent) -> None:
         where = f"{event.namespace}/{event.zone}"
         match event.type:
             case AlarmEvent.TYPE_FAULT:

@@ -70,10 +70,11 @@ class Site:
 
 
 @contextlib.contextmanager
-def running_site(folder: Path) -> Iterator[Site]:
+def running_site(folder: Path, fleets: str = FLEETS, processes: int = 4) -> Iterator[Site]:
+    """`embereye up` with `fleets`, once it lists as many `processes` for Prometheus."""
     tcp, grpc, push, camera, console, hub = free_ports(6)
     manifests, data = folder / "fleets.yaml", folder / "data"
-    manifests.write_text(FLEETS.format(tcp=tcp, grpc=grpc, push=push, camera=camera))
+    manifests.write_text(fleets.format(tcp=tcp, grpc=grpc, push=push, camera=camera))
     command = [sys.executable, "-m", "embereye_cli", "up", "--json", "--data", str(data),
                "--console-port", str(console), "--hub-port", str(hub), str(manifests)]  # fmt: skip
     with (folder / "up.log").open("w") as log:
@@ -83,7 +84,7 @@ def running_site(folder: Path) -> Iterator[Site]:
         line = process.stdout.readline()
         assert line, (folder / "up.log").read_text()
         site = Site(process, data, json.loads(line))
-        until(lambda: len(site.targets()) == 4)
+        until(lambda: len(site.targets()) == processes)
         yield site
     finally:
         process.terminate()

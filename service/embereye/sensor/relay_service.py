@@ -34,7 +34,7 @@ class RelayService:
             try:
                 while (request := await context.read()) is not grpc.aio.EOF:
                     for connection in request.connections:
-                        caller.take(connection)
+                        caller.hand_lines(connection)
             finally:
                 caller.close()
 
@@ -50,7 +50,7 @@ class _Caller:
         self._responses: deque[RelayResponse] = deque()
         self._writing = asyncio.Lock()
 
-    def take(self, passed: RelayedConnection) -> None:
+    def hand_lines(self, passed: RelayedConnection) -> None:
         """Hand lines to the session of their connection, which begins with the first of them."""
         key = passed.since_ns, passed.also
         connection = self.connections.get(key)

@@ -171,7 +171,7 @@ class DeviceAccess:
         return Grant(devices.pop())
 
     def _by_token(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> Grant:
-        self._look()
+        self._reread_tokens()
         # By a digest, which nobody can steer towards another: how long it takes tells nothing of any token.
         grant = self._grants.get(_digest(_bearer(metadata)))
         if grant is None:
@@ -193,7 +193,7 @@ class DeviceAccess:
         self.refused += 1
         return NotAdmittedError(sentence)
 
-    def _look(self) -> None:
+    def _reread_tokens(self) -> None:
         """Read the tokens again where the Secret has changed; what cannot be read leaves those that are known."""
         if self._steady() - self._looked < LOOK_SECONDS:
             return

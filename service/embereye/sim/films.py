@@ -17,9 +17,9 @@ from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH
 from embereye.sim.thermal_camera import ThermalRoom
 from embereye.v1.frames_pb2 import RawWords
 
-ROOMS = 4  # different rooms; more cameras share them, each at a moment of its own
+ROOMS = 4  # different rooms; further cameras share them, each at its own offset in time
 WALK_EVERY = 30.0  # seconds between two walks through a room
-CLIP_FRAMES = 900  # of a video file that are kept: a minute at 15 frames/s
+CLIP_FRAMES = 900  # kept of a video file: one minute at 15 frames/s
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Cameras:
 
 
 def room_film(loops: Loops, spec: CameraSpec, fires: Sequence[Fire], rate: float, phase: float) -> Film:
-    """A room: quiet, now and then with somebody in it, burning while one of `fires` does."""
+    """A room: mostly quiet, sometimes with a person in it, and on fire while one of `fires` burns."""
     concerned = [fire for fire in fires if fire.reaches(spec.id, spec.zone)]
 
     def place(seconds: float) -> tuple[Sequence[bytes], int]:
@@ -91,7 +91,7 @@ def room_film(loops: Loops, spec: CameraSpec, fires: Sequence[Fire], rate: float
 
 
 def looped_film(rate: float, place: Callable[[float], tuple[Sequence[bytes], int]]) -> Film:
-    """A film of `rate` frames/s whose frames are in loops; `place` says which is shown when."""
+    """A film of `rate` frames/s made of loops; `place` maps a time in seconds to a loop and a frame in it."""
 
     def frame(seconds: float) -> bytes:
         loop, number = place(seconds)
@@ -101,14 +101,14 @@ def looped_film(rate: float, place: Callable[[float], tuple[Sequence[bytes], int
 
 
 def thermal_film(spec: CameraSpec, fires: Sequence[Fire], seed: int) -> Film:
-    """A room as temperatures."""
+    """A room, as temperatures."""
     room = ThermalRoom(seed, [fire for fire in fires if fire.reaches(spec.id, spec.zone)])
     raw = RawWords(width=THERMAL_WIDTH, height=THERMAL_HEIGHT)
     return Film(THERMAL_RATE, room.frame, lambda seconds: ([room.frame(seconds)], 0), raw)
 
 
 def clip_film(path: Path, quality: int = 85) -> Film:
-    """The video at `path`, over and over."""
+    """The video at `path`, repeated."""
     video = cv2.VideoCapture(str(path))
     rate = video.get(cv2.CAP_PROP_FPS) or 15.0
     frames: list[bytes] = []

@@ -1,4 +1,4 @@
-"""A scripted fire: when, where, and how strong it burns at each moment."""
+"""A scripted fire: when and where it burns, and how strongly at each moment."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ COOLING_S = 5.0  # time constant once it is out
 
 @dataclass(frozen=True)
 class Fire:
-    """A fire at one device, in one zone, or, where neither is named, everywhere."""
+    """A fire at one device, in one zone, or everywhere if neither is named."""
 
     at: float  # seconds after the simulation starts
     duration: float  # seconds
@@ -25,7 +25,7 @@ class Fire:
         return not self.zone or zone == self.zone
 
     def burning(self, elapsed: float) -> float:
-        """How many seconds it has been burning `elapsed` seconds after the simulation's start; -1 while it does not."""
+        """For how many seconds it has burnt, `elapsed` seconds after the simulation's start; -1 while it does not."""
         age = elapsed - self.at
         return age if 0 <= age < self.duration else -1.0
 

@@ -1,4 +1,4 @@
-"""What is not fire and looks like it, and a small flame, drawn with their physics."""
+"""Things that look like fire but are not, and a small flame, drawn from their physics."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -81,7 +81,7 @@ def _sunset_clouds(t: float, random: np.random.Generator) -> Picture:
 
 
 def sun_on_water(t: float, random: np.random.Generator) -> Picture:
-    """A sun's path on waves: glints that come and go, each for itself."""
+    """Sunlight on waves: glints that come and go independently."""
     picture = np.dstack([50 + 0 * ROWS, 80 + 0 * ROWS, 120 + 0 * ROWS])
     wave = FINE[(ROWS + 5 * np.sin(1.7 * t)).astype(int) % 240, (COLUMNS + int(11 * t)).astype(int) % 320]
     other = FINE[(ROWS * 1.7 + 13 * t).astype(int) % 240, (COLUMNS + 160 - int(7 * t)).astype(int) % 320]
@@ -197,7 +197,7 @@ LOOKALIKES = {
 
 
 def candle(size: float) -> Draw:
-    """A small flame of `size` pixels in height that licks, leans and is torn as flames are."""
+    """A small flame, `size` pixels high, that licks, leans and tears as real flames do."""
 
     def draw(t: float, random: np.random.Generator) -> Picture:
         picture = 0.6 * ROOM
@@ -213,7 +213,7 @@ def candle(size: float) -> Draw:
 
 
 def overexposed(draw: Draw) -> Draw:
-    """What `draw` shows in a camera that exposes for a dark room: what glows is white, the rest darker."""
+    """`draw` as seen by a camera exposed for a dark room: anything that glows is white, the rest darker."""
 
     def exposed(t: float, random: np.random.Generator) -> Picture:
         picture = np.clip(draw(t, random), 0, 255)

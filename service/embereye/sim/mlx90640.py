@@ -1,4 +1,4 @@
-"""An invented MLX90640: a calibration EEPROM made from a seed, and the raw words it would measure of a given scene."""
+"""An invented MLX90640: a calibration EEPROM made from a seed, and the raw words it would measure for a given scene."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Simulated cameras that can be asked by ONVIF for their profiles, and found by WS-Discovery.
+"""Simulated cameras that list their profiles over ONVIF and are found by WS-Discovery.
 
 A small part of the specification, written after its WSDL, for tests and for trying things out: Device, Media and Media2
 with WS-UsernameToken; nothing in it configures anything.
@@ -37,7 +37,7 @@ _OPEN = {"GetSystemDateAndTime", "GetCapabilities", "GetServices"}  # to all, as
 
 
 class RefusalError(Exception):
-    """What a camera refuses, with the subcode of its fault."""
+    """A request that a camera refuses, with the fault's subcode."""
 
     def __init__(self, subcode: str, reason: str) -> None:
         super().__init__(reason)

@@ -115,7 +115,7 @@ async def stream_video(
 
 
 def check_carried(cameras: Cameras) -> None:
-    """UserError where RTP/JPEG cannot carry what a camera shows."""
+    """UserError if RTP/JPEG cannot carry what a camera shows."""
     for camera, film in cameras.films.items():
         try:
             read_scan(film.frame(0.0))

@@ -18,7 +18,7 @@ from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
 from embereye.wire.rtsp.messages import Interleaved, Message, RtspError, RtspParser, interleaved
 
 logger = logging.getLogger(__name__)
-SESSION_SECONDS = 60.0  # that a client may be silent
+SESSION_SECONDS = 60.0  # for which a client may stay silent
 UNSENT_BYTES = 1024 * 1024  # waiting for a slow client before it misses pictures
 
 
@@ -28,7 +28,7 @@ async def serve_rtsp(
 ) -> None:  # fmt: skip
     """Serve rtsp://`host`:`port`/ID until `stop`, over TCP and UDP; `ready` is told the port.
 
-    Of the packets over UDP the share `loss` is left out. `encoding` is JPEG, H264 or H265; `?codec=h264` and so on in
+    A share `loss` of the packets sent over UDP is dropped. `encoding` is JPEG, H264 or H265; `?codec=h264` and so on in
     the URL asks for another one.
     """
     films = CodedFilms(cameras)

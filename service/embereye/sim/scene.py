@@ -1,4 +1,4 @@
-"""Pictures of a room that never existed: quiet, with somebody walking through, and with a fire in it."""
+"""Pictures of an invented room: quiet, with a person walking through, and with a fire in it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _TEXTURE = 128  # pixels a side of the noise that flames are made of
 
 
 class Frames(Sequence[bytes]):
-    """JPEG frames that are drawn when they are first looked at: showing a room costs nothing before it is shown."""
+    """JPEG frames, each drawn when it is first used, so that a room costs nothing until it is shown."""
 
     def __init__(self, count: int, draw: Callable[[int], bytes]) -> None:
         self._frames: list[bytes | None] = [None] * count
@@ -76,7 +76,7 @@ class Room:
         return Frames(count, lambda _: self._expose(self._base))
 
     def walk(self, count: int) -> Frames:
-        """Somebody crosses the room in `count` frames."""
+        """`count` frames in which a person crosses the room."""
         shirt = tuple(float(value) for value in self._random.integers(40, 190, 3))
 
         def draw(number: int) -> bytes:

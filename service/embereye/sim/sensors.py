@@ -28,8 +28,8 @@ from embereye.wire.device.messages import Eeprom, FrameWords, Message, SensorRea
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
-START_SECONDS = 1.0  # a device that is not told to start does so by itself
-STALLED_SECONDS = 10.0  # a server that takes nothing for so long is left
+START_SECONDS = 1.0  # after which a device starts without being told to
+STALLED_SECONDS = 10.0  # after which a server that accepts nothing is disconnected
 FLUSH_SECONDS = 2.0  # at the end, for what is not acknowledged
 IDLE_SECONDS = 0.25  # how long a device sleeps at most, so that it notices a closed connection
 WRITE_LIMIT = 64 * 1024  # bytes waiting to be sent above which new ones are dropped: measurements do not keep
@@ -100,7 +100,7 @@ class Chip:
 
 
 def reading(dice: random.Random, strength: float, location: str | None = None) -> SensorReading:
-    """What the other sensors say with a fire of `strength` 0..1; without one about what a real device says at rest."""
+    """Readings of the other sensors for a fire of `strength` 0..1; at 0 they resemble a real device at rest."""
     return SensorReading(
         location,
         smoke_adc=round(min(max(dice.gauss(283, 4) + 2200 * strength, 0), 4095)),
@@ -167,7 +167,7 @@ class _Connection(asyncio.Protocol):
                 self._device.send_frame(self)
 
     def send(self, message: Message) -> bool:
-        """Send, or drop where the server does not keep up."""
+        """Send the message, or drop it if the server does not keep up."""
         stats = self._device.world.stats
         if self._transport is None or self._transport.is_closing():
             return False
@@ -198,7 +198,7 @@ class _Stream:
         self.closed = asyncio.Event()
 
     def send(self, message: Message) -> bool:
-        """Hand `message` to the client, or drop it where nothing was taken for very long."""
+        """Hand `message` to the client, or drop it if the client has accepted nothing for a long time."""
         try:
             match message:
                 case SensorReading():
@@ -317,7 +317,7 @@ class _Schedule:
     def due(self, now: float) -> bool:
         if now < self.at:
             return False
-        # What was missed is not made up for: a device that was held up does not send its past.
+        # Missed readings are not sent later: a delayed device does not send its past.
         self.at = max(self.at + 1 / self.rate, now)
         return True
 

@@ -1,4 +1,4 @@
-"""Scenes as a thermal sensor of 32 x 24 pixels sees them: fires that grow, and what is warm and no fire.
+"""Scenes as a 32 x 24 thermal sensor sees them: growing fires, and warm things that are no fire.
 
 Everything is a patch with a place, a size, a temperature and an emissivity. A pixel mixes what it covers by radiance,
 T^4, as the calibration does, so that a source smaller than a pixel reads as cool as it would in reality.
@@ -54,7 +54,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class Scene:
-    """What is in front of a sensor: `patches` at a time in seconds; the room's temperature may change, too."""
+    """What a sensor sees: `patches` as a function of time in seconds; the room's temperature may change too."""
 
     name: str
     distance: float  # m
@@ -90,12 +90,12 @@ def _covered(middle: float, size: float, count: int) -> Floats:
 
 
 def power(growth: float, age: float) -> float:
-    """KW of a fire `age` seconds old."""
+    """The heat release of a fire `age` seconds old, in kW."""
     return growth * max(age, 0.0) ** 2
 
 
 def flames(kilowatts: float, left: float, top: float, flicker: float = 0.0) -> list[Patch]:
-    """A fire on the floor: what burns, and the flame above it.
+    """A fire on the floor: the burning fuel, and the flame above it.
 
     Its height is Heskestad's, L = 0.235 Q^(2/5) - 1.02 D; a flame is thinner than what burns under it, and the hotter
     in infrared the thicker.

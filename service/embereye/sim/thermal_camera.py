@@ -14,14 +14,14 @@ NOISE_K = 0.05  # standard deviation of a pixel
 ROOM_C, GRADIENT_C = 20.0, 3.0  # at the left edge, more at the right one
 FLAME_C = 450.0  # above the room, at full strength
 SPREAD = 7.0  # pixels; hot gases and optics
-SHUTTER_EVERY = 30.0  # seconds between two corrections, for which the picture stands still
+SHUTTER_EVERY = 30.0  # seconds between shutter corrections, during which the picture freezes
 SHUTTER_SECONDS = 0.5
 FLICKER_HZ = 2.3
 ZERO_C = 273.15
 
 
 class ThermalRoom:
-    """Draws one room's temperatures; everything but the noise is a function of seed and time."""
+    """Draws one room's temperatures; everything except the noise depends only on seed and time."""
 
     def __init__(self, seed: int, fires: Sequence[Fire]) -> None:
         self._random = np.random.default_rng(seed)

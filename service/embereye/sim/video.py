@@ -1,4 +1,4 @@
-"""What simulated cameras show, as H.264 or H.265: each loop of pictures is coded once, and shared by all cameras."""
+"""Simulated cameras' films as H.264 or H.265: each loop is encoded once and shared by all cameras."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -68,7 +68,7 @@ def _encoder(encoding: str, width: int, height: int, rate: float, group: int) ->
 
 @dataclass
 class CodedFilms:
-    """The coded loops of a set of cameras; each is made when it is first shown."""
+    """The encoded loops of a set of cameras; each is encoded when it is first shown."""
 
     cameras: Cameras
     _loops: dict[tuple[int, str], "asyncio.Future[list[CodedPicture]]"] = field(default_factory=dict)

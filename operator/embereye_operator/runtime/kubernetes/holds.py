@@ -48,7 +48,7 @@ class Holds:
         """Why `fleet` is left alone; empty where it is this operator's, which its status says from then on."""
         holder = self._holders.setdefault(stored.holder, Holder())
         if stored.holder not in {"", self._name}:
-            await self._look(stored.holder, holder)
+            await self._read_lease(stored.holder, holder)
         now = self._clock()
         if why := why_left_alone(self._name, stored.holder, fleet, holder, now=now, patience=self._patience):
             return why
@@ -56,7 +56,7 @@ class Holds:
             return ""
         return await self._claim(fleet, stored)
 
-    async def _look(self, name: str, holder: Holder) -> None:
+    async def _read_lease(self, name: str, holder: Holder) -> None:
         now = self._clock()
         if now - self._looked.get(name, -LOOK_SECONDS) < LOOK_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""Frames of many devices, each with its own calibration, to °C at once: what a tick of a sensor shard needs."""
+"""Frames of many devices, each with its own calibration, to °C in one batch: what a sensor shard needs each tick."""
 
 from collections.abc import Sequence
 
@@ -19,11 +19,11 @@ from embereye.detect.thermal.mlx90640 import (
 )
 
 CHUNK = 32  # frames calculated at a time, so that intermediate results stay in the processor's cache
-Run = tuple[Calibration, NDArray[np.uint16], float]  # whose frames, (n, 834), their emissivity
+Run = tuple[Calibration, NDArray[np.uint16], float]  # calibration, frames (n, 834), emissivity 0..1
 
 
 def temperatures(runs: Sequence[Run]) -> NDArray[np.float32]:
-    """°C of all frames of all runs, in order, as (n, 24, 32); what `Calibration.temperatures` gives of each run.
+    """°C of all frames of all runs, in order, as (n, 24, 32): what `Calibration.temperatures` returns for each run.
 
     The time per frame is near that of a large batch of one device, however few frames each device has.
     """

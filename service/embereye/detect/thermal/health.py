@@ -1,4 +1,4 @@
-"""Whether a thermal sensor's frames can be those of a working one: its supply, its chip, its pixels.
+"""Whether a thermal sensor works, judged by its frames: supply voltage, chip temperature, pixels.
 
 Pure. It is asked every few seconds, not for each frame, so that it costs the path of the frames nothing.
 """
@@ -9,33 +9,33 @@ from numpy.typing import NDArray
 from embereye.detect.thermal.mlx90640 import COLUMNS, PIXELS, ROWS, Calibration, unmeasured
 from embereye.units import SECOND
 
-# What the maker specifies, and a little for the tolerance of the measurement itself. Beyond it temperatures are still
+# The manufacturer's limits, plus the tolerance of the measurement itself. Beyond it temperatures are still
 # calculated, as far as they can be: a chip hotter than this may be in a fire.
 SUPPLY_RANGE = (2.9, 3.7)  # V; 3.0 to 3.6 is specified
 CHIP_RANGE = (-40.0, 85.0)  # °C
 # A real device's pixels change from frame to frame in 70 % of all cases, the calmest of them in 38 %: none of them is
 # the same in so many looks in a row.
 STUCK_LOOKS = 60
-LIVELY_SHARE = 0.2  # of the looks in which the usual pixel changes, or nothing is said of the others
-LIVELY_LOOKS = STUCK_LOOKS / 4  # over which that is averaged
+LIVELY_SHARE = 0.2  # of inspections in which a typical pixel must change before others are judged by it
+LIVELY_LOOKS = STUCK_LOOKS / 4  # inspections over which that share is averaged
 # A real device's noise is 1 to 2 counts. A noisy pixel strays from what is usual for it by this much, to both sides:
 # a flame that flickers in one pixel makes it hotter than usual, never colder.
 NOISY_COUNTS = 20.0  # some 2 K
-NOISY_SPREADS = 8.0  # of the usual pixel's
-NOISY_SHARE = 0.15  # of the looks, on each side
-WINDOW_LOOKS = 120  # after which noise is judged
+NOISY_SPREADS = 8.0  # times the spread of a typical pixel
+NOISY_SHARE = 0.15  # of inspections, in each direction
+WINDOW_LOOKS = 120  # inspections after which noise is judged
 # A source too hot for the converter reads the same for minutes. But optics blur: it warms the pixels around it by some
 # per cent of that at least.
 SATURATED_COUNTS = 32_000.0
 BLUR_SHARE = 0.02
-LIMIT = PIXELS // 10  # pixels that may be replaced; with more of them broken a picture is an invention
+LIMIT = PIXELS // 10  # pixels that may be replaced; beyond that a picture would be mostly invented
 
 # Frames that stop, or are the same over and over, while everything else goes on. A device that sends them only when it
 # is asked sends few, or rarely: it is given as many times its usual interval.
 FRAMES_LOST_NS = 30 * SECOND
 FRAMES_LOST_INTERVALS = 10
-FRAMES_ESTABLISHED = 20  # sent, before anything is expected of those to come
-INTERVAL_FRAMES = 8  # over which the usual interval is averaged
+FRAMES_ESTABLISHED = 20  # frames before any more are expected
+INTERVAL_FRAMES = 8  # frames over which the usual interval is averaged
 
 Counts = NDArray[np.float32]  # (24, 32)
 
@@ -50,7 +50,7 @@ class FrameRhythm:
         self._interval_ns = 0.0  # usually between two
 
     def observe(self, now_ns: int, *, changed: bool) -> None:
-        """Note a frame; `changed`: it differs from the one before."""
+        """Record that a frame came; `changed` says whether it differs from the one before."""
         if changed:
             self._changed_ns = now_ns
         if self._frames:
@@ -60,11 +60,11 @@ class FrameRhythm:
 
     @property
     def established(self) -> bool:
-        """Whether so many frames have come that more are expected."""
+        """Whether enough frames have come for more to be expected."""
         return self._frames >= FRAMES_ESTABLISHED
 
     def fault(self, now_ns: int) -> str:
-        """Why frames are missing or mean nothing at `now_ns`, or ''."""
+        """Why frames are missing or meaningless at `now_ns`; empty if they are not."""
         patience_ns = max(FRAMES_LOST_NS, FRAMES_LOST_INTERVALS * self._interval_ns)
         if (gone_ns := now_ns - self.latest_ns) > patience_ns:
             return f"its thermal frames stopped {gone_ns / SECOND:.0f} s ago"
@@ -74,7 +74,7 @@ class FrameRhythm:
 
 
 def doubt(calibration: Calibration, frame: NDArray[np.uint16]) -> str:
-    """Why what a frame (834,) says of the sensor itself cannot be trusted; empty: it can."""
+    """Why a frame's (834,) words about the sensor itself cannot be trusted; empty if they can."""
     known = calibration.auxiliary(frame[None])
     supply, chip, gain = (float(value[0]) for value in (known.vdd, known.ambient, known.gain))
     if not SUPPLY_RANGE[0] <= supply <= SUPPLY_RANGE[1]:
@@ -102,7 +102,7 @@ class PixelWatch:
         self._stuck: frozenset[int] = frozenset()
 
     def inspect_pixels(self, pixels: NDArray[np.uint16], *, quiet: bool) -> None:
-        """Inspect the 768 raw words of the latest frame. Noise is judged only while it is `quiet`: nothing is hot."""
+        """Inspect the 768 raw words of the latest frame. Noise is judged only while `quiet`, when nothing is hot."""
         if unmeasured(pixels).any():
             return  # rows that hold nothing yet are the same for another reason
         if self._words is not None:

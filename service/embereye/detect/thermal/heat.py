@@ -17,20 +17,20 @@ from embereye.units import SECOND
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Term
 
-HYSTERESIS_C = 3.0  # a level is left this far below the threshold by which it was entered
+HYSTERESIS_C = 3.0  # how far below its threshold a level is left
 # An alarm needs this many hot frames in a row, or two that lie this far apart where frames are rare.
 CONFIRM_FRAMES = 3
 CONFIRM_NS = 1 * SECOND
 # The rise is the distance between a quick and a slow running mean, over the distance between their lags.
 QUICK_S = 5.0
 SLOW_S = 60.0
-WARM_UP_NS = 15 * SECOND  # before that the two means know too little to tell a rise
-BASELINE_S = 300.0  # how quickly normal is learnt
+WARM_UP_NS = 15 * SECOND  # before that the two means are too young to show a rise
+BASELINE_S = 300.0  # time constant with which the normal temperature is learnt
 # Under suspicion normal is not learnt: a fire would become it. But a heater that was turned on would otherwise
 # stay suspicious for ever, so that after FREEZE_NS learning goes on, slowly.
 FREEZE_NS = 600 * SECOND
 SUSPICIOUS_BASELINE_S = 600.0
-VISIBLE_SHARE = 0.5  # with fewer pixels than this a frame cannot tell that nothing is hot
+VISIBLE_SHARE = 0.5  # of the pixels; with fewer, a frame cannot rule out heat
 
 # Uncalibrated: about 0.1 K a count at room temperature, so a spot that became some 25 K hotter.
 RELATIVE_RISE_COUNTS = 250.0
@@ -44,7 +44,7 @@ Measured = tuple[str, float, float, str]  # name, value, threshold, unit
 
 
 class HeatAssessment(NamedTuple):
-    """What a frame says of heat. `blind` is why it cannot say that nothing is hot; empty: it can."""
+    """What a frame says about heat. `blind` is the reason it cannot rule out heat; empty if it can."""
 
     level: Level
     score: float  # 0..1
@@ -56,7 +56,7 @@ class HeatAssessment(NamedTuple):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """What was measured, as it travels."""
+        """The measurements, in the form in which they are sent."""
         return tuple(
             Term(name=name, value=value, threshold=threshold, unit=unit)
             for name, value, threshold, unit in self.measured
@@ -94,7 +94,7 @@ class HeatWatch:
         self._relative = _Relative()
 
     def configure(self, thresholds: HeatThresholds) -> None:
-        """Hold what comes next against other thresholds; what was learnt stays."""
+        """Judge later frames by other thresholds; keep what was learnt."""
         self._limits = _Limits(
             thresholds.pre_alarm_c,
             thresholds.alarm_c,
@@ -108,13 +108,13 @@ class HeatWatch:
         return self.observe_extreme(celsius, extremes(celsius[None])[0], now_ns)
 
     def observe_extreme(self, celsius: NDArray[np.floating[Any]], extreme: Extreme, now_ns: int) -> HeatAssessment:
-        """Assess a calibrated frame of which the hottest pixel is known: `extremes` finds those of many at once."""
+        """Assess a calibrated frame whose hottest pixel is known; `extremes` finds it for many frames at once."""
         return self._calibrated.observe(celsius, extreme, now_ns, self._limits)
 
     def observe_words(self, pixels: NDArray[np.uint16], now_ns: int, deviating: Collection[int] = ()) -> HeatAssessment:
         """Assess a frame of a device without calibration: its 768 raw words (more are ignored). At most pre-alarm.
 
-        What `deviating` pixels say is passed over.
+        `deviating` pixels are ignored.
         """
         return self._relative.observe(pixels, now_ns, deviating)
 

@@ -1,4 +1,4 @@
-"""Turns what an MLX90640 measured (raw words) into °C with the device's own calibration EEPROM.
+"""Converts an MLX90640's raw words into °C with the device's own calibration EEPROM.
 
 Follows the Melexis MLX90640 datasheet (3901090640, revision 12), section 11, "Calculating object temperature"; numbers
 in brackets are its subsections. The work per pixel is a matrix product and two fourth roots, for a whole batch at once.
@@ -59,7 +59,7 @@ def _nibbles(words: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """What a batch of n frames says of the sensor itself; every field has shape (n,)."""
+    """What n frames say about the sensor itself; every field has shape (n,)."""
 
     vdd: Floats  # V, supply
     ambient: Floats  # °C, of the chip: some degrees above the room
@@ -92,7 +92,7 @@ class Scalars(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """One device's calibration: `temperatures` is what it is for; the other fields explain it."""
+    """One device's calibration; `temperatures` applies it."""
 
     k_vdd: float
     vdd_25: float
@@ -208,12 +208,12 @@ class Calibration:
         )
 
     def replacing(self, deviating: Collection[int]) -> "Calibration":
-        """The same for a device of which these pixels are found to deviate, besides those that its EEPROM marks."""
+        """A copy that also replaces these pixels, besides those that the EEPROM marks as deviating."""
         return replace(self, _neighbours=_good_neighbours({*self.bad_pixels, *deviating}))
 
     @cached_property
     def scalars(self) -> Scalars:
-        """What of it is one number."""
+        """The parts that are single numbers."""
         return Scalars(
             k_vdd=self.k_vdd,
             vdd_25=self.vdd_25,
@@ -251,7 +251,7 @@ class Calibration:
     ) -> Floats32:
         """°C of every pixel of `frames` (n, 834), as (n, 24, 32); NaN where a frame or a row was not measured.
 
-        `reflected` is the temperature of what the scene mirrors, °C; None: 8 K under the chip's. Both subpages of a
+        `reflected` is the temperature that the scene reflects, in °C; None: 8 K below the chip's. Both subpages of a
         frame are calculated, each with its own compensation pixel. Pass `auxiliary` where it is known already.
         """
         if not 0 < emissivity <= 1:

@@ -1,4 +1,4 @@
-"""How quickly each place of a thermal picture rises: a fire shows beside something that is hotter and always was.
+"""How fast each place in a thermal picture heats up, so that a fire shows beside something that is always hotter.
 
 Pure. The hottest pixel alone does not tell: beside a machine of 52 °C a fire rises unseen until it is hotter than that.
 """
@@ -22,7 +22,7 @@ Floats32 = NDArray[np.float32]
 
 
 class Rising(NamedTuple):
-    """The hottest of the places that rise, or did and are still well above what is normal there."""
+    """The hottest place that is heating up, or did and is still well above normal."""
 
     pixel: int  # row by row
     rate: float  # °C/min
@@ -41,7 +41,7 @@ class Places:
         self._first_ns = self._last_ns = 0
 
     def due(self, now_ns: int) -> bool:
-        """Whether it is time to look again."""
+        """Whether enough time has passed to compare again."""
         return now_ns - self._last_ns >= EVERY_NS
 
     def observe_frame(

@@ -26,7 +26,7 @@ Celsius = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Heat:
-    """What one frame says. `fault`: why the camera cannot see; empty: it can."""
+    """What one frame says. `fault` is why the camera cannot see; empty if it can."""
 
     assessment: HeatAssessment
     celsius: Celsius  # (height, width), NaN where nothing was measured
@@ -35,7 +35,7 @@ class Heat:
 
 
 def to_celsius(words: NDArray[np.uint16], radiometry: Radiometry) -> Celsius:
-    """°C of (height, width) words; a word without a meaning becomes NaN, a lone hot pixel its hottest neighbour.
+    """°C of (height, width) words; NaN for a meaningless word, its hottest neighbour's for a lone hot pixel.
 
     A pixel that is far hotter than all around it is a defect: a lens spreads even a point over its neighbours.
     """
@@ -50,7 +50,7 @@ def to_celsius(words: NDArray[np.uint16], radiometry: Radiometry) -> Celsius:
 
 
 def looks_swapped(words: NDArray[np.uint16]) -> bool:
-    """Whether (height, width) words make a picture only with the two bytes of each exchanged.
+    """Whether (height, width) words form a picture only after swapping the two bytes of each.
 
     Neighbouring pixels have almost the same temperature; read in the wrong order, their low bytes make them jump.
     """
@@ -78,7 +78,7 @@ class RadiometricWatch:
         self._structured_ns = 0
 
     def observe(self, words: NDArray[np.uint16], now_ns: int) -> Heat:
-        """What (height, width) `words` add."""
+        """Assess one frame of (height, width) `words`."""
         if words.shape != self._shape:
             self._shape = words.shape
             self._heat = HeatWatch(self._thresholds, pixels=words.size, columns=words.shape[1])

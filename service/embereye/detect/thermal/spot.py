@@ -12,7 +12,7 @@ KEPT = 64  # sizes
 
 
 class Spot(NamedTuple):
-    """The pixels around the hottest one that are nearer to its temperature than to the rest of the picture."""
+    """The pixels around the hottest one that are closer to its temperature than to the rest of the picture."""
 
     row: float  # of its centre, weighted by how far each pixel is above the rest
     column: float
@@ -53,7 +53,7 @@ class SpotWatch:
         self._sizes: list[tuple[int, int]] = []  # when, pixels
 
     def forget(self) -> None:
-        """The spot is gone."""
+        """Forget the spot, which has disappeared."""
         self._sizes.clear()
 
     def growth(self, spot: Spot, now_ns: int) -> float:
