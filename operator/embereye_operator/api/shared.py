@@ -161,13 +161,13 @@ class DeviceTls(Resource):
 
     RULES = (
         Rule(
-            f"self.names.all(name, !({' || '.join(_ends(end) for end in RESERVED)}))",
+            f"!has(self.names) || self.names.all(name, !({' || '.join(_ends(end) for end in RESERVED)}))",
             "must not end with embereye.internal, .svc or .cluster.local: the fleet's own Service is named anyway",
             lambda value, _: not any(name.endswith(RESERVED) for name in value.get("names", ())),
             ".names",
         ),
         Rule(
-            "!has(self.secretRef) || size(self.names) == 0",
+            "!has(self.secretRef) || !has(self.names) || size(self.names) == 0",
             "mean nothing beside secretRef: the certificate in the Secret has its own",
             lambda value, _: not (value.get("secretRef") and value.get("names")),
             ".names",
@@ -196,7 +196,9 @@ def _restricts(value: Mapping[str, Any]) -> bool:
     return bool(value.get("tokensRef") or value.get("networks") or (value.get("tls") or {}).get("clients"))
 
 
-_RESTRICTS = "has(self.tokensRef) || size(self.networks) > 0 || (has(self.tls) && has(self.tls.clients))"
+_RESTRICTS = (
+    "has(self.tokensRef) || (has(self.networks) && size(self.networks) > 0) || (has(self.tls) && has(self.tls.clients))"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ def sensors(**fields: Any) -> dict[str, Any]:
     return {"sensors": [{"id": "s-1", "zone": "hall", **fields}]}
 
 
+CERTIFIED = {"clients": {"caRef": {"name": "devices"}, "field": "dns", "match": "*.devices.example.org"}}
+GATEWAY = {"type": "Gateway", "advertisedHost": "{name}.x", "gateway": {"name": "edge"}}
 VALID = [
     ("SensorFleet", {}),
     ("SensorFleet", sensors()),
@@ -31,6 +33,9 @@ VALID = [
     ("SensorFleet", {"template": {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"a": "b"}}}),
     ("SensorFleet", {"alerts": {"labels": {"team": "safety"}, "runbookUrl": "https://example.com/r"}}),
     ("SensorFleet", {"canary": {"interval": "0s"}}),
+    ("SensorFleet", {"access": {"open": True, "tls": {"names": ["fire.example.com", "10.0.0.5", "fd00::5"]}}}),
+    ("SensorFleet", {"access": {"tls": CERTIFIED}, "listen": {"tls": 9002}}),
+    ("CameraFleet", {"access": {"networks": ["10.0.0.0/8"], "tls": {"secretRef": {"name": "yard-tls"}}}}),
     ("SensorFleet", {"expose": {}}),
     ("SensorFleet", {"expose": {"type": "NodePort", "advertisedHost": "10.0.0.1", "ports": {"tcp": 30901}}}),
     ("SensorFleet", {"expose": {"type": "NodePort", "advertisedHost": "fd00::1", "annotations": {"a/b": "c"}}}),
@@ -66,6 +71,16 @@ INVALID = [
     ("SensorFleet", {"paused": "yes"}, "spec.paused"),
     ("SensorFleet", {"queue": {"overflow": "dropNewest"}}, "spec.queue.overflow"),
     ("SensorFleet", {"queue": {"capacity": 1}}, "spec.queue.capacity"),
+    ("SensorFleet", {"access": {}}, "spec.access"),
+    ("SensorFleet", {"access": {"tls": {}}}, "spec.access"),
+    ("SensorFleet", {"access": {"open": True, "tls": CERTIFIED}}, "spec.access"),
+    ("SensorFleet", {"access": {"open": True, "tls": {"names": ["hub.embereye.internal"]}}}, "spec.access.tls.names"),
+    ("SensorFleet", {"access": {"open": True, "tls": {"names": ["embereye-hub.site.svc"]}}}, "spec.access.tls.names"),
+    ("SensorFleet", {"access": {"open": True, "tls": {"names": ["a"], "secretRef": {"name": "t"}}}}, "spec.access.tls"),
+    ("SensorFleet", {"access": {"tls": {"clients": {"caRef": {"name": "d"}, "match": "x"}}}}, "spec.access.tls"),
+    ("SensorFleet", {"listen": {"tls": 9002}}, "spec.listen.tls"),
+    ("SensorFleet", {"listen": {"tls": 9001}, "access": {"tls": CERTIFIED}}, "spec.listen.tls"),
+    ("CameraFleet", {"access": {"tls": CERTIFIED}, "expose": GATEWAY}, "spec.expose.type"),
     ("SensorFleet", {"expose": {"type": "Ingress"}}, "spec.expose.type"),
     ("SensorFleet", {"expose": {"type": "NodePort"}}, "spec.expose.advertisedHost"),
     ("SensorFleet", {"expose": {"advertisedHost": "a b"}}, "spec.expose.advertisedHost"),
