@@ -23,7 +23,6 @@ ROUNDS = 4  # of choosing the likeliest site of each judgement, and fitting anew
 STEPS = 60
 NEARLY = 1.0  # log odds: a clip so far on the wrong side of the threshold counts as three quarters wrong
 FALSE_WORTH = 2.0  # a share of false alarms, in shares of missed fires
-CAUTION = 0.5  # log odds taken off the prior: by folds that costs no fire, and every false alarm there was
 WINDOW_S = 2.7  # in which a site has to be a flame: what a threshold is chosen by
 
 
@@ -65,7 +64,7 @@ def fit(courses: Sequence[Course], limits: FlameThresholds) -> Fit:
     values = np.concatenate([np.ones(len(names)), [limits.prior]])
     for _ in range(ROUNDS):
         values = _regressed(*_likeliest(courses, values), values, limits.prior)
-    values[-1] += _offset(courses, values) - CAUTION
+    values[-1] += _offset(courses, values)
     return Fit(dict(zip(names, values[:-1].tolist(), strict=True)), float(values[-1]))
 
 
