@@ -28,6 +28,8 @@ from embereye_operator.api.shared import (
     more_devices,
     ordered,
     shard_count,
+    shard_image,
+    shard_version,
     zone_name,
 )
 
@@ -344,6 +346,8 @@ class CameraFleetSpec(Resource):
     expose: Expose | None = exposure()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
+    image: str = shard_image()
+    version: str = shard_version()
     template: Template = described("What goes into every shard's pod.", default=Template)
     alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
     paused: bool = described("Leave everything as it is.", default=False)
