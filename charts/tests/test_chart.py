@@ -12,6 +12,7 @@ from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.settings import Settings
 
+DIGEST = f"sha256:{'ab' * 32}"
 LABELS = ("--set", "additionalLabels.release=monitoring", "--set", "additionalLabels.team=safety")
 TOLERATIONS = tuple(
     argument
@@ -42,6 +43,13 @@ VALUE_SETS = {
         "--set", "hub.persistence.storageClass=fast", "--set", "hub.persistence.size=500Mi",
         "--set", "image.repository=registry.example/fire/embereye", "--set", "image.tag=1.2.3",
         "--set", "imagePullSecrets[0].name=pull", "--set", "image.pullPolicy=Always",
+    ),
+    "a digest, a priority, an affinity, roll-outs": (
+        "--set", f"image.digest={DIGEST}", "--set", "operator.priorityClassName=system-cluster-critical",
+        "--set", "hub.priorityClassName=system-cluster-critical",
+        "--set-json", 'hub.affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": '
+        '{"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}}}',
+        "--set", "operator.rollout.maxFleets=20", "--set", "operator.rollout.haltOn={Ready}",
     ),
     "nothing is kept": ("--set", "crds.keep=false", "--set", "hub.persistence.keep=false"),
     "without CRDs": ("--set", "crds.enabled=false"),
@@ -337,3 +345,19 @@ def test_the_hub_learns_of_the_identity_provider_and_starts_without_its_secret()
     (volume,) = [volume["secret"] for volume in hub["volumes"] if volume["name"] == "oidc"]
     assert (volume["secretName"], volume["optional"]) == ("oidc", True)
     assert "oidc" not in str(render())
+
+
+def test_an_image_by_its_digest_is_what_everything_runs() -> None:
+    manifests = render("--set", f"image.digest={DIGEST}")
+    (operator,) = [m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-operator")]
+    (container,) = operator["spec"]["template"]["spec"]["containers"]
+    assert container["image"].endswith(f"@{DIGEST}")
+    assert f"--image={container['image']}" in container["args"], "shards, too"
+
+
+def test_one_operator_alone_has_no_disruption_budget() -> None:
+    def budgets(*values: str) -> list[str]:
+        return [m["metadata"]["name"] for m in render(*values) if m["kind"] == "PodDisruptionBudget"]
+
+    assert budgets() == ["embereye-operator"]
+    assert budgets("--set", "operator.replicas=1") == []

@@ -20,6 +20,7 @@ from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN, drained, placement_name, shard_index
 from embereye_operator.decide.placement_record import PlacementRecord, read_record
+from embereye_operator.decide.rollout import ANNOTATION_ROLLOUT
 from embereye_operator.runtime.kubernetes.client import (
     connected,
     fleets_of,
@@ -50,6 +51,9 @@ def build_parser() -> argparse.ArgumentParser:
     drain.add_argument("--undo", action="store_true", help="the shard may be used again")
     add_fleet_arguments(commands.add_parser("pause", help="leave a fleet as it is, whatever happens"))
     add_fleet_arguments(commands.add_parser("resume", help="look after a paused fleet again"))
+    rollout = commands.add_parser("rollout", help="how far a change of its shards' pods has got; stop it, take it back")
+    rollout.add_argument("action", choices=["status", "pause", "resume", "undo"], help="undo: the image before")
+    add_fleet_arguments(rollout)
     bundle = commands.add_parser("report", help="all that the cluster says of EmberEye, for who is to help; no secrets")
     add_target_arguments(bundle)
     report.add_arguments(bundle)
@@ -66,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "drain": _drain,
         "pause": _pause,
         "resume": _pause,
+        "rollout": _rollout,
         "report": report.run,
     }
     try:
@@ -260,6 +265,44 @@ async def _pause(arguments: argparse.Namespace) -> int:
         await _patch(client, fleet, {"spec": {"paused": paused}})
     text = f"{fleet.key} {'is paused' if paused else 'goes on'}"
     return _show(arguments, {"fleet": fleet.key, "paused": paused}, lambda: text)
+
+
+def rollout_text(fleet: Fleet) -> str:
+    """How far a change of its pods has got."""
+    rollout = from_manifest(FleetStatus, fleet.status).rollout
+    if rollout is None:
+        return f"{fleet.key}: the operator has not said anything yet"
+    paused = " (paused)" if fleet.annotations.get(ANNOTATION_ROLLOUT) == "paused" else ""
+    progress = f"{rollout.updated} of {rollout.updated + rollout.held} shards as they are to be{paused}"
+    lines = [f"{fleet.key}: {rollout.image}: {progress}"]
+    lines += [f"before: {rollout.from_}"] if rollout.from_ else []
+    return "\n".join([*lines, *([rollout.why] if rollout.why else [])])
+
+
+def undone(fleet: Fleet) -> Manifest:
+    """What takes the latest change of the image back; UserError where there is nothing to go back to."""
+    rollout = from_manifest(FleetStatus, fleet.status).rollout
+    if rollout is None or not rollout.from_:
+        raise UserError(f"{fleet.key} has run no other image that is known: name one in spec.image")
+    return {"image": rollout.from_}
+
+
+async def _rollout(arguments: argparse.Namespace) -> int:
+    async with connected(target_of(arguments)) as client:
+        fleet = await _one(client, arguments)
+        if arguments.action == "undo":
+            spec = undone(fleet)
+            await _patch(client, fleet, {"spec": spec})
+            print(
+                f"{fleet.key} goes back to {spec['image']}, which spec.image now says: remove it to follow the operator"
+            )
+            return 0
+        if arguments.action != "status":
+            value = "paused" if arguments.action == "pause" else None
+            await _patch(client, fleet, {"metadata": {"annotations": {ANNOTATION_ROLLOUT: value}}})
+            print(f"{fleet.key}: {'no more shards take a changed pod' if value else 'the roll-out goes on'}")
+            return 0
+    return _show(arguments, fleet.status.get("rollout", {}), lambda: rollout_text(fleet))
 
 
 if __name__ == "__main__":

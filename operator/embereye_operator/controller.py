@@ -357,6 +357,8 @@ class Controller:
         # Owner references make the children go; the hub has none.
         if self.records.pop(key, None) is not None:
             logger.info("%s %s/%s is gone", *key)
+            if self._settings.turns:
+                self._settings.turns.release(f"{key[1]}/{FLEET_TYPES[key[0]].kind}/{key[2]}")
             self._gone.set()
             await self._retain()
 

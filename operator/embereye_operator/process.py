@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,13 @@ from embereye.process.http_connections import Connections
 from embereye.process.http_server import serve_http
 from embereye.process.lifecycle import UserError
 from embereye.process.tracing import ENDPOINT_VARIABLE
+from embereye.units import SECOND
 from embereye_operator.controller import Controller
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.decide.ownership.selection import Scope
 from embereye_operator.decide.scaling.trace import Trace
+from embereye_operator.decide.turns import QUESTIONS, Question, Turns
 from embereye_operator.handlers import run_operator
 from embereye_operator.manager import Manager
 from embereye_operator.pages import health_app
@@ -50,6 +53,9 @@ class OperatorOptions:
     prometheus: str = Settings.prometheus  # that KEDA asks
     scrape_annotations: bool = False
     scaling_trace: Path | None = None  # folder
+    rollout_max_fleets: int = 5
+    rollout_delay: float = 10.0  # seconds
+    rollout_halt_on: Sequence[Question] = QUESTIONS
     health_port: int = 8080
 
 
@@ -76,6 +82,7 @@ async def serve(
         tracing=os.environ.get(ENDPOINT_VARIABLE, ""),
         scrape_annotations=options.scrape_annotations,
         operator=_operator(client, options.lease),
+        turns=Turns(options.rollout_max_fleets, int(options.rollout_delay * SECOND), options.rollout_halt_on),
         trace=Trace(options.scaling_trace).write if options.scaling_trace else None,
     )
     election = _election(client, options.lease, scope)

@@ -5,9 +5,12 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from embereye.process import lifecycle
+from embereye.process.lifecycle import UserError
+from embereye_cli.values import duration_or_seconds
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.decide.ownership.selection import split_names
+from embereye_operator.decide.turns import QUESTIONS, Question
 from embereye_operator.process import OperatorOptions, serve
 
 
@@ -114,8 +117,42 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="record there what scaling decides on, for `embereye explain replay` [EMBEREYE_SCALING_TRACE]",
     )
     parser.add_argument(
+        "--rollout-max-fleets",
+        type=int,
+        default=int(env("ROLLOUT_MAX_FLEETS", "5")),
+        metavar="COUNT",
+        help="fleets that take another --image at once, after the first one alone [EMBEREYE_ROLLOUT_MAX_FLEETS]",
+    )
+    parser.add_argument(
+        "--rollout-delay",
+        type=duration_or_seconds,
+        default=env("ROLLOUT_DELAY", "10s"),
+        metavar="DURATION",
+        help="from the end of one fleet to the beginning of the next [EMBEREYE_ROLLOUT_DELAY]",
+    )
+    parser.add_argument(
+        "--rollout-halt-on",
+        default=env("ROLLOUT_HALT_ON", ",".join(QUESTIONS)),
+        metavar="CONDITION,…",
+        help="what a shard has to be before the next one, and what halts the other fleets where it is not: Ready, "
+        "Covered; empty: Ready is waited for, and nothing halts [EMBEREYE_ROLLOUT_HALT_ON]",
+    )
+    parser.add_argument(
         "--health-port", type=int, default=int(env("HEALTH_PORT", "8080")), help="port of /healthz and /metrics"
     )
+
+
+def _positive(option: str, count: int) -> int:
+    if count < 1:
+        raise UserError(f"{option} {count} is less than 1")
+    return count
+
+
+def _questions(text: str) -> tuple[Question, ...]:
+    named = split_names([text])
+    if unknown := [name for name in named if name not in QUESTIONS]:
+        raise UserError(f"--rollout-halt-on {unknown[0]} is not one of {', '.join(QUESTIONS)}")
+    return tuple(question for question in QUESTIONS if question in named)
 
 
 def run(arguments: Namespace) -> int:
@@ -139,6 +176,9 @@ def run(arguments: Namespace) -> int:
         prometheus=arguments.prometheus,
         scrape_annotations=arguments.scrape_annotations,
         scaling_trace=arguments.scaling_trace,
+        rollout_max_fleets=_positive("--rollout-max-fleets", arguments.rollout_max_fleets),
+        rollout_delay=arguments.rollout_delay,
+        rollout_halt_on=_questions(arguments.rollout_halt_on),
         health_port=arguments.health_port,
     )
     return lifecycle.run(lambda stop: serve(options, stop))

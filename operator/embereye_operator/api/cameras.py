@@ -28,6 +28,8 @@ from embereye_operator.api.shared import (
     more_devices,
     ordered,
     shard_count,
+    shard_image,
+    shard_version,
     zone_name,
 )
 
@@ -372,6 +374,8 @@ class CameraFleetSpec(Resource):
     expose: Expose | None = exposure()
     shards: int = shard_count()
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
+    image: str = shard_image()
+    version: str = shard_version()
     template: Template = described("Settings for every shard's pod.", default=Template)
     alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
     paused: bool = described("Stop reconciling: leave everything as it is.", default=False)

@@ -412,6 +412,28 @@ def shard_count() -> Any:
     )
 
 
+def shard_image() -> Any:
+    """The field `image`."""
+    return described(
+        "Image of the shards; where not given, the operator's own. Another one is rolled out shard by shard.",
+        default="",
+        pattern=r"^([A-Za-z0-9]([A-Za-z0-9._:/@-]*[A-Za-z0-9])?)?$",
+        hint="is not an image such as registry.example.com/embereye:1.2.3",
+        max_length=512,
+    )
+
+
+def shard_version() -> Any:
+    """The field `version`."""
+    return described(
+        "Tag of the operator's own image that the shards run; image goes before it.",
+        default="",
+        pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$",
+        hint="is not a tag",
+        max_length=128,
+    )
+
+
 def deadline(seconds: int) -> Any:
     """The field `deadline`, by default `seconds`."""
     return described(

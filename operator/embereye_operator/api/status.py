@@ -93,6 +93,17 @@ class ExposedAddress(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutSummary(Resource):
+    """How far a change of the shards' pods has got."""
+
+    image: str = described("What its shards are to run.", default="", max_length=512)
+    from_: str = described("What they were to run before.", default="", max_length=512)
+    updated: int = described("Shards whose pod is as it is to be.", default=0)
+    held: int = described("Shards that keep theirs for now.", default=0)
+    why: str = described("What they wait for, or why it has failed.", default="", max_length=1024)
+
+
+@dataclass(frozen=True, slots=True)
 class HoldingOperator(Resource):
     """The operator that looks after a fleet; others leave it alone."""
 
@@ -115,6 +126,7 @@ class FleetStatus(Resource):
     required_shards: int = described("What the scaling law asks for.", default=0)
     last_scale: LastScale | None = described("The latest change of the number of shards.", default=None)
     placement_epoch: int = described("Grows with every change of placement or settings.", default=0)
+    rollout: RolloutSummary | None = described("How far a change of its pods has got.", default=None)
     addresses: tuple[ExposedAddress, ...] = described(
         "Where devices outside the cluster reach it, where spec.expose says so: the fleet, its shards, then cameras "
         "that push RTP; the first 200.",

@@ -11,6 +11,7 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.placement_record import PlacementRecord
+from embereye_operator.decide.rollout import RolloutMemory
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 from embereye_operator.decide.scaling.writers import Write
@@ -66,6 +67,7 @@ class FleetMemory:
     exposed: tuple[Any, Exposure | None] = ((), None)  # of which objects as they are, and what it has come to
     left: Any = None  # what a paused fleet's shards were last moved away from
     judged: tuple[Any, Judgement | None] = ((), None)  # of which autoscaler as it is, and whether it works
+    rollout: RolloutMemory = field(default_factory=RolloutMemory)
     writes: tuple[Write, ...] = ()  # of spec.shards, the latest last
     uneven: int = 0  # since when loads have differed too much; 0: they do not
     _rates: dict[str, _Rate] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """What there is to be of a fleet: its shards, the owners of its devices, and the manifests that say so."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from embereye.units import SECOND
@@ -16,6 +16,7 @@ from embereye_operator.decide.manifests.names import drained, shard_index, shard
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.placement import LIMIT, shard_loads, spread
 from embereye_operator.decide.placement_record import PlacementRecord
+from embereye_operator.decide.rollout import Rollout, RolloutMemory, plan_rollout, target_image
 from embereye_operator.decide.snapshot import Identity, Snapshot
 
 DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
@@ -39,6 +40,7 @@ class Change:
     epoch: int
     assignments: Mapping[str, Assignment]  # by shard, of those that go, too
     manifests: Sequence[Manifest]
+    rollout: Rollout
 
 
 def choose_wanted(snapshot: Snapshot, memory: FleetMemory) -> list[str]:
@@ -135,13 +137,16 @@ def build_change(
     told: Mapping[str, Assignment | None],
     addresses: Mapping[str, Peer],
     budget_owner: Manifest | None,
+    memory: RolloutMemory,
 ) -> Change:
     """All children as they are to be.
 
     `children` are those that exist, `told` what each shard was told under the record's epoch, `addresses` where the
-    members are reached, `budget_owner` what the disruption budget goes with.
+    members are reached, `budget_owner` what the disruption budget goes with, `memory` that of the roll-out.
     """
     fleet, placement = snapshot.fleet, intent.plan
+    operators_image = settings.image
+    settings = replace(settings, image=target_image(fleet, settings.image))
     others = [shard for shard in [*intent.wanted, *intent.leaving] if shard not in addresses]
     assignments = build_assignments(
         fleet,
@@ -172,7 +177,20 @@ def build_change(
         evictable=snapshot.evictable,
         budget_owner=budget_owner,
     )
-    return Change(epoch, assignments, manifests)
+    rollout = plan_rollout(
+        fleet,
+        manifests,
+        children,
+        snapshot.statuses,
+        memory,
+        settings.turns,
+        image=operators_image,
+        now=snapshot.now,
+    )
+    for manifest in manifests:
+        if manifest["kind"] == "Deployment" and (image := rollout.images.get(manifest["metadata"]["name"])):
+            manifest["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    return Change(epoch, assignments, manifests, rollout)
 
 
 def _epoch_floor(snapshot: Snapshot) -> int:

@@ -24,9 +24,11 @@ from embereye_operator.api.status import (
     LastScale,
     LedgerSummary,
     LoadSummary,
+    RolloutSummary,
 )
 from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.placement_record import Move
+from embereye_operator.decide.rollout import Rollout
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import Decision, measure
 
@@ -58,6 +60,7 @@ class Facts:
     selector: str
     operator: HoldingOperator | None = None
     exposure: Exposure | None = None  # None: nobody outside the cluster is to reach it
+    rollout: Rollout | None = None  # None: what was said of it before still holds
     scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
     label_ns: int = 0  # the moment as people's clocks have it; 0: as `now_ns`
@@ -103,6 +106,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         required_shards=facts.decision.required,
         last_scale=_last_scale(facts, previous),
         placement_epoch=facts.epoch,
+        rollout=_rollout(facts, previous),
         addresses=facts.exposure.addresses[:MAX_ADDRESSES] if facts.exposure else (),
         conditions=tuple(_settled(condition, previous, facts) for condition in conditions),
     )
@@ -156,6 +160,9 @@ def _progressing(facts: Facts) -> Condition:
         return _condition("Progressing", False, "Paused", "spec.paused is true: nothing is changed")
     if leaving := [shard for shard in facts.existing if shard not in facts.wanted]:
         return _condition("Progressing", True, "ShardsLeaving", f"{_listed(leaving, 5)} go once others have taken over")
+    if facts.rollout and facts.rollout.held:
+        message = f"{len(facts.rollout.held)} shards are yet to take their changed pods: {facts.rollout.waits}"
+        return _condition("Progressing", True, "RollingOut", message)
     if facts.moving:
         owners = sorted({facts.placement[device] for device in facts.moving if device in facts.placement})
         message = f"{_listed(owners, 5)} take over {len(facts.moving)} devices"
@@ -194,6 +201,17 @@ def _access_restricted(facts: Facts) -> Condition:
     if access.tls and access.tls.clients:
         wanted.append(f"certificates of Secret {access.tls.clients.ca_ref.name}")
     return _condition("AccessRestricted", True, "Declared", f"devices are listened to by {' and '.join(wanted)}")
+
+
+def _rollout(facts: Facts, previous: FleetStatus) -> RolloutSummary | None:
+    plan, before = facts.rollout, previous.rollout
+    if plan is None:
+        return before
+    earlier = (before.from_ if before.image == plan.image else before.image) if before else ""
+    held = len(plan.held)
+    return RolloutSummary(
+        plan.image, plan.before or earlier, len(facts.existing) - held, held, (plan.failed or plan.waits)[:1024]
+    )
 
 
 def _exposed(exposure: Exposure) -> Condition:

@@ -40,14 +40,18 @@ class Applier:
         if self._memory.left == (leaving, evictable):
             return
         objects = await self._context.children.objects()
-        for shard, pod in leaving.items():
-            deployment = objects.get(("Deployment", shard))
-            if deployment is not None and replaced_pod(deployment) != pod.pod:
-                self._context.actions.append(f"roll {shard}, away from node {pod.node}")
-                await self._runtime.roll(deployment, {"metadata": {"annotations": {ANNOTATION_REPLACES: pod.pod}}})
+        for shard in leaving:
+            await self._leave_node(shard, objects)
         owner = await self._runtime.budget_owner(self._fleet)
         await self._apply(build_disruption_budget(self._fleet, evictable=evictable, owner=owner), objects)
         self._memory.left = leaving, evictable
+
+    async def _leave_node(self, shard: str, objects: Mapping[Identity, Manifest]) -> None:
+        """Roll what the shard runs away from a node that is left; nothing where it may stay."""
+        pod, deployment = self._snapshot.leaving_nodes.get(shard), objects.get(("Deployment", shard))
+        if pod is not None and deployment is not None and replaced_pod(deployment) != pod.pod:
+            self._context.actions.append(f"roll {shard}, away from node {pod.node}")
+            await self._runtime.roll(deployment, {"metadata": {"annotations": {ANNOTATION_REPLACES: pod.pod}}})
 
     async def apply_change(self, intent: Intent, change: Change) -> bool:
         """All of `change`; False where its first object, the record, was refused, and nothing else may happen then.
@@ -62,7 +66,10 @@ class Applier:
             self._context.actions.append(f"let go of {len(overdue)} devices that their new owners have not heard")
         await self._tell_shards(intent, change.assignments)
         for manifest in change.manifests[1:]:
-            await self._apply(manifest, objects)
+            if manifest["kind"] == "Deployment" and manifest["metadata"]["name"] in change.rollout.held:
+                await self._leave_node(manifest["metadata"]["name"], objects)
+            else:
+                await self._apply(manifest, objects)
         made = [shard for shard in intent.wanted if shard not in self._snapshot.existing]
         self._memory.made(made, self._snapshot.now)
         await self._prune(intent, change.manifests, objects)

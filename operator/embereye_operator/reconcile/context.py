@@ -9,6 +9,7 @@ from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.names import placement_name
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.placement_record import PlacementRecord, read_record
+from embereye_operator.decide.rollout import Rollout
 from embereye_operator.decide.snapshot import Identity, identity
 from embereye_operator.runtime.interface import Runtime
 
@@ -44,5 +45,6 @@ class Context:
     settings: Settings
     memory: FleetMemory
     children: Children
+    rollout: Rollout | None = None  # None: nothing was planned by this pass
     actions: list[str] = field(default_factory=list)  # for the log: "apply Deployment hall-sensors-1"
     problems: dict[str, str] = field(default_factory=dict)  # reason → sentence, as the status has them, worst first

@@ -71,6 +71,8 @@ async def reconcile(
         context.problems["IdentityMissing"] = str(error)
     if fleet.spec.paused:
         intent = keep(snapshot, wanted)
+        if settings.turns:
+            settings.turns.release(fleet.key)
         await applier.leave_nodes()
     else:
         intent = await _change(snapshot, wanted, exposure, applier, context)
@@ -98,12 +100,17 @@ async def reconcile(
         operator=HoldingOperator(settings.operator, settings.image) if settings.operator else None,
         scaler=await judge_follower(snapshot, context),
         exposure=exposure,
+        rollout=context.rollout,
         problems=context.problems,
     )
     status = await tell_status(snapshot, build_status(facts, snapshot.previous), context)
     settled = _says(status, "Progressing", "False")
     at_rest = (
-        settled and not context.actions and _says(status, "Covered", "True") and _is_far_from_scaling(snapshot, facts)
+        settled
+        and not memory.rollout.is_on
+        and not context.actions
+        and _says(status, "Covered", "True")
+        and _is_far_from_scaling(snapshot, facts)
     )
     return Outcome(status, tuple(context.actions), settled, at_rest)
 
@@ -131,7 +138,14 @@ async def _change(
             for address in [context.runtime.address(snapshot.fleet, shard)]
         },
         budget_owner=await context.runtime.budget_owner(snapshot.fleet),
+        memory=memory.rollout,
     )
+    context.rollout = change.rollout
+    if change.rollout.failed:
+        context.problems["RolloutFailed"] = (
+            f"{change.rollout.failed}: {len(change.rollout.held)} of its shards keep what they run "
+            f"(kubectl embereye rollout status {snapshot.fleet.name})"
+        )
     if change.epoch != snapshot.record.epoch:
         memory.redeclares(told, change.assignments, change.epoch)
     if (size := placement_size(change.manifests[0])) > MAX_PLACEMENT:
@@ -142,7 +156,7 @@ async def _change(
     intent = replace(intent, epoch=change.epoch)
     if not await applier.apply_change(intent, change):
         return keep(snapshot, wanted)
-    if not context.actions and not context.problems:
+    if not context.actions and not context.problems and not memory.rollout.is_on:
         memory.applied = basis
     return intent
 

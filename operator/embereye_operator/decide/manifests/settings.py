@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.decide.scaling.law import Observed
+from embereye_operator.decide.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Settings:
     tracing: str = ""  # OTLP endpoint of the shards' traces; empty: they trace nothing
     scrape_annotations: bool = False  # for a Prometheus that looks for prometheus.io/* rather than monitors
     operator: str = ""  # its Lease, namespace/name, by which a fleet's status names it; empty: it has none
+    turns: Turns | None = None  # of fleets in a roll-out; None: each for itself
     trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on
 
     def listening(self, host: str) -> "Settings":

@@ -1,0 +1,269 @@
+"""Roll-outs: one shard of a fleet at a time, one fleet first, and a bad image goes no further."""
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
+from embereye_cli.plugin import rollout_text, undone
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.api.schema import from_manifest
+from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.rollout import ANNOTATION_ROLLOUT, LIMIT, image_of, target_image
+from embereye_operator.decide.turns import GRACE, Turns
+from embereye_operator.reconcile.reconcile import reconcile
+
+from .api.test_schema import manifest
+from .fakes import SETTINGS, World
+from .runtime.test_kubernetes import Bench, bench
+from .test_reconcile import fleet_of
+
+__all__ = ["bench"]
+
+OLD, NEW = SETTINGS.image, "embereye:new"
+
+
+class Kubelet(World):
+    """A fleet whose Deployments roll as they do in a cluster: a new pod becomes ready when `start` says so."""
+
+    def __init__(self, document: Any, settings: Settings = SETTINGS) -> None:
+        super().__init__(document)
+        self.settings = settings
+        self._seen: dict[str, str] = {}
+
+    async def step(self, seconds: int = 2) -> Any:
+        self.now += seconds * SECOND
+        outcome = await reconcile(self.fleet, self.runtime, lambda: self.now, self.settings, self.memory)
+        for (kind, name), child in self.runtime.objects.items():
+            image = image_of(child) if kind == "Deployment" else ""
+            if image and self._seen.setdefault(name, image) != image:
+                self._seen[name] = image
+                child["status"] = {"availableReplicas": 1, "updatedReplicas": 1, "unavailableReplicas": 1}
+        return outcome
+
+    def start(self) -> None:
+        """Every new pod is ready, and the old ones are gone."""
+        for (kind, _), child in self.runtime.objects.items():
+            if kind == "Deployment":
+                child["status"] = {"availableReplicas": 1, "updatedReplicas": 1}
+
+    def images(self) -> list[str]:
+        """By shard."""
+        deployments = sorted(
+            (name, child) for (kind, name), child in self.runtime.objects.items() if kind == "Deployment"
+        )
+        return [image_of(child) for _, child in deployments]
+
+
+async def running(shards: int = 3, name: str = "hall", **spec: Any) -> Kubelet:
+    document = fleet_of(shards=shards, **spec)
+    document["metadata"] = {**document["metadata"], "name": name}
+    world = Kubelet(document)
+    for _ in range(6):
+        await world.step()
+    return world
+
+
+async def test_a_new_image_goes_to_one_shard_after_another_as_each_watches_again() -> None:
+    world = await running()
+    world.settings = replace(SETTINGS, image=NEW)
+    for updated in (1, 2, 3):
+        for _ in range(3):
+            outcome = await world.step()
+            assert world.images().count(NEW) == updated, "nobody else while its pod is starting"
+        world.start()
+        if updated == 1:
+            first = world.runtime.shards["hall-sensors-0"]
+            first.dark = {device.id: "never heard" for device in first.assignment.devices}
+            await world.step()
+            assert world.images().count(NEW) == 1, "its devices are not watched yet"
+            assert "does not watch" in outcome.status.rollout.why or outcome.status.rollout.held
+            first.dark = {}
+    outcome = await world.step()
+    assert outcome.status.rollout.held == 0
+    assert outcome.status.condition("Progressing").status == "False"
+    assert outcome.status.rollout.from_ == OLD
+
+
+async def test_devices_that_were_dark_before_stop_nothing() -> None:
+    world = await running(shards=2)
+    shard = world.runtime.shards["hall-sensors-0"]
+    shard.dark = {shard.assignment.devices[0].id: "never heard"}
+    await world.step()
+    world.settings = replace(SETTINGS, image=NEW)
+    for _ in range(4):
+        await world.step()
+        world.start()
+    assert world.images() == [NEW, NEW]
+
+
+async def test_a_bad_image_is_told_and_taken_back_at_once() -> None:
+    world = await running(image=OLD)
+    world.manifest["spec"]["image"] = "embereye:bad"
+    for _ in range(3):
+        await world.step()
+    outcome = await world.step(LIMIT // SECOND + 1)
+    assert world.images() == ["embereye:bad", OLD, OLD]
+    degraded = outcome.status.condition("Degraded")
+    assert (degraded.status, degraded.reason) == ("True", "RolloutFailed")
+    assert "hall-sensors-0 is not ready with embereye:bad: 2 of its shards keep what they run" in degraded.message
+    assert outcome.status.condition("Covered").status == "True"
+    assert "embereye:bad: 1 of 3 shards" in rollout_text(world.fleet)
+    world.manifest["spec"] |= undone(world.fleet)
+    await world.step()
+    assert world.images() == [OLD, OLD, OLD]
+    world.start()
+    outcome = await world.step()
+    assert outcome.status.condition("Degraded").status == "False"
+
+
+async def test_what_kubernetes_gives_up_is_told_without_waiting_longer() -> None:
+    world = await running(shards=2)
+    world.settings = replace(SETTINGS, image=NEW)
+    await world.step()
+    failed = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    world.runtime.objects["Deployment", "hall-sensors-0"]["status"]["conditions"] = [failed]
+    outcome = await world.step()
+    assert outcome.status.condition("Degraded").reason == "RolloutFailed"
+
+
+async def test_a_shard_that_is_new_in_the_middle_runs_what_is_proven() -> None:
+    world = await running(shards=2)
+    world.settings = replace(SETTINGS, image=NEW)
+    await world.step()
+    world.manifest["spec"]["shards"] = 3
+    await world.step()
+    assert world.images() == [NEW, OLD, OLD]
+
+
+async def test_a_paused_roll_out_goes_no_further_and_on_again() -> None:
+    world = await running(shards=2)
+    world.settings = replace(SETTINGS, image=NEW)
+    await world.step()
+    world.manifest["metadata"]["annotations"] = {ANNOTATION_ROLLOUT: "paused"}
+    world.start()
+    for _ in range(3):
+        outcome = await world.step()
+    assert world.images() == [NEW, OLD]
+    assert outcome.status.condition("Progressing").reason == "RollingOut"
+    assert "rollout resume hall" in outcome.status.rollout.why
+    world.manifest["metadata"]["annotations"] = {}
+    await world.step()
+    assert world.images() == [NEW, NEW]
+
+
+async def test_another_limit_of_memory_rolls_one_shard_at_a_time_too() -> None:
+    world = await running(shards=2)
+    world.manifest["spec"]["template"] = {"resources": {"limits": {"memory": "3Gi"}}}
+    await world.step()
+    limited = ["resources" in child["spec"]["template"]["spec"]["containers"][0]
+               and child["spec"]["template"]["spec"]["containers"][0]["resources"].get("limits") == {"memory": "3Gi"}
+               for (kind, _), child in sorted(world.runtime.objects.items()) if kind == "Deployment"]  # fmt: skip
+    assert limited == [True, False]
+
+
+@pytest.mark.apiserver
+async def test_on_an_api_server_one_shard_is_changed_and_the_next_once_it_is_rolled(
+    bench: Bench, namespace: str
+) -> None:
+    memory, path = FleetMemory(), f"/apis/apps/v1/namespaces/{namespace}/deployments/hall-sensors-"
+
+    async def step(image: str) -> list[str]:
+        await bench.runtime.resync()
+        fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
+        await reconcile(fleet, bench.runtime, time.time_ns, replace(SETTINGS, image=image), memory)
+        return [image_of(await asyncio.to_thread(bench.cluster.get, f"{path}{index}")) for index in range(2)]
+
+    def roll(index: int) -> None:
+        """As the Deployment's controller says that its pod runs."""
+        generation = bench.cluster.get(f"{path}{index}")["metadata"]["generation"]
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
+        bench.cluster.merge(f"{path}{index}/status", {"status": {"observedGeneration": generation, **counts}})
+
+    await step(OLD)
+    for index in range(2):
+        await bench.start(f"hall-sensors-{index}")
+        await asyncio.to_thread(roll, index)
+    for _ in range(3):
+        await step(OLD)
+    assert await step(NEW) == [NEW, OLD]
+    assert await step(NEW) == [NEW, OLD], "its generation has not been observed"
+    await asyncio.to_thread(roll, 0)
+    assert await step(NEW) == [NEW, NEW]
+    status = from_manifest(FleetStatus, bench.cluster.get(bench.fleet_path)["status"])
+    assert (status.rollout.image, status.rollout.from_) == (NEW, OLD)
+
+
+async def fleets(count: int, turns: Turns) -> list[Kubelet]:
+    """Settled fleets under an operator that has looked around, and is then told another image."""
+    worlds = [await running(shards=1, name=f"hall-{number}") for number in range(count)]
+    for world in worlds:
+        world.settings = replace(SETTINGS, image=NEW, turns=turns)
+    return worlds
+
+
+async def turn(worlds: list[Kubelet], seconds: int = 2) -> list[str]:
+    for world in worlds:
+        await world.step(seconds)
+    return [world.images()[0] for world in worlds]
+
+
+async def test_a_bad_image_leaves_all_fleets_but_the_first_untouched() -> None:
+    worlds = await fleets(4, Turns(max_fleets=2))
+    assert await turn(worlds) == [OLD] * 4, "the operator looks around first"
+    assert await turn(worlds, GRACE // SECOND) == [NEW, OLD, OLD, OLD]
+    await turn(worlds)
+    assert await turn(worlds, LIMIT // SECOND + 1) == [NEW, OLD, OLD, OLD]
+    assert await turn(worlds, LIMIT // SECOND + 1) == [NEW, OLD, OLD, OLD]
+    status: FleetStatus = (await worlds[3].step()).status
+    assert status.rollout
+    assert "halted: default/sensors/hall-0: hall-0-sensors-0 is not ready with embereye:new" in status.rollout.why
+    assert status.condition("Covered").status == "True"
+
+
+async def test_after_the_first_fleet_several_go_at_once_with_a_delay() -> None:
+    worlds = await fleets(4, Turns(max_fleets=2, delay=60 * SECOND))
+    await turn(worlds)
+    await turn(worlds, GRACE // SECOND)
+    worlds[0].start()
+    assert await turn(worlds) == [NEW, OLD, OLD, OLD], "it has a minute to prove itself"
+    assert await turn(worlds, 61) == [NEW, NEW, NEW, OLD]
+    worlds[1].start()
+    worlds[2].start()
+    await turn(worlds)
+    assert await turn(worlds, 61) == [NEW] * 4
+
+
+async def test_an_operator_that_starts_anew_goes_on_where_the_other_was() -> None:
+    worlds = await fleets(3, Turns(max_fleets=1))
+    await turn(worlds)
+    await turn(worlds, GRACE // SECOND)
+    fresh = Turns(max_fleets=1)
+    for world in worlds:
+        world.settings = replace(SETTINGS, image=NEW, turns=fresh)
+    assert await turn(worlds[::-1]) == [OLD, OLD, NEW]
+    assert await turn(worlds[::-1], GRACE // SECOND) == [OLD, OLD, NEW], "the one in the middle of it is the first"
+
+
+@pytest.mark.parametrize(
+    ("spec", "operators", "target"),
+    [
+        ({}, "embereye:1.0", "embereye:1.0"),
+        ({"version": "1.1"}, "embereye:1.0", "embereye:1.1"),
+        ({"version": "1.1"}, "registry:5000/a/embereye:1.0@sha256:ab", "registry:5000/a/embereye:1.1"),
+        ({"image": "mine:2", "version": "1.1"}, "embereye:1.0", "mine:2"),
+    ],
+)
+def test_a_fleet_may_choose_its_image(spec: Any, operators: str, target: str) -> None:
+    assert target_image(parse_fleet(manifest(spec=spec)), operators) == target
+
+
+def test_there_has_to_be_an_image_to_go_back_to() -> None:
+    with pytest.raises(UserError, match=r"name one in spec\.image"):
+        undone(parse_fleet(manifest()))
