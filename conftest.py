@@ -34,6 +34,13 @@ def postgres() -> Iterator[Postgres]:
         yield running
 
 
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    """A PostgreSQL of the test's own, to be stopped, crashed or frozen."""
+    with run_postgres() as running:
+        yield running
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose machine lacks what it `needs`."""
     for mark in item.iter_markers("needs"):

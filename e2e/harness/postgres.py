@@ -52,7 +52,8 @@ class Postgres:
         """Start the server and wait until it answers."""
         command = [*self._as, str(self._programs / "postgres"), "-D", self._data, "-p", str(self.port),
                    "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self.folder}",
-                   "-c", "shared_buffers=16MB", "-c", "max_connections=40"]  # fmt: skip
+                   "-c", "shared_buffers=16MB", "-c", "max_connections=40",
+                   "-c", "recovery_init_sync_method=syncfs"]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
             self._server = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
         deadline = time.monotonic() + 30
@@ -104,6 +105,10 @@ class Postgres:
         """A database without anything in it; its connection string."""
         self.execute(f'CREATE DATABASE "{name}"')
         return self.address(name)
+
+    def drop_database(self, name: str) -> None:
+        """Remove a database, whoever still uses it: recovery after a crash looks at every file there is."""
+        self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def break_connections(self, database: str) -> int:
         """End every session in `database` as an administrator may; how many there were."""

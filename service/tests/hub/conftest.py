@@ -24,17 +24,24 @@ from embereye.process.grpc_server import channel
 @pytest.fixture(params=["sqlite", "postgres"])
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
     """Each of the databases that a hub can have, empty."""
-    return (
-        Stored(tmp_path)
-        if request.param == "sqlite"
-        else Stored.in_postgres(tmp_path, request.getfixturevalue("postgres"))
-    )
+    if request.param == "sqlite":
+        return Stored(tmp_path)
+    in_postgres: Stored = request.getfixturevalue("stored_in_postgres")
+    return in_postgres
 
 
 @pytest.fixture
-def stored_in_postgres(tmp_path: Path, postgres: Postgres) -> Stored:
+def stored_in_postgres(tmp_path: Path, postgres: Postgres) -> Iterator[Stored]:
     """A database in PostgreSQL, empty."""
-    return Stored.in_postgres(tmp_path, postgres)
+    stored = Stored.in_postgres(tmp_path, postgres)
+    yield stored
+    postgres.drop_database(stored.database)
+
+
+@pytest.fixture
+def stored_apart(tmp_path: Path, own_postgres: Postgres) -> Stored:
+    """A database in a PostgreSQL of the test's own."""
+    return Stored.in_postgres(tmp_path, own_postgres)
 
 
 class HubProcess:

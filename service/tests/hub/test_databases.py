@@ -262,15 +262,15 @@ def test_the_password_is_read_anew_for_each_connection(stored_in_postgres: Store
 
 
 async def test_a_hub_whose_database_is_away_shows_the_fire_and_stores_it_once_it_is_back(
-    stored_in_postgres: Stored, postgres: Postgres
+    stored_apart: Stored, own_postgres: Postgres
 ) -> None:
-    threads, durable = stored_in_postgres.threads(), list[str]()
+    threads, durable = stored_apart.threads(), list[str]()
     hub = Hub(threads, retention_ns=3600 * SECOND)
     await hub.open()
     running = asyncio.ensure_future(hub.run())
     hub.inbox.admit(report("before"), durable.append)
     await until(lambda: durable == ["before"])
-    await asyncio.to_thread(postgres.stop)
+    await asyncio.to_thread(own_postgres.stop)
     try:
         await until(lambda: hub.committer.failing)  # although nothing is to be written
         hub.inbox.admit(report("before"), durable.append)  # again: its acknowledgement was lost
@@ -278,7 +278,7 @@ async def test_a_hub_whose_database_is_away_shows_the_fire_and_stores_it_once_it
         await until(lambda: len(hub.zones.messages()) == 2)
         assert durable == ["before"]
     finally:
-        await asyncio.to_thread(postgres.start)
+        await asyncio.to_thread(own_postgres.start)
     await until(lambda: durable == ["before", "before", "during"])
     assert hub.inbox.counters.duplicate == 1
     assert not hub.committer.failing
@@ -289,22 +289,22 @@ async def test_a_hub_whose_database_is_away_shows_the_fire_and_stores_it_once_it
 
 
 async def test_a_database_that_no_longer_answers_does_not_keep_a_fire_from_being_seen(
-    stored_in_postgres: Stored, postgres: Postgres
+    stored_apart: Stored, own_postgres: Postgres
 ) -> None:
-    threads, durable = stored_in_postgres.threads(), list[str]()
+    threads, durable = stored_apart.threads(), list[str]()
     hub = Hub(threads, retention_ns=3600 * SECOND)
     await hub.open()
     running = asyncio.ensure_future(hub.run())
     hub.inbox.admit(report("before"), durable.append)
     await until(lambda: durable == ["before"])
-    await asyncio.to_thread(postgres.freeze)
+    await asyncio.to_thread(own_postgres.freeze)
     try:
         hub.inbox.admit(report("during", "attic"), durable.append)
         await until(lambda: len(hub.zones.messages()) == 2, 10)
         assert durable == ["before"]
         await until(lambda: hub.committer.failing)
     finally:
-        await asyncio.to_thread(postgres.freeze, frozen=False)
+        await asyncio.to_thread(own_postgres.freeze, frozen=False)
     await until(lambda: durable == ["before", "during"])
     assert [event.zone for event in await hub.history.events(0, 9)] == ["hall", "attic"]
     running.cancel()
@@ -313,13 +313,13 @@ async def test_a_database_that_no_longer_answers_does_not_keep_a_fire_from_being
 
 
 async def test_a_hub_that_starts_without_its_database_begins_anew_once_it_turns_out_to_hold_something(
-    stored_in_postgres: Stored, postgres: Postgres
+    stored_apart: Stored, own_postgres: Postgres
 ) -> None:
-    store = stored_in_postgres.open()
+    store = stored_apart.open()
     store.commit(Transaction(events=events(1)))
     store.close()
-    await asyncio.to_thread(postgres.stop)
-    threads = stored_in_postgres.threads()
+    await asyncio.to_thread(own_postgres.stop)
+    threads = stored_apart.threads()
     hub = Hub(threads, retention_ns=3600 * SECOND)
     try:
         await hub.open()
@@ -328,29 +328,29 @@ async def test_a_hub_that_starts_without_its_database_begins_anew_once_it_turns_
         await until(hub.zones.messages)
         assert "cannot be reached" in hub.committer.failing
     finally:
-        await asyncio.to_thread(postgres.start)
+        await asyncio.to_thread(own_postgres.start)
     with pytest.raises(BeginAnewError, match="begin anew"):
         await asyncio.wait_for(running, 20)
     await threads.close()
-    store = stored_in_postgres.open()
+    store = stored_apart.open()
     assert store.known(["seen"]) == set(), "what was not acknowledged is the shard's to send again"
     store.close()
 
 
 async def test_a_hub_that_starts_before_an_empty_database_does_goes_on_with_it(
-    stored_in_postgres: Stored, postgres: Postgres
+    stored_apart: Stored, own_postgres: Postgres
 ) -> None:
-    await asyncio.to_thread(postgres.stop)
-    threads, durable = stored_in_postgres.threads(), list[str]()
+    await asyncio.to_thread(own_postgres.stop)
+    threads, durable = stored_apart.threads(), list[str]()
     hub = Hub(threads, retention_ns=3600 * SECOND)
     try:
         await hub.open()
         running = asyncio.ensure_future(hub.run())
         hub.inbox.admit(report("seen"), durable.append)
     finally:
-        await asyncio.to_thread(postgres.start)
+        await asyncio.to_thread(own_postgres.start)
     await until(lambda: durable)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await threads.close()
-    assert stored_in_postgres.query("SELECT id FROM evidence") == [("seen",)]
+    assert stored_apart.query("SELECT id FROM evidence") == [("seen",)]

@@ -175,13 +175,13 @@ async def test_what_was_acknowledged_survives_a_kill_at_any_time(hub_process: Hu
 
 
 @pytest.fixture
-def hub_on_postgres(stored_in_postgres: Stored, make_hub: Callable[[Stored], HubProcess]) -> HubProcess:
-    return make_hub(stored_in_postgres)
+def hub_on_postgres(stored_apart: Stored, make_hub: Callable[[Stored], HubProcess]) -> HubProcess:
+    return make_hub(stored_apart)
 
 
 @pytest.mark.parametrize("fault", ["connections ended", "server crashed", "hub killed"])
 async def test_nothing_acknowledged_is_lost_or_doubled_and_alarms_go_on_whatever_of_a_hub_on_postgres_dies(
-    hub_on_postgres: HubProcess, postgres: Postgres, fault: str
+    hub_on_postgres: HubProcess, own_postgres: Postgres, fault: str
 ) -> None:
     hub, randomly = hub_on_postgres, random.Random(5)
     hub.start()
@@ -189,10 +189,10 @@ async def test_nothing_acknowledged_is_lost_or_doubled_and_alarms_go_on_whatever
 
     async def strike() -> None:
         if fault == "connections ended":
-            await asyncio.to_thread(postgres.break_connections, hub.stored.database)
+            await asyncio.to_thread(own_postgres.break_connections, hub.stored.database)
         elif fault == "server crashed":
-            await asyncio.to_thread(postgres.stop)
-            await asyncio.to_thread(postgres.start)
+            await asyncio.to_thread(own_postgres.stop)
+            await asyncio.to_thread(own_postgres.start)
         else:
             hub.kill()
             hub.start()

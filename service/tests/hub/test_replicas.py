@@ -157,7 +157,16 @@ def test_the_loss_of_the_owners_node_is_over_within_ten_seconds() -> None:
     if os.geteuid() or not all(map(shutil.which, ("unshare", "ip", "iptables", "setpriv"))):
         pytest.skip("a network of its own takes root, unshare, ip and iptables")
     script = Path(__file__).with_name("lost_node.py")
-    command = ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {sys.executable} {script}"]
+    command = [
+        "unshare",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        f"ip link set lo up && exec {sys.executable} {script}",
+    ]
     path = os.pathsep.join(str(ROOT / folder) for folder in ("e2e", "service", "operator"))
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=150, check=False, env={**os.environ, "PYTHONPATH": path}

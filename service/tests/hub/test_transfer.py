@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +81,17 @@ def place(stored: Stored) -> list[str]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stored]:
     """Another database, of either kind."""
     folder = tmp_path / "other"
     folder.mkdir()
     if request.param == "sqlite":
-        return Stored(folder)
+        yield Stored(folder)
+        return
     server: Postgres = request.getfixturevalue("postgres")
-    return Stored.in_postgres(folder, server)
+    stored = Stored.in_postgres(folder, server)
+    yield stored
+    server.drop_database(stored.database)
 
 
 async def test_a_backup_that_is_restored_is_the_same_history(
