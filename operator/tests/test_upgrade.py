@@ -38,8 +38,8 @@ def left_behind(path: Path, resource: str) -> World:
     return world
 
 
-# Shards prove who they are by a certificate, have a port for those who prove the same, and a minute more to end: their
-# pods are rolled once, one at a time.
+# Shards prove who they are by a certificate, have a port for those who prove the same, a minute more to end, and requests
+# and a limit of memory where the fleet says nothing of them: their pods are rolled once, one at a time.
 NEW = {"EMBEREYE_IDENTITY", "EMBEREYE_CONTROL_PORT", "EMBEREYE_LINGER", "control", "identity"}
 
 
@@ -48,6 +48,7 @@ def without_what_is_new(template: Any) -> Any:
     spec = template["spec"]
     spec.pop("terminationGracePeriodSeconds")
     (container,) = spec["containers"]
+    container.pop("resources", None)
     for place, name in ((spec, "volumes"), (container, "env"), (container, "ports"), (container, "volumeMounts")):
         place[name] = [entry for entry in place[name] if entry["name"] not in NEW]
     return template
