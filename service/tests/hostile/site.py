@@ -90,7 +90,9 @@ class Site:
     data: dict[str, Path] = field(default_factory=dict)
 
     def start(self, name: str, *arguments: str) -> None:
-        """Start a process, or start it again on its ports and data."""
+        """Start a process, or start it again on its ports and data, once it has ended."""
+        before = self.processes.get(name)
+        assert before is None or before.poll() is not None, f"{name} is running"
         grpc, other, metrics, control = map(str, self.ports.setdefault(name, free_ports(4)))
         data = self.data.setdefault(name, self.folder / name)
         command = ["--host", HOST, "--grpc-port", grpc, "--control-port", control, "--data", str(data), *arguments]
