@@ -38,8 +38,8 @@ def left_behind(path: Path, resource: str) -> World:
     return world
 
 
-# Shards prove who they are by a certificate, have a port for those who prove the same, a minute more to end, and a limit
-# of memory where the fleet says nothing of it: their pods are rolled once, one at a time.
+# Shards prove who they are by a certificate, have a port for those who prove the same, a minute more to end and, where
+# the fleet says nothing of it, a limit of memory: their pods are rolled once, one at a time.
 NEW = {"EMBEREYE_IDENTITY", "EMBEREYE_CONTROL_PORT", "EMBEREYE_LINGER", "control", "identity"}
 
 
