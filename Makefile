@@ -29,7 +29,7 @@ CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
 
-.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image e2e e2e-up e2e-down requirements crds monitoring golden clean
+.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image e2e e2e-up e2e-down requirements crds monitoring pictures golden clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -122,6 +122,9 @@ crds: install ## Write the CRDs and docs/reference.md anew from the Python model
 
 monitoring: install ## Write docs/metrics.md, alert rules and dashboards anew from their Python source
 	$(BIN)/python -m embereye_operator.monitoring.files
+
+pictures: install ## Draw the dashboards of docs/grafana.md anew, from what a real Prometheus answers (make peers installs one)
+	cd operator && ../$(BIN)/python -m tests.monitoring.draw ../docs/grafana --only fleet-overview --only sensor-shard
 
 golden: install programs ## Write what the chart makes of its main values anew, for charts/tests
 	$(BIN)/python charts/tests/golden.py
