@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, ShardStatus
 from embereye_operator import controller
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.decide.ownership.selection import split_names
 from embereye_operator.process import OperatorOptions, serve
@@ -45,6 +47,14 @@ class SimulatedRuntime(KubernetesRuntime):
             self._made.pop(shard, None)
             return False
         return now - self._made.setdefault(shard, now) >= START_SECONDS and shard not in self._dead
+
+    async def children(self, fleet: Fleet) -> Sequence[Manifest]:
+        """With what a cluster says of a Deployment whose pod runs: there is nobody here who would."""
+        found = await super().children(fleet)
+        for child in found:
+            if child["kind"] == "Deployment" and self._answers(fleet, child["metadata"]["name"]):
+                child["status"] = {"availableReplicas": 1, "updatedReplicas": 1}
+        return found
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """As a shard would say it."""
