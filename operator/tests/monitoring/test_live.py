@@ -5,7 +5,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,28 +97,17 @@ def test_a_healthy_site_alarms_nobody(prometheus: Prometheus) -> None:
     until(lambda: not prometheus.firing() - begun - burns)
 
 
-def processes(site: Site, words: str) -> list[int]:
-    """The site's own processes whose command says `words`, by their ids."""
-    children = {
-        int(number)
-        for path in Path(f"/proc/{site.process.pid}/task").glob("*/children") for number in path.read_text().split()
-    }  # fmt: skip
-    return [
-        number for number in children
-        if words in Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    ]  # fmt: skip
-
-
 @contextmanager
 def stopped(found: list[int]) -> Iterator[None]:
     assert found
-    for number in found:
-        os.kill(number, signal.SIGSTOP)
     try:
+        for number in found:
+            os.kill(number, signal.SIGSTOP)
         yield
     finally:
         for number in found:
-            os.kill(number, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGCONT)
 
 
 def described(prometheus: Prometheus, name: str) -> dict[str, str]:
@@ -131,7 +120,7 @@ def described(prometheus: Prometheus, name: str) -> dict[str, str]:
 
 
 def test_sensors_that_fall_silent_are_told_as_dark_and_it_resolves(site: Site, prometheus: Prometheus) -> None:
-    with stopped(processes(site, "simulate sensors")):
+    with stopped(site.processes("simulate sensors")):
         until(lambda: "EmberEyeDevicesDark" in prometheus.firing())
         told = described(prometheus, "EmberEyeDevicesDark")
         assert told["summary"] == "Devices of default/hall (sensors) are not watched"
@@ -145,7 +134,7 @@ def test_sensors_that_fall_silent_are_told_as_dark_and_it_resolves(site: Site, p
 
 
 def test_a_hub_that_hangs_is_told_and_it_resolves(site: Site, prometheus: Prometheus) -> None:
-    with stopped(processes(site, " hub --host")):
+    with stopped(site.processes(" hub --host")):
         until(lambda: "EmberEyeHubDown" in prometheus.firing())
     until(lambda: "EmberEyeHubDown" not in prometheus.firing())
 
