@@ -6,16 +6,14 @@ It is read from a folder, and read again as it changes; nothing is started anew,
 import logging
 import ssl
 import tempfile
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import grpc
 
 from embereye.process.aligned_sleep import aligned_sleep
-from embereye.process.identity.credentials import expiry, read_files, shake_hands
+from embereye.process.identity.credentials import expiry, read_files, server_credentials, shake_hands
 from embereye.process.lifecycle import UserError
 
 logger = logging.getLogger(__name__)
@@ -32,7 +30,7 @@ class Shown:
     clients: bytes  # authorities that clients' certificates have to be of; empty: none is asked for
     expires: float  # seconds since the Unix epoch
 
-    def for_grpc(self) -> grpc.ServerCertificateConfiguration:
+    def for_servers(self) -> grpc.ServerCertificateConfiguration:
         """As a gRPC server shows it."""
         return grpc.ssl_server_certificate_configuration([(self.key, self.chain)], self.clients or None)
 
@@ -84,18 +82,7 @@ class ServerTls:
 
     def for_grpc(self) -> grpc.ServerCredentials:
         """For a gRPC server; it shows whichever certificate is current."""
-        shown = self.current
-        lock = threading.Lock()
-
-        def fetch() -> Any:  # None: as it is
-            nonlocal shown
-            with lock:
-                if shown is self.current:
-                    return None
-                shown = self.current
-                return shown.for_grpc()
-
-        return grpc.dynamic_ssl_server_credentials(shown.for_grpc(), fetch, self.asks_clients)
+        return server_credentials(lambda: self.current, asks_clients=self.asks_clients)
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Have `changed` called whenever clients' certificates have to be of other authorities than before."""

@@ -6,10 +6,10 @@ import logging
 import ssl
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -36,6 +36,30 @@ class Certificate:
     def for_servers(self) -> grpc.ServerCertificateConfiguration:
         """As a server shows it."""
         return grpc.ssl_server_certificate_configuration([(self.key, self.chain)], self.trusted)
+
+
+class Showable(Protocol):
+    """What the files of a server said when they were read last."""
+
+    def for_servers(self) -> grpc.ServerCertificateConfiguration:
+        """As a server shows it."""
+
+
+def server_credentials(current: Callable[[], Showable], *, asks_clients: bool) -> grpc.ServerCredentials:
+    """For a gRPC server that shows whatever is `current`, asked on threads of gRPC's at every handshake."""
+    shown = current()
+    lock = threading.Lock()
+
+    def fetch() -> Any:  # None: as it is
+        nonlocal shown
+        with lock:
+            latest = current()
+            if shown is latest:
+                return None
+            shown = latest
+            return shown.for_servers()
+
+    return grpc.dynamic_ssl_server_credentials(shown.for_servers(), fetch, asks_clients)
 
 
 class Credentials:
@@ -87,18 +111,7 @@ class Credentials:
 
     def for_server(self) -> grpc.ServerCredentials:
         """For a server that asks who calls; it shows whichever certificate is current."""
-        shown = self.current
-        lock = threading.Lock()
-
-        def fetch() -> Any:  # None: as it is
-            nonlocal shown
-            with lock:
-                if shown is self.current:
-                    return None
-                shown = self.current
-                return shown.for_servers()
-
-        return grpc.dynamic_ssl_server_credentials(shown.for_servers(), fetch, require_client_authentication=True)
+        return server_credentials(lambda: self.current, asks_clients=True)
 
     def channel(self, target: str, server_name: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
         """A channel to the process at `target` that proves to be `server_name`, whatever its address is."""
