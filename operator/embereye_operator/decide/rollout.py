@@ -1,6 +1,5 @@
 """Which shards may take a changed pod now: of a fleet one at a time, and only when the fleet's turn has come."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,10 +60,11 @@ def _template(deployment: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _unmoved(template: Mapping[str, Any]) -> Manifest:
     """`template` without what a move from one node to another changes."""
-    found: Manifest = copy.deepcopy(dict(template))
-    (found.get("metadata", {}).get("annotations") or {}).pop(ANNOTATION_REPLACES, None)
-    found.get("spec", {}).pop("affinity", None)
-    return found
+    metadata = dict(template.get("metadata") or {})
+    if annotations := metadata.get("annotations"):
+        metadata["annotations"] = {key: value for key, value in annotations.items() if key != ANNOTATION_REPLACES}
+    spec = {key: value for key, value in (template.get("spec") or {}).items() if key != "affinity"}
+    return {**template, "metadata": metadata, "spec": spec}
 
 
 @dataclass
