@@ -13,6 +13,7 @@ from harness.need import OPENSSL
 from harness.settings import camera_settings
 
 from embereye.camera.shard import CameraShard
+from embereye.camera.sources.declared import SourceError
 from embereye.process.tasks import Tasks
 from embereye.shard.service import ShardContext
 from embereye.units import MILLISECOND, SECOND
@@ -50,6 +51,21 @@ async def eventually(condition, seconds=20.0):
         while not (value := condition()):
             await asyncio.sleep(0.002)
         return value
+
+
+async def play(source, frames=5):
+    """What `source` offers and says, and why it ended if it did."""
+    units, states = [], []
+    player = asyncio.ensure_future(source.play(lambda unit, *_: units.append(unit), states.append))
+    await eventually(lambda: len(units) >= frames or player.done(), 60)
+    player.cancel()
+    try:
+        await player
+    except SourceError as error:
+        return units, states, str(error)
+    except asyncio.CancelledError:
+        pass
+    return units, states, ""
 
 
 def pytest_asyncio_loop_factories(config, item):

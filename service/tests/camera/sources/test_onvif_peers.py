@@ -8,14 +8,14 @@ import socket
 import pytest
 from harness.need import FFMPEG, GO2RTC, program
 
-from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.declared import parse_source
 from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.onvif.source import OnvifSource
 from embereye.camera.sources.onvif.wanted import Wanted
 from embereye.camera.sources.poller import SocketPoller
 from embereye.process.addresses import free_port
 
-from ..conftest import eventually
+from ..conftest import eventually, play
 
 pytestmark = pytest.mark.needs(GO2RTC, FFMPEG)
 
@@ -51,26 +51,15 @@ def listening(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-async def play(port, profile="", frames=20):
+def opened(port, profile=""):
     what = parse_source(f"onvif://127.0.0.1:{port}")
-    source = OnvifSource(what, lambda: ("me", "secret"), DialLimiter(1), SocketPoller(), Wanted(profile))
-    units, states = [], []
-    player = asyncio.ensure_future(source.play(lambda unit, *_: units.append(unit), states.append))
-    await eventually(lambda: len(units) >= frames or player.done(), 60)
-    player.cancel()
-    try:
-        await player
-    except SourceError as error:
-        return units, states, str(error)
-    except asyncio.CancelledError:
-        pass
-    return units, states, ""
+    return OnvifSource(what, lambda: ("me", "secret"), DialLimiter(1), SocketPoller(), Wanted(profile))
 
 
 @pytest.mark.parametrize(("profile", "size"), [("small", (320, 240)), ("large", (640, 360))])
 async def test_a_profile_of_another_makers_camera_is_played(tmp_path, profile, size):
     async with camera(tmp_path) as port:
-        units, states, reason = await play(port, profile)
+        units, states, reason = await play(opened(port, profile), frames=20)
     assert not reason
     assert units[0].size == size
     assert not any(unit.damaged for unit in units)
@@ -79,9 +68,9 @@ async def test_a_profile_of_another_makers_camera_is_played(tmp_path, profile, s
 
 async def test_without_a_profile_one_is_chosen_and_a_wrong_name_is_told(tmp_path):
     async with camera(tmp_path) as port:
-        units, states, reason = await play(port)
+        units, states, reason = await play(opened(port), frames=20)
         assert not reason
         assert units
         assert "of the first of 2 video sources" in states[-1]  # so go2rtc shows its streams
-        reason = (await play(port, "none"))[2]
+        reason = (await play(opened(port, "none"), frames=20))[2]
     assert 'no profile "none", only ' in reason

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 from aiohttp import web
 
-from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.declared import parse_source
 from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.onvif import source as onvif
 from embereye.camera.sources.onvif.source import OnvifSource
@@ -24,7 +24,7 @@ from embereye.sim.onvif import OnvifCameras
 from embereye.sim.rtsp import serve_rtsp
 from embereye.wire.onvif.media import Profile
 
-from ..conftest import eventually
+from ..conftest import play
 
 MAIN = Profile("m", "main", "H264", 320, 240, 15, 2000, "v")
 SUB = Profile("s", "sub", "H264", 160, 120, 15, 300, "v")
@@ -69,21 +69,6 @@ async def camera(*middlewares, profiles=(MAIN, SUB), **options):
 def opened(port, wanted=ANYTHING, user="", password="", query="", **options):
     what = parse_source(f"onvif://127.0.0.1:{port}/cam{query}")
     return OnvifSource(what, lambda: (user, password), DialLimiter(1), SocketPoller(), wanted, **options)
-
-
-async def play(source, frames=5):
-    """What `source` offers and says, and why it ended if it did."""
-    units, states = [], []
-    player = asyncio.ensure_future(source.play(lambda unit, *_: units.append(unit), states.append))
-    await eventually(lambda: len(units) >= frames or player.done(), 60)
-    player.cancel()
-    try:
-        await player
-    except SourceError as error:
-        return units, states, str(error)
-    except asyncio.CancelledError:
-        pass
-    return units, states, ""
 
 
 @pytest.mark.parametrize("media2", [True, False])
