@@ -14,6 +14,11 @@ PixelBox = tuple[int, int, int, int]  # x, y, width, height in pixels
 LAST_PORT = 65_535
 
 
+def bracketed(host: str) -> str:
+    """`host` as it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def split_address(text: str, *, any_port: bool = False) -> tuple[str, int]:
     """Host and port of "HOST:PORT", where an IPv6 host stands in brackets, as in "[::1]:9001".
 

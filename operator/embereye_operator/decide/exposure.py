@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from embereye.units import bracketed
 from embereye.v1.shard_pb2 import Peer
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
@@ -73,9 +74,15 @@ def _exposed_services(fleet: Fleet, children: Children, shards: Sequence[str]) -
     yield fleet_name(fleet), "", ""
     for shard in shards:
         yield devices_name(shard), shard, ""
+    for name, device in _camera_services(children):
+        yield name, "", device
+
+
+def _camera_services(children: Children) -> Iterator[tuple[str, str]]:
+    """Name and camera of each Service that a camera pushes RTP to."""
     for (kind, name), child in sorted(children.items()):
         if kind == "Service" and (device := (child["metadata"].get("annotations") or {}).get(ANNOTATION_DEVICE)):
-            yield name, "", str(device)
+            yield name, str(device)
 
 
 def _is(service: Mapping[str, Any], type_: str) -> bool:
@@ -93,7 +100,7 @@ def _addresses(
     for port in spec["ports"]:
         number = port.get("nodePort") if spec["type"] == "NodePort" else port["port"]
         if host and number:
-            yield ExposedAddress(name, port["name"], join(host, number), device, shard)
+            yield ExposedAddress(name, port["name"], f"{bracketed(host)}:{number}", device, shard)
 
 
 def _balancer_host(balancer: Mapping[str, Any]) -> str:
@@ -103,11 +110,6 @@ def _balancer_host(balancer: Mapping[str, Any]) -> str:
         entry["hostname"] for entry in given if entry.get("hostname")
     ]
     return str(known[0]) if known else ""
-
-
-def join(host: str, port: int) -> str:
-    """host:port, an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _by_gateway(fleet: Fleet, children: Children, shards: Sequence[str], offered: Sequence[str]) -> Exposure:
@@ -133,17 +135,11 @@ def _by_gateway(fleet: Fleet, children: Children, shards: Sequence[str], offered
         if why := _why_not_routed(children.get((kind, name), {})):
             refused.append(f"{kind} {name}: {why}")
         else:
-            found.append(ExposedAddress(name, protocol, join(advertised_host(fleet, name), port), "", shard))
+            found.append(ExposedAddress(name, protocol, f"{bracketed(advertised_host(fleet, name))}:{port}", "", shard))
     if refused:
         missing["RouteNotAccepted"] = tuple(refused)
-    cameras = [
-        str(device)
-        for child in children.values()
-        if child["kind"] == "Service"
-        and (device := (child["metadata"].get("annotations") or {}).get(ANNOTATION_DEVICE))
-    ]
-    if cameras:
-        few = ", ".join(sorted(cameras)[:5]) + (" and others" if len(cameras) > 5 else "")
+    if cameras := sorted(device for _, device in _camera_services(children)):
+        few = ", ".join(cameras[:5]) + (" and others" if len(cameras) > 5 else "")
         missing["NotThroughGateway"] = (f"RTP does not come through a Gateway ({few}): use NodePort or LoadBalancer",)
     return Exposure(tuple(found), missing)
 

@@ -29,6 +29,7 @@ from embereye.process.lifecycle import UserError
 from embereye.process.pages import metrics_pages, serve_pages
 from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
+from embereye.units import bracketed
 from embereye.v1.access_pb2 import CreateLinkRequest
 from embereye.v1.access_pb2_grpc import AccessStub
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
@@ -49,7 +50,6 @@ from embereye_operator.runtime.local.runtime import (
     OWN_NAMES,
     LocalRuntime,
     Reach,
-    bracketed,
     check_port,
     embereye_command,
     identified,

@@ -22,6 +22,7 @@ from embereye.process.identity.authority import LIFE
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, Role
 from embereye.process.lifecycle import UserError
+from embereye.units import bracketed
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.api.cameras import CameraFleetSpec
@@ -65,11 +66,6 @@ class Reach:
     def is_outer(self) -> bool:
         """Whether others than this machine can reach it."""
         return self.listen != "::1" and not self.listen.startswith("127.")
-
-
-def bracketed(host: str) -> str:
-    """`host` as it stands before a port: an IPv6 address in brackets."""
-    return f"[{host}]" if ":" in host else host
 
 
 def check_port(port: int, what: str, remedy: str, host: str = HOST) -> None:

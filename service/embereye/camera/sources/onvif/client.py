@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 
 from embereye.camera.sources.declared import DeclaredSource, SourceError, redact
+from embereye.units import bracketed
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.onvif import device, media, soap
 from embereye.wire.onvif.device import MEDIA, MEDIA2
@@ -185,6 +186,5 @@ async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 
 def _netloc(own: SplitResult, port: int | None) -> str:
-    host = own.hostname or ""
-    host = f"[{host}]" if ":" in host else host
+    host = bracketed(own.hostname or "")
     return f"{host}:{port}" if port else host
