@@ -95,7 +95,7 @@ model: install ## Train the appearance network anew from labelled pictures in DA
 	@test -x $(TRAINING)/venv/bin/python || $(PYTHON) -m venv $(TRAINING)/venv
 	@$(TRAINING)/venv/bin/pip install --quiet --disable-pip-version-check --editable . --editable bench --editable training
 	nice -n 19 $(TRAINING)/venv/bin/python -m embereye_training $(DATA) $(TRAINING)$(if $(QUICK),/quick --quick)
-	$(if $(QUICK),,cp $(TRAINING)/appearance.onnx service/embereye/detect/vision/)
+	$(if $(QUICK),,cp $(TRAINING)/appearance.onnx service/embereye/detect/vision/networks/)
 
 image: install ## Build the image that every component runs, tagged as the chart wants it
 	e2e/cluster/build-image $(IMAGE)

@@ -104,7 +104,7 @@ async def test_a_strangers_pod_gets_to_the_ports_for_everybody_and_to_no_control
 
 def render_film() -> Film:
     """Pictures of a room and of a fire in it; drawn while the cluster starts pods."""
-    from embereye.sim.scene import render
+    from embereye.sim.scenes.scene import render
 
     rate = 15.0
     loops = render(640, 480, 7, rate)

@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from embereye.sim.scene import Room
+from embereye.sim.scenes.scene import Room
 
 LENGTH = struct.Struct(">II")  # film, bytes
 QUALITY = 80  # JPEG quality; cameras use 70 to 85

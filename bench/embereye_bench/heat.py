@@ -15,12 +15,12 @@ from embereye.detect.thermal.heat import HeatWatch, extremes
 from embereye.detect.thermal.mlx90640 import Calibration
 from embereye.levels import Level
 from embereye.sim.mlx90640 import invent_eeprom, measure
-from embereye.sim.thermal import GROWTH, HARMLESS, NARROW, NOISE_K, WIDE, Lens, Patch, Scene, burning
+from embereye.sim.scenes.thermal import GROWTH, HARMLESS, NARROW, NOISE_K, WIDE, Lens, Patch, Scene, burning
 from embereye.units import SECOND
 from embereye_bench import report
 from embereye_bench.report import Benchmark, Result, Scale
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.assignments import build_sensor_settings
+from embereye_operator.decide.placement.assignments import build_sensor_settings
 
 HEAT = build_sensor_settings(SensorFleetSpec()).heat
 START_NS = 1_700_000_000 * SECOND

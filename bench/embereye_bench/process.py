@@ -20,7 +20,7 @@ from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.shard_pb2 import Assignment, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
-from embereye_bench.load import HOST, end
+from embereye_bench.sensors.load import HOST, end
 
 READY_SECONDS = 20.0
 
@@ -176,10 +176,10 @@ class Measured:
 
 
 class Sender:
-    """A process of `embereye_bench.senders`: told what to do line by line, it answers each line with its numbers."""
+    """A process of `embereye_bench.cameras.senders`: told what to do line by line, it answers with numbers."""
 
     def __init__(self, kind: str, *options: str) -> None:
-        command = [sys.executable, "-m", "embereye_bench.senders", kind, *options]
+        command = [sys.executable, "-m", "embereye_bench.cameras.senders", kind, *options]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.told: dict[str, Any] = self._line()  # with which it introduced itself
 

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import numpy as np
 
-from embereye.sim.lookalikes import LOOKALIKES, candle, filmed
-from embereye_bench.detection_day import MOST, RATE, Day, results_of, watch_day, watch_film
-from embereye_bench.folds import LabelledClip
-from embereye_bench.footage import Footage
+from embereye.sim.scenes.lookalikes import LOOKALIKES, candle, filmed
+from embereye_bench.detection.day import MOST, RATE, Day, results_of, watch_day, watch_film
+from embereye_bench.detection.folds import LabelledClip
+from embereye_bench.detection.footage import Footage
 
 
 def film(draw, name="drawn"):
@@ -23,7 +23,7 @@ def test_one_alarm_that_lasts_is_one():
 
 def test_a_day_is_looked_at_in_parts_and_what_was_done_is_not_done_again(tmp_path, monkeypatch):
     shown = []
-    monkeypatch.setattr("embereye_bench.detection_day.watch_film", lambda film, *_: shown.append(film.clip.name))
+    monkeypatch.setattr("embereye_bench.detection.day.watch_film", lambda film, *_: shown.append(film.clip.name))
     kept = tmp_path / "day.json"
     for part in (0, 1, 0):
         day = watch_day([], tmp_path, [None] * 4, 24.0, (part, 2), kept)

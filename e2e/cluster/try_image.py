@@ -47,9 +47,9 @@ def decode_video() -> None:
 
 
 def run_network() -> None:
-    from embereye.detect.vision.appearance import AppearanceNetwork
+    from embereye.detect.vision.networks.appearance import AppearanceNetwork
 
-    network = AppearanceNetwork((files("embereye.detect.vision") / "appearance.onnx").read_bytes())
+    network = AppearanceNetwork((files("embereye.detect.vision.networks") / "appearance.onnx").read_bytes())
     assert np.isfinite(network.logits(np.zeros((120, 160, 3), np.uint8), ())).all()
 
 

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from embereye.process.client_tls import ClientTls
 from embereye.process.identity.authority import utc_now
+from embereye.process.tls.client import ClientTls
 
 DAY = timedelta(days=1)
 

@@ -6,7 +6,7 @@ from embereye.v1.shard_pb2 import CameraSettings, SensorSettings
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.assignments import build_camera_settings, build_sensor_settings
+from embereye_operator.decide.placement.assignments import build_camera_settings, build_sensor_settings
 
 
 def sensor_settings(**spec: Any) -> SensorSettings:

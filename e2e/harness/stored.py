@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embereye.hub.store import Store, StoreThreads, open_database
+from embereye.hub.storage.store import Store, StoreThreads, open_database
 from harness.postgres import Postgres
 
 

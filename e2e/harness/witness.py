@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf import json_format
 
-from embereye.process.bearer import bearer
+from embereye.process.http.bearer import bearer
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, ZonesRequest, ZoneState
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from harness.diary import Diary

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from embereye.process import environment, logs
+from embereye.process import environment
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry import logs
 
 # command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
@@ -24,12 +25,15 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("shard", "camera"): ("embereye_cli.processes.shard_camera", "run one camera shard"),
     ("simulate", "sensors"): ("embereye_cli.simulate.sensors", "simulate thermal/gas sensors over the real protocol"),
     ("simulate", "cameras"): ("embereye_cli.simulate.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
-    ("bench", "sensors"): ("embereye_bench.sensors", "measure the sensor path against baselines"),
-    ("bench", "cameras"): ("embereye_bench.cameras_command", "measure the camera path against baselines"),
-    ("bench", "hub"): ("embereye_bench.hub", "measure how long an alarm takes, from the wire to whom it is told"),
+    ("bench", "sensors"): ("embereye_bench.sensors.command", "measure the sensor path against baselines"),
+    ("bench", "cameras"): ("embereye_bench.cameras.command", "measure the camera path against baselines"),
+    ("bench", "hub"): (
+        "embereye_bench.hub.command",
+        "measure the hub against baselines",
+    ),
     ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
     ("request",): ("embereye_cli.devices.request", "have a sensor send a frame or its calibration now"),
-    ("bench", "detection"): ("embereye_bench.detection", "score flame and smoke detection on labelled clips"),
+    ("bench", "detection"): ("embereye_bench.detection.command", "score flame and smoke detection on labelled clips"),
     ("explain", "device"): ("embereye_cli.explain.device", "say what became of everything a device sent"),
     ("discover",): ("embereye_cli.devices.discover", "look for cameras in the network, and print a fleet of them"),
     ("access",): ("embereye_cli.hub.access", "say who may do what: make, list and revoke tokens"),

@@ -19,15 +19,15 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN, drained, placement_name, shard_index
-from embereye_operator.decide.placement_record import PlacementRecord, read_record
-from embereye_operator.decide.rollout import ANNOTATION_ROLLOUT
-from embereye_operator.runtime.kubernetes.client import (
+from embereye_operator.decide.placement.record import PlacementRecord, read_record
+from embereye_operator.decide.rollout.rollout import ANNOTATION_ROLLOUT
+from embereye_operator.runtime.kubernetes.client.client import (
     connected,
     fleets_of,
     list_fleets,
 )
+from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS
 from embereye_operator.runtime.kubernetes.hub_status import hub_troubles
-from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS
 
 Row = Sequence[object]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from embereye.process.backoff import Backoff
-from embereye.process.clock import now_ns, stepped_ns
 from embereye.process.identity.credentials import Credentials
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.timing.backoff import Backoff
+from embereye.process.timing.clock import now_ns, stepped_ns
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetError, FleetReference, parse_fleet
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.status import FleetStatus
@@ -22,9 +22,9 @@ from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.status import read_status
 from embereye_operator.errors import NotLeadingError, UnavailableError
 from embereye_operator.reconcile.reconcile import Outcome, reconcile
-from embereye_operator.runtime.kubernetes.cache import ObjectKey, Stored
+from embereye_operator.runtime.kubernetes.client.cache import ObjectKey, Stored
+from embereye_operator.runtime.kubernetes.client.retry_after import retry_after
 from embereye_operator.runtime.kubernetes.holds import Holds
-from embereye_operator.runtime.kubernetes.retry_after import retry_after
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 from embereye_operator.workqueue import WorkQueue
 

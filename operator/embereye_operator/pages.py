@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from embereye.process.http_server import metrics_app
-from embereye.process.runtime_metrics import RuntimeMetrics
+from embereye.process.http.server import metrics_app
 from embereye.process.tasks import beside
+from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.controller import Controller
 from embereye_operator.decide.scaling.followers import followed_shards

@@ -11,18 +11,18 @@ from pathlib import Path
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
 
-from embereye.process import logs
-from embereye.process.http_connections import Connections
-from embereye.process.http_server import serve_http
+from embereye.process.http.connections import Connections
+from embereye.process.http.server import serve_http
 from embereye.process.lifecycle import UserError
-from embereye.process.tracing import ENDPOINT_VARIABLE
+from embereye.process.telemetry import logs
+from embereye.process.telemetry.tracing import ENDPOINT_VARIABLE
 from embereye.units import SECOND
 from embereye_operator.controller import Controller
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.decide.ownership.selection import Scope
+from embereye_operator.decide.rollout.turns import QUESTIONS, Question, Turns
 from embereye_operator.decide.scaling.trace import Trace
-from embereye_operator.decide.turns import QUESTIONS, Question, Turns
 from embereye_operator.handlers import run_operator
 from embereye_operator.manager import Manager
 from embereye_operator.pages import health_app

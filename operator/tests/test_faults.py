@@ -9,7 +9,7 @@ import pytest
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, AssignResponse
 from embereye_operator.decide.fleet_memory import FleetMemory
-from embereye_operator.decide.placement_record import PlacementRecord
+from embereye_operator.decide.placement.record import PlacementRecord
 from embereye_operator.errors import RefusedError
 
 from .fakes import FakeRuntime, World

@@ -15,8 +15,8 @@ from embereye_operator.api.schema import from_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.settings import Settings
-from embereye_operator.decide.rollout import ANNOTATION_ROLLOUT, LIMIT, image_of, target_image
-from embereye_operator.decide.turns import GRACE, Turns
+from embereye_operator.decide.rollout.rollout import ANNOTATION_ROLLOUT, LIMIT, image_of, target_image
+from embereye_operator.decide.rollout.turns import GRACE, Turns
 from embereye_operator.reconcile.reconcile import reconcile
 
 from .api.test_schema import manifest

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from embereye_operator.runtime.kubernetes.cache import Cache, key_of
+from embereye_operator.runtime.kubernetes.client.cache import Cache, key_of
 from embereye_operator.workqueue import WorkQueue
 
 

@@ -12,7 +12,7 @@ import cv2
 import jax
 import numpy as np
 
-from embereye_bench.folds import NETWORK_FOLDS, LabelledClip, fold_of_scene, labelled_clips
+from embereye_bench.detection.folds import NETWORK_FOLDS, LabelledClip, fold_of_scene, labelled_clips
 from embereye_training.data import Group, load_clip, load_stills
 from embereye_training.export import export
 from embereye_training.fit import Course, fit, logits

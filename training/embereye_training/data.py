@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye_bench.folds import LabelledClip
+from embereye_bench.detection.folds import LabelledClip
 
 Pictures = npt.NDArray[np.uint8]  # (count, SIDE, SIDE, 3), BGR
 

@@ -29,8 +29,8 @@ from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.controller import rest_period
 from embereye_operator.decide.cluster import watch_lag
-from embereye_operator.decide.placement import LIMIT, place, shard_loads, spread
-from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS
+from embereye_operator.decide.placement.placement import LIMIT, place, shard_loads, spread
+from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS
 
 NAMESPACE = "default"
 STABILIZATION = 30  # seconds; short, so that the row is affordable

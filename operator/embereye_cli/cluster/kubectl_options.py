@@ -2,7 +2,7 @@
 
 import argparse
 
-from embereye_operator.runtime.kubernetes.client import Target
+from embereye_operator.runtime.kubernetes.client.client import Target
 from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
 
 

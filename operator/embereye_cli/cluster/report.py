@@ -25,8 +25,16 @@ from embereye.camera.sources.declared import redact
 from embereye.process.lifecycle import UserError
 from embereye_cli.cluster.kubectl_options import target_of
 from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
-from embereye_operator.runtime.kubernetes.client import connected
-from embereye_operator.runtime.kubernetes.resources import CHILDREN, EVENTS, FLEETS, LEASES, NODES, OPTIONAL, PODS
+from embereye_operator.runtime.kubernetes.client.client import connected
+from embereye_operator.runtime.kubernetes.client.resources import (
+    CHILDREN,
+    EVENTS,
+    FLEETS,
+    LEASES,
+    NODES,
+    OPTIONAL,
+    PODS,
+)
 from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
 
 OURS: dict[str, Any] = {"app.kubernetes.io/part-of": "embereye"}

@@ -16,9 +16,9 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye.process import lifecycle
-from embereye.process.client_tls import dial
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
+from embereye.process.tls.client import dial
 from embereye.units import split_address
 from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, ZoneState
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
@@ -28,8 +28,8 @@ from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
 from embereye_operator.api.shared import API_VERSION
-from embereye_operator.runtime.kubernetes.client import Target, connected
-from embereye_operator.runtime.kubernetes.resources import FLEETS
+from embereye_operator.runtime.kubernetes.client.client import Target, connected
+from embereye_operator.runtime.kubernetes.client.resources import FLEETS
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub

@@ -23,7 +23,7 @@ from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Term
 from embereye.zone.sentences import quantity
 from embereye_operator.api.cameras import CameraFleetSpec
-from embereye_operator.decide.assignments import build_camera_settings
+from embereye_operator.decide.placement.assignments import build_camera_settings
 
 SUFFIXES = (".avi", ".gif", ".m4v", ".mjpeg", ".mjpg", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
 

@@ -28,7 +28,7 @@ from embereye.wire.device.messages import (
 )
 from embereye.wire.device.reader import LineReader
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.assignments import build_sensor_settings
+from embereye_operator.decide.placement.assignments import build_sensor_settings
 
 THRESHOLDS = Thresholds(build_sensor_settings(SensorFleetSpec()))  # of a fleet that declares none
 

@@ -11,8 +11,8 @@ from functools import partial
 
 import grpc
 
-from embereye.process.client_tls import dial
 from embereye.process.lifecycle import UserError
+from embereye.process.tls.client import dial
 from embereye.v1.ingest_pb2 import AskRequest, AskResponse
 from embereye.v1.ingest_pb2_grpc import SensorsStub
 from embereye_cli.hub.token import add_device_token_option, device_token

@@ -11,7 +11,7 @@ from embereye.process.lifecycle import UserError
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, parse_fleet
 from embereye_operator.decide.scaling.explanation import explanation, sentences
-from embereye_operator.runtime.kubernetes.client import list_fleets
+from embereye_operator.runtime.kubernetes.client.client import list_fleets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

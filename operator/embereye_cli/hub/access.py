@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from embereye.process.client_tls import dial
 from embereye.process.lifecycle import UserError
+from embereye.process.tls.client import dial
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
 from embereye_cli.hub.token import REMEDY, add_hub_tls_options, add_token_option, hub_tls, token_for

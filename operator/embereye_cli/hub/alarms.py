@@ -17,10 +17,10 @@ from rich.text import Text
 
 from embereye.levels import ZoneState
 from embereye.process import lifecycle
-from embereye.process.backoff import Backoff
-from embereye.process.client_tls import dial
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
+from embereye.process.timing.backoff import Backoff
+from embereye.process.tls.client import dial
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import (
     ActionRequest,

@@ -11,7 +11,7 @@ from google.protobuf import json_format
 from rich.console import Console
 from rich.table import Column, Table
 
-from embereye.hub.clip_store import SUFFIXES
+from embereye.hub.storage.clip_store import SUFFIXES
 from embereye.levels import Kind
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND

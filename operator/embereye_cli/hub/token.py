@@ -5,8 +5,8 @@ import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from embereye.process.client_tls import ClientTls
 from embereye.process.lifecycle import UserError
+from embereye.process.tls.client import ClientTls
 
 OWN_FILE = Path(".embereye/hub/admin-token")  # of `embereye up` in this folder
 REMEDY = (

@@ -6,7 +6,7 @@ What it was moved from stays as it is. Start the hub with --database and the sam
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from embereye.hub.transfer import copy_history
+from embereye.hub.storage.transfer import copy_history
 from embereye.process.lifecycle import UserError
 from embereye_cli.hub_history.places import add_place, owning, print_copied
 

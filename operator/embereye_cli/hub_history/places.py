@@ -8,8 +8,8 @@ from pathlib import Path
 
 from embereye.hub.databases.interface import Database, StoreError
 from embereye.hub.databases.sqlite import SqliteDatabase
-from embereye.hub.store import lock_folder, open_database
-from embereye.hub.transfer import CopiedTable
+from embereye.hub.storage.store import lock_folder, open_database
+from embereye.hub.storage.transfer import CopiedTable
 from embereye.process.lifecycle import UserError
 from embereye_cli.processes.hub import add_database
 

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from embereye.hub.databases.sqlite import SqliteDatabase
-from embereye.hub.transfer import copy_history
+from embereye.hub.storage.transfer import copy_history
 from embereye.process.lifecycle import UserError
 from embereye_cli.hub_history.places import add_place, closing, owning, print_copied
 

@@ -10,7 +10,7 @@ from embereye_cli.values import duration_or_seconds
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.decide.ownership.selection import split_names
-from embereye_operator.decide.turns import QUESTIONS, Question
+from embereye_operator.decide.rollout.turns import QUESTIONS, Question
 from embereye_operator.process import OperatorOptions, serve
 
 

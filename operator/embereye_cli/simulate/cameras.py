@@ -8,13 +8,13 @@ from pathlib import Path
 from embereye.process import lifecycle
 from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
-from embereye.sim.films import Cameras, CameraSpec, prepare
-from embereye.sim.fire import parse_fire
-from embereye.sim.mjpeg import serve_mjpeg
-from embereye.sim.onvif import OnvifCameras, serve_onvif
-from embereye.sim.push import push_cameras
-from embereye.sim.rtp import PORT_STEP, check_carried, send_rtp
-from embereye.sim.rtsp import serve_rtsp
+from embereye.sim.cameras.mjpeg import serve_mjpeg
+from embereye.sim.cameras.onvif import OnvifCameras, serve_onvif
+from embereye.sim.cameras.push import push_cameras
+from embereye.sim.cameras.rtp import PORT_STEP, check_carried, send_rtp
+from embereye.sim.cameras.rtsp import serve_rtsp
+from embereye.sim.scenes.films import Cameras, CameraSpec, prepare
+from embereye.sim.scenes.fire import parse_fire
 from embereye.wire.onvif.media import Profile
 from embereye_cli.hub.token import add_device_token_option, device_token
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options

@@ -7,7 +7,7 @@ from pathlib import Path
 from embereye.process import lifecycle
 from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
-from embereye.sim.fire import parse_fire
+from embereye.sim.scenes.fire import parse_fire
 from embereye.sim.sensors import SensorSpec, run_sensors
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SerialNumber

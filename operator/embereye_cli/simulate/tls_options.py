@@ -3,8 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from embereye.process.client_tls import ClientTls
 from embereye.process.lifecycle import UserError
+from embereye.process.tls.client import ClientTls
 
 
 def add_tls_options(parser: ArgumentParser) -> None:

@@ -10,8 +10,8 @@ from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.exposure import Exposure
-from embereye_operator.decide.placement_record import PlacementRecord
-from embereye_operator.decide.rollout import RolloutMemory
+from embereye_operator.decide.placement.record import PlacementRecord
+from embereye_operator.decide.rollout.rollout import RolloutMemory
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 from embereye_operator.decide.scaling.writers import Write

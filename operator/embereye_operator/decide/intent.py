@@ -7,16 +7,16 @@ from typing import Any
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, Peer, ShardStatus
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.assignments import build_assignments, next_epoch
 from embereye_operator.decide.fleet_memory import FleetMemory
-from embereye_operator.decide.handoff import Plan, choose_shards, plan
 from embereye_operator.decide.manifests.children import build_children
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES, is_plain
 from embereye_operator.decide.manifests.names import drained, shard_index, shard_name
 from embereye_operator.decide.manifests.settings import Settings
-from embereye_operator.decide.placement import LIMIT, shard_loads, spread
-from embereye_operator.decide.placement_record import PlacementRecord
-from embereye_operator.decide.rollout import Rollout, RolloutMemory, plan_rollout, target_image
+from embereye_operator.decide.placement.assignments import build_assignments, next_epoch
+from embereye_operator.decide.placement.handoff import Plan, choose_shards, plan
+from embereye_operator.decide.placement.placement import LIMIT, shard_loads, spread
+from embereye_operator.decide.placement.record import PlacementRecord
+from embereye_operator.decide.rollout.rollout import Rollout, RolloutMemory, plan_rollout, target_image
 from embereye_operator.decide.snapshot import Identity, Snapshot
 
 DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told

@@ -9,7 +9,7 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.cluster.nodes import Displaced
-from embereye_operator.decide.placement_record import PlacementRecord
+from embereye_operator.decide.placement.record import PlacementRecord
 
 Identity = tuple[str, str]  # kind, name
 

@@ -27,8 +27,8 @@ from embereye_operator.api.status import (
     RolloutSummary,
 )
 from embereye_operator.decide.exposure import Exposure
-from embereye_operator.decide.placement_record import Move
-from embereye_operator.decide.rollout import Rollout
+from embereye_operator.decide.placement.record import Move
+from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import Decision, measure
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.assignments import located
 from embereye_operator.decide.intent import Change, Intent, may_go, replaced_pod
 from embereye_operator.decide.manifests.compare import differences
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
 from embereye_operator.decide.manifests.names import LABEL_SHARD, shard_index
 from embereye_operator.decide.ownership.applied import marked
+from embereye_operator.decide.placement.assignments import located
 from embereye_operator.decide.snapshot import Identity, Snapshot, identity
 from embereye_operator.errors import RefusedError, TakenError
 from embereye_operator.reconcile.context import Context

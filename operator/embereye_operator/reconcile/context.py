@@ -8,8 +8,8 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.names import placement_name
 from embereye_operator.decide.manifests.settings import Settings
-from embereye_operator.decide.placement_record import PlacementRecord, read_record
-from embereye_operator.decide.rollout import Rollout
+from embereye_operator.decide.placement.record import PlacementRecord, read_record
+from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.snapshot import Identity, identity
 from embereye_operator.runtime.interface import Runtime
 

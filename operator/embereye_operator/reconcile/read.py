@@ -10,12 +10,12 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet, FleetError, parse_devices
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.status import FleetStatus
-from embereye_operator.decide.assignments import build_device
 from embereye_operator.decide.exposure import Exposure, read_exposure
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED, shard_index, shard_name
-from embereye_operator.decide.placement_record import PlacementRecord, recover
+from embereye_operator.decide.placement.assignments import build_device
+from embereye_operator.decide.placement.record import PlacementRecord, recover
 from embereye_operator.decide.snapshot import Identity, Snapshot
 from embereye_operator.decide.status import read_status
 from embereye_operator.reconcile.context import Context

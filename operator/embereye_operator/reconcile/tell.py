@@ -6,7 +6,7 @@ from embereye.v1.roster_pb2 import FleetLedger
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.api.status import FleetStatus
-from embereye_operator.decide.assignments import build_roster
+from embereye_operator.decide.placement.assignments import build_roster
 from embereye_operator.decide.snapshot import Snapshot
 from embereye_operator.errors import UnavailableError
 from embereye_operator.reconcile.context import Context

@@ -21,14 +21,14 @@ from embereye.hub.access import admin_file
 from embereye.hub.access.keeper import ADMIN, NAME
 from embereye.levels import Level, ZoneState
 from embereye.process.addresses import free_port
-from embereye.process.backoff import Backoff
-from embereye.process.client_tls import ClientTls, dial
 from embereye.process.files import write_whole
+from embereye.process.http.pages import metrics_pages, serve_pages
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
-from embereye.process.pages import metrics_pages, serve_pages
-from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
+from embereye.process.timing.backoff import Backoff
+from embereye.process.tls.client import ClientTls, dial
 from embereye.units import bracketed
 from embereye.v1.access_pb2 import CreateLinkRequest
 from embereye.v1.access_pb2_grpc import AccessStub

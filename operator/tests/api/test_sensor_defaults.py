@@ -10,7 +10,7 @@ from embereye.shard.settings import unset_field
 from embereye.v1.shard_pb2 import Assignment, SensorSettings
 from embereye.v1.types_pb2 import DigitalFlame
 from embereye_operator.api.fleets import parse_fleet
-from embereye_operator.decide.assignments import build_device, build_settings, decode, encode
+from embereye_operator.decide.placement.assignments import build_device, build_settings, decode, encode
 
 
 @pytest.mark.parametrize("kind", ["sensors", "cameras"])

@@ -11,9 +11,9 @@ from embereye.camera.recording import Settings, watch
 from embereye.camera.sources.video.player import frames
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
-from embereye.sim.films import CameraSpec, prepare
-from embereye.sim.rtsp import serve_rtsp
-from embereye.sim.scene import Room
+from embereye.sim.cameras.rtsp import serve_rtsp
+from embereye.sim.scenes.films import CameraSpec, prepare
+from embereye.sim.scenes.scene import Room
 from embereye.wire.jpeg.header import read_header
 from embereye_cli.devices.detect import expand, settings_of
 from embereye_cli.main import main

@@ -4,7 +4,7 @@ import threading
 import pytest
 import yaml
 
-from embereye.sim.onvif import OnvifCameras, serve_onvif
+from embereye.sim.cameras.onvif import OnvifCameras, serve_onvif
 from embereye.wire.onvif.media import Profile
 from embereye_cli.devices import discover
 from embereye_cli.main import main

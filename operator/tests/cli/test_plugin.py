@@ -17,8 +17,8 @@ from embereye_cli.cluster.kubectl_options import target_of
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN
-from embereye_operator.decide.placement_record import read_record
-from embereye_operator.runtime.kubernetes.client import Target, connected
+from embereye_operator.decide.placement.record import read_record
+from embereye_operator.runtime.kubernetes.client.client import Target, connected
 
 from ..fakes import World
 from ..site import Site

@@ -9,8 +9,8 @@ import yaml
 from embereye.levels import Kind
 from embereye.v1.shard_pb2 import CameraSettings, Model
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
-from embereye_operator.decide.assignments import build_settings
 from embereye_operator.decide.manifests.deployment import build_deployment
+from embereye_operator.decide.placement.assignments import build_settings
 from embereye_operator.runtime.local.processes import Supervisor
 from embereye_operator.runtime.local.runtime import LocalRuntime
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from embereye_operator.runtime.kubernetes.cache import WINDOW, Cache, key_of
+from embereye_operator.runtime.kubernetes.client.cache import WINDOW, Cache, key_of
 
 
 def config_map(name: str, version: int, text: str) -> dict[str, Any]:

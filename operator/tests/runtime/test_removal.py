@@ -15,7 +15,7 @@ from embereye_operator.decide.manifests.names import LABEL_ALLOWED, MANAGED_BY
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.applied import ANNOTATION_APPLIED, with_updates_applied
 from embereye_operator.reconcile.reconcile import reconcile
-from embereye_operator.runtime.kubernetes.resources import CHILDREN, OPTIONAL
+from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, OPTIONAL
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
 from ..api.test_schema import camera, manifest

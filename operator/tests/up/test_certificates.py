@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from embereye.client.client import Client
-from embereye.process.client_tls import ClientTls
 from embereye.process.grpc_server import channel
 from embereye.process.identity.authority import SETTLE, Authority, utc_now
+from embereye.process.tls.client import ClientTls
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 

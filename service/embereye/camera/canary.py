@@ -14,10 +14,10 @@ from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.observation import Observation
-from embereye.process.clock import now_ns
-from embereye.process.latency import LatencyHistogram
-from embereye.shard.canary import Fire
-from embereye.shard.episodes import Episodes
+from embereye.process.telemetry.latency import LatencyHistogram
+from embereye.process.timing.clock import now_ns
+from embereye.shard.evidence.canary import Fire
+from embereye.shard.evidence.episodes import Episodes
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device
 from embereye.zone.canary import ZONE

@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from embereye.camera.device.camera import CameraDevice
 from embereye.camera.totals import Totals
 from embereye.levels import Level
-from embereye.process.latency import LatencyHistogram
-from embereye.process.series import ManySeries
+from embereye.process.telemetry.latency import LatencyHistogram
+from embereye.process.telemetry.series import ManySeries
 from embereye.shard.series import DEVICE_SERIES, over_limit
 
 

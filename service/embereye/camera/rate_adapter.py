@@ -10,7 +10,7 @@ from embereye.camera.device.camera import CameraDevice
 from embereye.camera.scheduling.mailbox import VIDEO_SLOTS
 from embereye.camera.scheduling.pool_budget import PoolBudget, PoolLoad, Want
 from embereye.camera.scheduling.video import ROTATION_SECONDS, Depth
-from embereye.process.thread_time import ThreadTime
+from embereye.process.timing.thread_time import ThreadTime
 
 
 @dataclass(frozen=True, slots=True)

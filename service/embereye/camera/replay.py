@@ -10,7 +10,7 @@ from embereye.camera.device.signs import signs_of
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level, ZoneState
-from embereye.shard.episodes import Episodes
+from embereye.shard.evidence.episodes import Episodes
 from embereye.units import SECOND, Box
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import EvidenceItem

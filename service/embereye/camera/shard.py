@@ -33,13 +33,13 @@ from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.totals import Totals
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
-from embereye.process.aligned_sleep import aligned_sleep
-from embereye.process.clock import now_ns
 from embereye.process.grpc_server import Service
 from embereye.process.heap import freeze_heap, keep_freed_memory
+from embereye.process.timing.aligned_sleep import aligned_sleep
+from embereye.process.timing.clock import now_ns
 from embereye.shard.access import DeviceAccess
-from embereye.shard.canary import Fire
-from embereye.shard.episodes import Episodes
+from embereye.shard.evidence.canary import Fire
+from embereye.shard.evidence.episodes import Episodes
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.units import SECOND

@@ -14,11 +14,11 @@ from types import TracebackType
 import grpc
 
 from embereye.client.outbox import Counting, Outbox, Spooled, SpoolFullError
-from embereye.process.backoff import Backoff
-from embereye.process.bearer import bearer
-from embereye.process.client_tls import ClientTls, dial
 from embereye.process.grpc_server import converse
+from embereye.process.http.bearer import bearer
 from embereye.process.tasks import Tasks
+from embereye.process.timing.backoff import Backoff
+from embereye.process.tls.client import ClientTls, dial
 from embereye.units import split_address
 from embereye.v1.ingest_pb2 import (
     DeviceBatch,

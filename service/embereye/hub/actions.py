@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Principal
-from embereye.hub.committer import Committer, Draft
+from embereye.hub.storage.committer import Committer, Draft
 from embereye.hub.zones import Zones
 from embereye.v1.alarms_pb2 import AlarmEvent
 

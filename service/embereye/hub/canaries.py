@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from embereye.hub.committer import Draft
+from embereye.hub.storage.committer import Draft
 from embereye.levels import ZoneState
-from embereye.process.latency import LatencyHistogram
+from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.units import DAY, MINUTE, SECOND
 from embereye.v1.evidence_pb2 import CanaryFire, CanaryPlan, Coverage, EvidenceItem
 from embereye.zone.canary import ZONE

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from embereye.hub.access.keeper import Access
 from embereye.hub.actions import Actions
 from embereye.hub.canaries import Canaries
-from embereye.hub.committer import Committer, Step
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
 from embereye.hub.databases.interface import BeginAnewError, StoreError
 from embereye.hub.feed import Feed
-from embereye.hub.history import History
 from embereye.hub.inbox import EvidenceInbox
-from embereye.hub.store import Store, StoreThreads
+from embereye.hub.storage.committer import Committer, Step
+from embereye.hub.storage.history import History
+from embereye.hub.storage.store import Store, StoreThreads
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
-from embereye.process.clock import Timeline, now_ns
+from embereye.process.timing.clock import Timeline, now_ns
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.sentences import duration
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from embereye.hub.canaries import Canaries
-from embereye.hub.committer import Committer, Draft
 from embereye.hub.coverage.book import CoverageBook, namespace_of
-from embereye.hub.store import StoredPicture
+from embereye.hub.storage.committer import Committer, Draft
+from embereye.hub.storage.store import StoredPicture
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
 from embereye.units import MIB

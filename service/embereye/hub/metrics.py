@@ -14,11 +14,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from embereye.hub.canaries import Canaries
-from embereye.hub.clip_store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
+from embereye.hub.storage.clip_store import ClipStore
 from embereye.levels import ZoneState
-from embereye.process.runtime_metrics import disk_metrics
+from embereye.process.telemetry.runtime_metrics import disk_metrics
 from embereye.units import SECOND
 
 CANARY_SERIES = 1_000  # shards with series of their own

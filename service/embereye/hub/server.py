@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.access import admin_file
-from embereye.hub.clip_store import ClipStore
 from embereye.hub.databases.interface import BeginAnewError, OwnedError
 from embereye.hub.http.api import Api
 from embereye.hub.http.origin import AllowedHosts
@@ -23,19 +22,20 @@ from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.clips import ClipsService
 from embereye.hub.services.control import ControlService
 from embereye.hub.services.evidence import EvidenceService
-from embereye.hub.store import StoreThreads, read_address
+from embereye.hub.storage.clip_store import ClipStore
+from embereye.hub.storage.store import StoreThreads, read_address
 from embereye.hub.tracing import EvidenceTraces
 from embereye.process.addresses import LOOPBACK
 from embereye.process.grpc_server import GrpcServer, Service, control_host
-from embereye.process.http_connections import Connections
-from embereye.process.http_server import bound_port, serve_http
+from embereye.process.http.connections import Connections
+from embereye.process.http.pages import metrics_pages, serve_pages
+from embereye.process.http.server import bound_port, serve_http
 from embereye.process.identity.credentials import Credentials
 from embereye.process.lifecycle import UserError
-from embereye.process.pages import metrics_pages, serve_pages
-from embereye.process.runtime_metrics import RuntimeMetrics
 from embereye.process.tasks import Tasks, first_of
-from embereye.process.tls import ServerTls
-from embereye.process.tracing import open_tracer
+from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
+from embereye.process.telemetry.tracing import open_tracer
+from embereye.process.tls.folder import ServerTls
 from embereye.v1.access_pb2_grpc import add_AccessServicer_to_server
 from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server

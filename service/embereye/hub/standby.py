@@ -14,7 +14,7 @@ from typing import Any
 
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.databases.owner import Owner, OwnerWatch
-from embereye.process.pages import all_interfaces
+from embereye.process.http.pages import all_interfaces
 from embereye.process.tasks import beside
 
 logger = logging.getLogger(__name__)

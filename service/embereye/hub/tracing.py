@@ -1,7 +1,7 @@
 """The hub's part of an alarm's trace: committed, and published to those who are subscribed."""
 
-from embereye.process.clock import now_ns
-from embereye.process.tracing import OpenSpan, Tracer
+from embereye.process.telemetry.tracing import OpenSpan, Tracer
+from embereye.process.timing.clock import now_ns
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
 
-from embereye.hub.committer import Draft, ZoneKey
 from embereye.hub.coverage.book import CoverageBook
+from embereye.hub.storage.committer import Draft, ZoneKey
 from embereye.levels import ZoneState
-from embereye.process.clock import Timeline
+from embereye.process.timing.clock import Timeline
 from embereye.units import DAY
 from embereye.v1.alarms_pb2 import AlarmEvent, Zone
 from embereye.zone.state import ZoneMachine

@@ -11,12 +11,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from embereye.process.addresses import LOOPBACK
-from embereye.process.bearer import interceptors
+from embereye.process.http.bearer import interceptors
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.guard import Registrar
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
-from embereye.process.tls import ServerTls
+from embereye.process.tls.folder import ServerTls
 
 logger = logging.getLogger(__name__)
 Q = TypeVar("Q")

@@ -8,8 +8,8 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 
-from embereye.process import logs
 from embereye.process.tasks import Tasks
+from embereye.process.telemetry import logs
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.process.clock import stepped_ns
 from embereye.process.lifecycle import UserError
+from embereye.process.timing.clock import stepped_ns
 
 logger = logging.getLogger(__name__)
 ROTATE_SECONDS = 60.0  # until what was measured is in a file

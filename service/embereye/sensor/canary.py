@@ -5,7 +5,7 @@ import socket
 
 from embereye.detect.sensing.bands import BandTable
 from embereye.sensor.device.sensor import SensorDevice
-from embereye.shard.canary import Fire
+from embereye.shard.evidence.canary import Fire
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device

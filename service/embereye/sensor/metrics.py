@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
-from embereye.process.clock import now_ns
-from embereye.process.latency import LatencyHistogram
-from embereye.process.series import Histograms, ManySeries, counter, gauge
+from embereye.process.telemetry.latency import LatencyHistogram
+from embereye.process.telemetry.series import Histograms, ManySeries, counter, gauge
+from embereye.process.timing.clock import now_ns
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import measurements

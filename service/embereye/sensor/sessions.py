@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, cast
 
-from embereye.process.clock import BEGAN_NS, now_ns
 from embereye.process.identity.credentials import expiry
 from embereye.process.tasks import Tasks
+from embereye.process.timing.clock import BEGAN_NS, now_ns
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Passed, Relay, Relays
 from embereye.sensor.tick import TickBatcher

@@ -11,13 +11,13 @@ import grpc
 from prometheus_client.core import Metric
 
 from embereye.detect.sensing.bands import BandTable
-from embereye.process.aligned_sleep import aligned_sleep
-from embereye.process.clock import now_ns
 from embereye.process.grpc_server import Service
 from embereye.process.heap import freeze_heap
+from embereye.process.http.pages import all_interfaces
 from embereye.process.lifecycle import UserError
-from embereye.process.pages import all_interfaces
-from embereye.process.tls_listener import TlsListener
+from embereye.process.timing.aligned_sleep import aligned_sleep
+from embereye.process.timing.clock import now_ns
+from embereye.process.tls.listener import TlsListener
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.canary import SensorCanary
 from embereye.sensor.device.sensor import SensorDevice
@@ -31,8 +31,8 @@ from embereye.sensor.relay_service import RelayService
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.tick import TickBatcher
 from embereye.shard.access import DeviceAccess
-from embereye.shard.canary import Fire
-from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.evidence.canary import Fire
+from embereye.shard.evidence.episodes import Episodes, Sign
 from embereye.shard.links import Links, PeerAddress
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext

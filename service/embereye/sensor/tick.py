@@ -19,12 +19,12 @@ from embereye.detect.sensing.bands import BandTable
 from embereye.detect.thermal.batch import temperatures
 from embereye.detect.thermal.heat import Extreme, extremes
 from embereye.detect.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, unmeasured, words_of
-from embereye.process.clock import now_ns
-from embereye.process.latency import LatencyHistogram
+from embereye.process.telemetry.latency import LatencyHistogram
+from embereye.process.timing.clock import now_ns
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.arrivals import Row
 from embereye.sensor.device.sensor import COMPACTED, SensorDevice
-from embereye.shard.episodes import Sign
+from embereye.shard.evidence.episodes import Sign
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.wire.device.messages import Message

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
-from embereye.process.aligned_sleep import aligned_sleep
+from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.shard.settings import unset_field
 from embereye.v1.shard_pb2 import Assignment
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from embereye.process.clock import now_ns
+from embereye.process.timing.clock import now_ns
 from embereye.v1 import evidence_pb2
 
 

@@ -13,20 +13,20 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from embereye.process.clock import now_ns, stepped_ns
 from embereye.process.grpc_server import GrpcServer, Service, control_host
+from embereye.process.http.pages import metrics_pages, serve_pages
 from embereye.process.identity.credentials import Credentials
-from embereye.process.pages import metrics_pages, serve_pages
-from embereye.process.runtime_metrics import RuntimeMetrics, disk_metrics
 from embereye.process.tasks import Tasks, first_of
-from embereye.process.tls import ServerTls
-from embereye.process.tracing import open_tracer
+from embereye.process.telemetry.runtime_metrics import RuntimeMetrics, disk_metrics
+from embereye.process.telemetry.tracing import open_tracer
+from embereye.process.timing.clock import now_ns, stepped_ns
+from embereye.process.tls.folder import ServerTls
 from embereye.shard.assignment import Assignments, follow_file
-from embereye.shard.canary import Canaries, Fire
-from embereye.shard.inheritance import hand_over, refusal
+from embereye.shard.evidence.canary import Canaries, Fire
+from embereye.shard.evidence.inheritance import hand_over, refusal
+from embereye.shard.evidence.reporter import Reporter
+from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links, PeerAddress
-from embereye.shard.reporter import Reporter
-from embereye.shard.spool import Spool
 from embereye.shard.tracing import EpisodeTraces
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, EvidenceItem, Ledger, ShardHello
 from embereye.v1.shard_pb2 import (

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from embereye.levels import Kind, Level
-from embereye.process.clock import now_ns
-from embereye.process.tracing import OpenSpan, Tracer
+from embereye.process.telemetry.tracing import OpenSpan, Tracer
+from embereye.process.timing.clock import now_ns
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 T = TypeVar("T")

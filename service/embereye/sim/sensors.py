@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from embereye.client import Client, SpoolFullError
 from embereye.detect.thermal.mlx90640 import COLUMNS, ROWS, Calibration
-from embereye.process.backoff import Backoff
-from embereye.process.client_tls import ClientTls
 from embereye.process.tasks import Tasks, first_of
-from embereye.sim.fire import Fire, intensity
+from embereye.process.timing.backoff import Backoff
+from embereye.process.tls.client import ClientTls
 from embereye.sim.mlx90640 import invent_eeprom, measure
+from embereye.sim.scenes.fire import Fire, intensity
 from embereye.units import split_address
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START, CommandParser
 from embereye.wire.device.encode import encode

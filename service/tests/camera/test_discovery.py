@@ -10,7 +10,7 @@ from embereye.camera import discovery
 from embereye.camera.discovery import addresses, ask_all, search
 from embereye.camera.sources.onvif.found import FoundCamera, located
 from embereye.process.lifecycle import UserError
-from embereye.sim.onvif import OnvifCameras, probe_matches, serve_onvif
+from embereye.sim.cameras.onvif import OnvifCameras, probe_matches, serve_onvif
 from embereye.wire.onvif.discovery import GROUP_V4, PORT, Match
 from embereye.wire.onvif.media import Profile
 from embereye.wire.onvif.xml import parse

@@ -7,13 +7,13 @@ import pytest
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level, Sense
-from embereye.sim.films import CameraSpec, prepare
-from embereye.sim.fire import Fire
-from embereye.sim.mjpeg import serve_mjpeg
-from embereye.sim.scene import render
-from embereye.sim.thermal_camera import HEIGHT as THERMAL_HEIGHT
-from embereye.sim.thermal_camera import WIDTH as THERMAL_WIDTH
-from embereye.sim.thermal_camera import ThermalRoom
+from embereye.sim.cameras.mjpeg import serve_mjpeg
+from embereye.sim.cameras.thermal_camera import HEIGHT as THERMAL_HEIGHT
+from embereye.sim.cameras.thermal_camera import WIDTH as THERMAL_WIDTH
+from embereye.sim.cameras.thermal_camera import ThermalRoom
+from embereye.sim.scenes.films import CameraSpec, prepare
+from embereye.sim.scenes.fire import Fire
+from embereye.sim.scenes.scene import render
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Mask

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from embereye.camera.sources.credentials import VARIABLE
 from embereye.process.addresses import free_port
-from embereye.process.http_server import bound_port, serve_http
+from embereye.process.http.server import bound_port, serve_http
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of

@@ -11,14 +11,14 @@ import pytest
 
 from embereye.camera.clips.spool import ClipSpool
 from embereye.camera.shard import CameraShard
-from embereye.process.clock import now_ns
-from embereye.process.http_server import bound_port, serve_http
+from embereye.process.http.server import bound_port, serve_http
 from embereye.process.tasks import Tasks
+from embereye.process.timing.clock import now_ns
 from embereye.shard.links import Links
 from embereye.shard.service import ShardContext
-from embereye.sim.films import CameraSpec, prepare
-from embereye.sim.onvif import OnvifCameras
-from embereye.sim.rtsp import serve_rtsp
+from embereye.sim.cameras.onvif import OnvifCameras
+from embereye.sim.cameras.rtsp import serve_rtsp
+from embereye.sim.scenes.films import CameraSpec, prepare
 from embereye.wire.onvif.media import Profile
 
 from .clips.pictures import report

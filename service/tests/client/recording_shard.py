@@ -16,7 +16,7 @@ from embereye.shard.service import ShardContext, ShardOptions
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.assignments import build_sensor_settings
+from embereye_operator.decide.placement.assignments import build_sensor_settings
 
 
 class RecordingShard(SensorShard):

@@ -19,9 +19,9 @@ from harness.settings import sensor_settings
 
 from embereye.levels import ZoneState
 from embereye.process.addresses import free_ports
-from embereye.process.client_tls import ClientTls
 from embereye.process.grpc_server import channel
 from embereye.process.tasks import Tasks
+from embereye.process.tls.client import ClientTls
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, HistoryRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub

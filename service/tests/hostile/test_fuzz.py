@@ -21,12 +21,12 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from embereye.detect.sensing.bands import BandTable
-from embereye.process.pages import _answer
+from embereye.process.http.pages import _answer
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.grpc.batches import analyse_batches
 from embereye.sensor.grpc.ingest import _parse_sized
 from embereye.sensor.tick import TickBatcher
-from embereye.sim.video import encode_loop
+from embereye.sim.cameras.video import encode_loop
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ReportRequest
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, Reading, ReadingColumns, ThermalFrame
 from embereye.v1.types_pb2 import Device

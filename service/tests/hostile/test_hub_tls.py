@@ -19,8 +19,8 @@ import grpc
 import pytest
 from harness.certificates import Pair, SiteAuthority
 
-from embereye.process.client_tls import ClientTls, dial
 from embereye.process.grpc_server import channel
+from embereye.process.tls.client import ClientTls, dial
 from embereye.v1.alarms_pb2 import ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 

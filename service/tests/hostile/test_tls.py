@@ -19,7 +19,7 @@ from harness.settings import camera_settings
 
 from embereye.client.client import Client
 from embereye.process.addresses import free_port, free_ports
-from embereye.process.client_tls import ClientTls, dial
+from embereye.process.tls.client import ClientTls, dial
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import AccessRules, Assignment, ClientCertificates

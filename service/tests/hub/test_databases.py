@@ -14,7 +14,7 @@ from embereye.hub.access.roles import Role
 from embereye.hub.databases import schema
 from embereye.hub.databases.interface import BeginAnewError, StoreError
 from embereye.hub.hub import Hub
-from embereye.hub.store import Store, StoredPicture, Transaction, open_database
+from embereye.hub.storage.store import Store, StoredPicture, Transaction, open_database
 from embereye.levels import Kind, Level, Sense
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND

@@ -11,11 +11,11 @@ from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action, UnknownZoneError
-from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.keeper import OutdatedError
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
-from embereye.hub.store import Transaction
+from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.storage.store import Transaction
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import DAY, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -297,7 +297,7 @@ async def test_an_unknown_zone_is_named(stored: Stored) -> None:
 async def test_history_is_as_old_as_time_has_passed_and_labelled_by_the_wall_clock(
     stored: Stored, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    monkeypatch.setattr("embereye.hub.history.PRUNE_SECONDS", 0.01)
+    monkeypatch.setattr("embereye.hub.storage.history.PRUNE_SECONDS", 0.01)
     clock = Clock()
     async with running(stored, clock) as hub:
         hub.inbox.admit(sign("one", clock), lambda _: None)

@@ -17,10 +17,10 @@ from harness.stored import Stored
 
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.tasks import Tasks
-from embereye.shard.episodes import Episodes, Sign
+from embereye.shard.evidence.episodes import Episodes, Sign
+from embereye.shard.evidence.reporter import Reporter
+from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links
-from embereye.shard.reporter import Reporter
-from embereye.shard.spool import Spool
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent, HistoryRequest, SubscribeRequest, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub

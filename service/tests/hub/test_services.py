@@ -16,7 +16,7 @@ from embereye.hub.hub import Hub
 from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.evidence import EvidenceService, Skew, put_on_timeline
-from embereye.hub.store import StoreThreads
+from embereye.hub.storage.store import StoreThreads
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.units import SECOND

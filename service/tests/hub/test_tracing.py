@@ -17,7 +17,7 @@ import grpc
 import pytest
 from harness.settings import sensor_settings
 
-from embereye.process.tracing import ENDPOINT_VARIABLE, open_tracer
+from embereye.process.telemetry.tracing import ENDPOINT_VARIABLE, open_tracer
 from embereye.sensor.shard import SensorShard
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device

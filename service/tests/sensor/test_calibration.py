@@ -26,7 +26,7 @@ from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import device_status, measurements
-from embereye.shard.episodes import Sign
+from embereye.shard.evidence.episodes import Sign
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import GasThresholds, SensorSettings
 from embereye.v1.types_pb2 import Device, DigitalFlame, SensorCalibration

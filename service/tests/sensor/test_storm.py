@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from embereye.sensor.sessions import MAX_CONNECTIONS, Owner, Sessions, _keep_alive
-from embereye_bench.load import HOST, Server, close, connect, reading_line
+from embereye_bench.sensors.load import HOST, Server, close, connect, reading_line
 
 DEVICES = 1000
 STEADY = DEVICES  # the number of the device that has nothing to do with it

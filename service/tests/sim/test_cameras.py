@@ -9,9 +9,9 @@ import pytest
 
 from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
-from embereye.sim.films import CameraSpec, prepare
-from embereye.sim.fire import Fire
-from embereye.sim.mjpeg import serve_mjpeg
+from embereye.sim.cameras.mjpeg import serve_mjpeg
+from embereye.sim.scenes.films import CameraSpec, prepare
+from embereye.sim.scenes.fire import Fire
 from embereye.wire.http.multipart import MultipartParser
 from embereye.wire.jpeg.header import read_header
 from embereye_cli.simulate.cameras import add_arguments, parse_specs
@@ -119,7 +119,7 @@ async def test_no_frame_is_shown_twice_although_a_sleep_ends_early(monkeypatch):
     async def early(seconds):
         await sleep(max(0.0, seconds - 0.002))
 
-    monkeypatch.setattr("embereye.sim.films.asyncio.sleep", early)
+    monkeypatch.setattr("embereye.sim.scenes.films.asyncio.sleep", early)
     moments = []
     async with contextlib.aclosing(cameras.moments("a")) as shown:
         async for seconds in shown:

@@ -18,7 +18,7 @@ from embereye.levels import Level
 from embereye.process.addresses import free_port
 from embereye.process.lifecycle import UserError
 from embereye.sim import sensors
-from embereye.sim.fire import Fire
+from embereye.sim.scenes.fire import Fire
 from embereye.sim.sensors import Chip, SensorSpec, SensorStats, run_sensors
 from embereye.units import split_address
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START

@@ -11,8 +11,8 @@ from typing import Any
 from embereye.v1.shard_pb2 import Assignment
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.assignments import encode
 from embereye_operator.decide.manifests.names import build_metadata, placement_name
+from embereye_operator.decide.placement.assignments import encode
 
 PLACEMENT_KEY = "placement.json"
 PLAIN_PLACEMENT = 250_000  # characters; more is packed, for a ConfigMap holds a million bytes

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.decide.rollout.turns import Turns
 from embereye_operator.decide.scaling.law import Observed
-from embereye_operator.decide.turns import Turns
 
 
 @dataclass(frozen=True)

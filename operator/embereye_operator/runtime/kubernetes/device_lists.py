@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from embereye_operator.runtime.kubernetes.cache import ObjectKey
+from embereye_operator.runtime.kubernetes.client.cache import ObjectKey
 
 ABSENT_SECONDS = 10.0  # how long a ConfigMap that was not there is believed to be absent without an event
 

@@ -11,14 +11,14 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
-from embereye.process.backoff import Backoff
+from embereye.process.timing.backoff import Backoff
 from embereye_operator.api.fleets import Fleet, FleetReference
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.event_correlator import Entry, EventCorrelator
 from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.status import timestamp
-from embereye_operator.runtime.kubernetes.resources import EVENTS
-from embereye_operator.runtime.kubernetes.retry_after import retry_after
+from embereye_operator.runtime.kubernetes.client.resources import EVENTS
+from embereye_operator.runtime.kubernetes.client.retry_after import retry_after
 
 logger = logging.getLogger(__name__)
 POLL = 1.0  # seconds between looks at what has come to be due

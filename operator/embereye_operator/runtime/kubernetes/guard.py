@@ -20,7 +20,7 @@ from lightkube.types import PatchType
 
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
-from embereye_operator.runtime.kubernetes.resources import CLUSTER_ROLES, JOBS, RBAC, ROLES
+from embereye_operator.runtime.kubernetes.client.resources import CLUSTER_ROLES, JOBS, RBAC, ROLES
 
 logger = logging.getLogger(__name__)
 HOLD = 1800  # seconds that budgets outlive the operator

@@ -13,8 +13,8 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE, TAKE_OVER, Holder, why_left_alone
 from embereye_operator.decide.ownership.selection import Scope
-from embereye_operator.runtime.kubernetes.cache import Stored
-from embereye_operator.runtime.kubernetes.resources import FLEETS, LEASES
+from embereye_operator.runtime.kubernetes.client.cache import Stored
+from embereye_operator.runtime.kubernetes.client.resources import FLEETS, LEASES
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from lightkube.core.exceptions import ApiError
 
 from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
 from embereye_operator.decide.cluster.nodes import newest
+from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS
 from embereye_operator.runtime.kubernetes.nodes import Nodes
-from embereye_operator.runtime.kubernetes.resources import CHILDREN, CLAIMS
 
 logger = logging.getLogger(__name__)
 IN_CLUSTER = re.compile(r"([a-z][a-z0-9-]*)(?:\.([a-z0-9-]+)(?:\.svc\b.*)?)?:\d+")

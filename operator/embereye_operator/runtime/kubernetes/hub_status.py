@@ -6,8 +6,8 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
+from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS, PODS
 from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE
-from embereye_operator.runtime.kubernetes.resources import CHILDREN, CLAIMS, PODS
 
 HUBS: Any = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "hub"}
 

@@ -34,7 +34,7 @@ from embereye_operator.decide.manifests.names import (
     service_names,
 )
 from embereye_operator.errors import RefusedError, TakenError, UnavailableError
-from embereye_operator.runtime.kubernetes.resources import SECRETS
+from embereye_operator.runtime.kubernetes.client.resources import SECRETS
 
 logger = logging.getLogger(__name__)
 ANNOTATION_EXPIRES = "embereye.dev/expires"  # of a Secret with a certificate

@@ -14,7 +14,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE
-from embereye_operator.runtime.kubernetes.resources import LEASES
+from embereye_operator.runtime.kubernetes.client.resources import LEASES
 
 logger = logging.getLogger(__name__)
 DURATION = 10.0  # seconds after which another one may take a lease that was not renewed

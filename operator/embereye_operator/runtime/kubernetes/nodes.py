@@ -10,11 +10,11 @@ from typing import Any
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
-from embereye.process.backoff import Backoff
+from embereye.process.timing.backoff import Backoff
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import HEARTBEATS, Displaced, Heartbeats, Node, displaced, newest, read_node
 from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
-from embereye_operator.runtime.kubernetes.resources import LEASES, NODES, PODS
+from embereye_operator.runtime.kubernetes.client.resources import LEASES, NODES, PODS
 
 logger = logging.getLogger(__name__)
 CHUNK = 50  # nodes of one answer: with their images they are large

@@ -25,14 +25,21 @@ from embereye_operator.decide.manifests.names import LABEL_ALLOWED, LABEL_MANAGE
 from embereye_operator.decide.manifests.services import peer_address
 from embereye_operator.decide.ownership.applied import owner_uids, whose, with_updates_applied
 from embereye_operator.errors import NotLeadingError, RefusedError, TakenError, UnavailableError
-from embereye_operator.runtime.kubernetes.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
+from embereye_operator.runtime.kubernetes.client.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
+from embereye_operator.runtime.kubernetes.client.resources import (
+    CHILDREN,
+    FLEETS,
+    OPTIONAL,
+    SECRETS,
+    UNWATCHED,
+    api_version,
+)
 from embereye_operator.runtime.kubernetes.device_lists import DeviceLists
 from embereye_operator.runtime.kubernetes.events import EventWriter
 from embereye_operator.runtime.kubernetes.guard import Guard
 from embereye_operator.runtime.kubernetes.hub_pods import HubPods
 from embereye_operator.runtime.kubernetes.identities import Identities
 from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE, Nodes, Shard
-from embereye_operator.runtime.kubernetes.resources import CHILDREN, FLEETS, OPTIONAL, SECRETS, UNWATCHED, api_version
 from embereye_operator.runtime.links import Address, Hub, Shards
 
 logger = logging.getLogger(__name__)

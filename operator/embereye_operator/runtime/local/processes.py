@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import PARENT_VARIABLE
 from embereye.process.tasks import failure_of, start_task
+from embereye.process.timing.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 HEALTHY_SECONDS = 10.0  # a process that lived this long starts its back-off anew

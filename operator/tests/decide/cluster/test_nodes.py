@@ -14,7 +14,7 @@ from embereye_operator.decide.manifests.disruption_budget import build_disruptio
 from ...fakes import SETTINGS, World
 from ...test_reconcile import condition, fleet_of
 from ..manifests.test_children import fleet
-from ..test_handoff import annotations
+from ..placement.test_handoff import annotations
 
 
 def node(*taints: str, cordoned: bool = False, ready: str = "True") -> Any:

@@ -15,7 +15,6 @@ from embereye.v1.shard_pb2 import ClientCertificates, Peer
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.assignments import build_assignments, build_device, decode, encode, located, next_epoch
 from embereye_operator.decide.exposure import read_exposure
 from embereye_operator.decide.manifests import config_map
 from embereye_operator.decide.manifests.children import build_children
@@ -26,8 +25,16 @@ from embereye_operator.decide.manifests.names import served_names, shard_index, 
 from embereye_operator.decide.manifests.services import build_fleet_service, build_service, peer_address
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import credential_volumes
-from embereye_operator.decide.placement import place
-from embereye_operator.decide.placement_record import PlacementRecord, read_record
+from embereye_operator.decide.placement.assignments import (
+    build_assignments,
+    build_device,
+    decode,
+    encode,
+    located,
+    next_epoch,
+)
+from embereye_operator.decide.placement.placement import place
+from embereye_operator.decide.placement.record import PlacementRecord, read_record
 
 from ...api.test_schema import manifest
 from ...fakes import SETTINGS

@@ -11,8 +11,8 @@ import grpc
 
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.spool import ClipSpool
-from embereye.process.backoff import Backoff
 from embereye.process.tasks import CalledOffError, no_stray_cancellation
+from embereye.process.timing.backoff import Backoff
 from embereye.shard.links import Links
 from embereye.v1.clips_pb2 import Clip, ClipChunk
 from embereye.v1.clips_pb2_grpc import ClipsStub

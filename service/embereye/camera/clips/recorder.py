@@ -13,7 +13,7 @@ from embereye.camera.clips.ring import Kept, KeptFrame
 from embereye.camera.clips.spool import ClipSpool, Recording
 from embereye.camera.clips.stills import annotate_still
 from embereye.levels import Kind, Level
-from embereye.process.clock import stepped_ns
+from embereye.process.timing.clock import stepped_ns
 from embereye.units import Box
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem

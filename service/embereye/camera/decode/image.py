@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from embereye.detect.vision.appearance import AppearanceNetwork
+from embereye.detect.vision.networks.appearance import AppearanceNetwork
 from embereye.detect.vision.working import CLOSER_SIDE, reduction, shrunk, to_working_size
 from embereye.units import Box
 from embereye.wire.jpeg.header import EOI

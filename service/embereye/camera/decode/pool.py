@@ -40,7 +40,7 @@ from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
 from embereye.camera.scheduling.fair_queue import FairQueue
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.camera.scheduling.turn import QueuedCamera, Turn
-from embereye.process.backoff import Backoff
+from embereye.process.timing.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

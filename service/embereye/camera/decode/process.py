@@ -54,7 +54,7 @@ from embereye.camera.decode.image import (
 )
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.decode.video import NoPictureError, VideoDecoder
-from embereye.detect.vision.appearance import AppearanceNetwork
+from embereye.detect.vision.networks.appearance import AppearanceNetwork
 from embereye.process.heap import keep_freed_memory
 
 REPLY_SECONDS = 0.002  # that a reply may wait for the next ones: waking the other side for each costs it more

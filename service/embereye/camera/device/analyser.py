@@ -14,13 +14,13 @@ from embereye.camera.model.host import ModelHost
 from embereye.camera.scheduling.close_looks import CloseLooks
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.vision.detector import Detector
-from embereye.detect.vision.familiar import Familiar
-from embereye.detect.vision.health import PictureHealth
+from embereye.detect.vision.flame.familiar import Familiar
+from embereye.detect.vision.health.health import PictureHealth
+from embereye.detect.vision.networks.persistence import merged
 from embereye.detect.vision.observation import Observation
-from embereye.detect.vision.persistence import merged
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.detect.vision.working import WORKING_SIDE
-from embereye.process.clock import now_ns
+from embereye.process.timing.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device

@@ -18,8 +18,8 @@ from embereye.camera.scheduling.mailbox import Frame, Tally
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
-from embereye.process.clock import now_ns
-from embereye.process.latency import LatencyHistogram
+from embereye.process.telemetry.latency import LatencyHistogram
+from embereye.process.timing.clock import now_ns
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
 from embereye.v1.evidence_pb2 import DeviceStatus

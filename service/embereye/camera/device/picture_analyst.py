@@ -7,9 +7,9 @@ from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.decode.image import Decoded, DecodeOrder
 from embereye.camera.scheduling.close_looks import CloseLooks
 from embereye.camera.scheduling.mailbox import Frame
-from embereye.detect.vision.appearance import Look
 from embereye.detect.vision.detector import Detector
-from embereye.detect.vision.health import PictureHealth
+from embereye.detect.vision.health.health import PictureHealth
+from embereye.detect.vision.networks.appearance import Look
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import working_scale
 from embereye.levels import Level

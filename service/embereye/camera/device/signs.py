@@ -3,7 +3,7 @@
 from embereye.camera.device.camera import CameraDevice
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level, Sense
-from embereye.shard.episodes import Sign
+from embereye.shard.evidence.episodes import Sign
 
 
 def signs_of(camera: CameraDevice, seen: Observation) -> list[Sign]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from embereye.detect.vision.familiar import Familiar
+from embereye.detect.vision.flame.familiar import Familiar
 from embereye.process.files import write_whole
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Device

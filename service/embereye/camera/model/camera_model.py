@@ -11,11 +11,11 @@ from embereye.camera.decode.image import UndecodableError, decode
 from embereye.camera.model.host import ModelHost
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.camera.scheduling.turn import Turn
-from embereye.detect.vision.model import Detection, ModelError
+from embereye.detect.vision.networks.model import Detection, ModelError
+from embereye.detect.vision.networks.persistence import EVERY_NS, ModelWatch
 from embereye.detect.vision.observation import Observation
-from embereye.detect.vision.persistence import EVERY_NS, ModelWatch
 from embereye.detect.vision.working import SCALES
-from embereye.process.clock import now_ns
+from embereye.process.timing.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask

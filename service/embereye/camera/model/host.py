@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from embereye.camera.model.threads import ModelThreads
-from embereye.detect.vision.model import Detection, ModelError, Network
+from embereye.detect.vision.networks.model import Detection, ModelError, Network
 from embereye.detect.vision.pixels import Picture
-from embereye.process.clock import now_ns
+from embereye.process.timing.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from embereye.camera.sources.declared import SourceError, conceal
-from embereye.process.backoff import Backoff
+from embereye.process.timing.backoff import Backoff
 from embereye.units import Box
 from embereye.wire.video.access_unit import AccessUnit
 

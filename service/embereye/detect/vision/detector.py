@@ -7,10 +7,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.detect.vision.appearance import Look
-from embereye.detect.vision.familiar import Familiar
-from embereye.detect.vision.flame import Flame, FlameDetector
+from embereye.detect.vision.flame.familiar import Familiar
+from embereye.detect.vision.flame.flame import Flame, FlameDetector
 from embereye.detect.vision.motion import MotionGate
+from embereye.detect.vision.networks.appearance import Look
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.detect.vision.pixels import Planes
 from embereye.detect.vision.smoke import Smoke, SmokeDetector

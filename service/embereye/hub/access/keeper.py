@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from embereye.hub.access.attempts import Attempts
 from embereye.hub.access.records import AuditEntry, SessionRecord, StoredAccess, TokenRecord
 from embereye.hub.access.roles import Principal, Role
-from embereye.hub.committer import Committer, Draft, Step
+from embereye.hub.storage.committer import Committer, Draft, Step
 from embereye.units import HOUR
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from psycopg.pq import TransactionStatus
 
 from embereye.hub.databases import schema
 from embereye.hub.databases.interface import BeginAnewError, OwnedError, Row, StoreError
-from embereye.process.backoff import Backoff
 from embereye.process.lifecycle import UserError
+from embereye.process.timing.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 Connection = psycopg.Connection[Row]

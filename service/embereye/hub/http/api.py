@@ -13,12 +13,9 @@ from prometheus_client import CollectorRegistry
 
 from embereye.hub.access.keeper import RevokedError
 from embereye.hub.actions import Action, UnknownZoneError, check_action
-from embereye.hub.clip_store import SUFFIXES, ClipStore
-from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.book import Watched
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
-from embereye.hub.history import MAX_EVENTS, history_limit
 from embereye.hub.http import runbooks
 from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes
 from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
@@ -34,7 +31,10 @@ from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import Replays, replay
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
-from embereye.process.http_server import metrics_app
+from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
+from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.storage.history import MAX_EVENTS, history_limit
+from embereye.process.http.server import metrics_app
 from embereye.process.tasks import beside
 from embereye.v1.alarms_pb2 import HistoryResponse, Zone
 from embereye.v1.clips_pb2 import Clip

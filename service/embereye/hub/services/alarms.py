@@ -6,12 +6,12 @@ import grpc
 
 from embereye.hub.access.roles import CALLER
 from embereye.hub.actions import Action, UnknownZoneError, check_action
-from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage.keeper import OutdatedError
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Subscription, TooManyError, TooSlowError
-from embereye.hub.history import history_limit
 from embereye.hub.hub import Hub
+from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.storage.history import history_limit
 from embereye.process.addresses import peer_host
 from embereye.v1.alarms_pb2 import (
     ActionRequest,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import grpc
 
-from embereye.hub.clip_store import ClipRefusedError, ClipStore, NoRoomError
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
+from embereye.hub.storage.clip_store import ClipRefusedError, ClipStore, NoRoomError
 from embereye.process.identity.guard import caller
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, HeldResponse, ListClipsRequest, ListClipsResponse
 from embereye.v1.clips_pb2_grpc import ClipsServicer

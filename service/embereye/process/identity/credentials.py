@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import grpc
 
-from embereye.process.aligned_sleep import aligned_sleep
 from embereye.process.identity.names import Identity, parse_uri
 from embereye.process.lifecycle import UserError
+from embereye.process.timing.aligned_sleep import aligned_sleep
 
 logger = logging.getLogger(__name__)
 FILES = ("ca.crt", "tls.crt", "tls.key")  # as in Secrets of the type kubernetes.io/tls

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from embereye.levels import Kind, Level, Sense
-from embereye.shard.episodes import HOLD_NS, Sign
+from embereye.shard.evidence.episodes import HOLD_NS, Sign
 from embereye.v1.types_pb2 import Device, Term
 
 # Looked up once: an enum's name costs more than the comparison it is for.

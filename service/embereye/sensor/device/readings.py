@@ -12,7 +12,7 @@ from embereye.detect.sensing.compaction import Summary, summarize
 from embereye.detect.sensing.thresholds import Thresholds
 from embereye.sensor.device.arrivals import Row
 from embereye.sensor.device.levels import CLEAR, FLAME, GAS, SMOKE, Levels
-from embereye.shard.episodes import Sign
+from embereye.shard.evidence.episodes import Sign
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Term
 from embereye.wire.device.quiet import quiet_reading

@@ -13,7 +13,7 @@ from embereye.sensor.device.arrivals import Arrivals, Row
 from embereye.sensor.device.frames import FrameAnalysis
 from embereye.sensor.device.levels import CLEAR, HEAT, Levels
 from embereye.sensor.device.readings import ReadingAnalysis
-from embereye.shard.episodes import Sign
+from embereye.shard.evidence.episodes import Sign
 from embereye.units import SECOND
 from embereye.v1.ingest_pb2 import Watermark
 from embereye.v1.shard_pb2 import SensorSettings

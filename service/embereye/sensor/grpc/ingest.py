@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import grpc
 
-from embereye.process.clock import now_ns
 from embereye.process.grpc_server import Service
 from embereye.process.tasks import Tasks
+from embereye.process.timing.clock import now_ns
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.handoff import Handoffs
 from embereye.shard.access import EVERYTHING, DeviceAccess, Grant

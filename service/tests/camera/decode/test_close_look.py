@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from embereye.camera.decode.image import DecodeOrder, decode_frame, judged
-from embereye.detect.vision.appearance import AppearanceNetwork
+from embereye.detect.vision.networks.appearance import AppearanceNetwork
 from embereye.detect.vision.working import working_scale
 
 BOX = (0.4, 0.4, 0.15, 0.15)

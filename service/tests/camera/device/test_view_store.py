@@ -1,7 +1,7 @@
 import pytest
 
 from embereye.camera.device.view_store import EVERY_NS, ViewStore
-from embereye.detect.vision.familiar import Familiar
+from embereye.detect.vision.flame.familiar import Familiar
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Device
 

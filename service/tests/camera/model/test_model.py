@@ -11,13 +11,13 @@ from embereye.camera.model import host as model_module
 from embereye.camera.model.camera_model import CameraModel
 from embereye.camera.model.host import ModelHost, path_of
 from embereye.camera.scheduling.mailbox import Tally
-from embereye.detect.vision.model import ModelError, Network
+from embereye.detect.vision.networks.model import ModelError, Network
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level
 from embereye.units import MILLISECOND, SECOND
 from embereye.v1.shard_pb2 import Model, ModelClass
 
-from ...detect.vision.models import RUNTIMES, constant, redness, settings
+from ...detect.vision.networks.models import RUNTIMES, constant, redness, settings
 from ..conftest import assignment, device, eventually, status_of
 
 FLAME = [ModelClass(index=0, kind=Kind.FLAME.wire, threshold=0.5)]

@@ -10,7 +10,7 @@ from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.http.source import HttpSource
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.source import keep_playing, read_pause
-from embereye.process.backoff import Backoff
+from embereye.process.timing.backoff import Backoff
 
 from ..conftest import eventually, noisy_jpeg
 

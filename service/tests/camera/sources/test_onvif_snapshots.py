@@ -12,7 +12,7 @@ from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.onvif.source import OnvifSource
 from embereye.camera.sources.onvif.wanted import Wanted
 from embereye.camera.sources.poller import SocketPoller
-from embereye.process.http_server import bound_port, serve_http
+from embereye.process.http.server import bound_port, serve_http
 
 from ..conftest import eventually, noisy_jpeg
 

@@ -18,10 +18,10 @@ from embereye.camera.sources.onvif import source as onvif
 from embereye.camera.sources.onvif.source import OnvifSource
 from embereye.camera.sources.onvif.wanted import ANYTHING, Wanted
 from embereye.camera.sources.poller import SocketPoller
-from embereye.process.http_server import bound_port, serve_http
-from embereye.sim.films import CameraSpec, prepare
-from embereye.sim.onvif import OnvifCameras
-from embereye.sim.rtsp import serve_rtsp
+from embereye.process.http.server import bound_port, serve_http
+from embereye.sim.cameras.onvif import OnvifCameras
+from embereye.sim.cameras.rtsp import serve_rtsp
+from embereye.sim.scenes.films import CameraSpec, prepare
 from embereye.wire.onvif.media import Profile
 
 from ..conftest import play

@@ -11,9 +11,9 @@ from embereye.camera.scheduling.turn import Turn
 from embereye.camera.sources.push.service import MAX_UNKNOWN, SILENT_NS, _Stream
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
-from embereye.process.bearer import bearer
 from embereye.process.grpc_server import GrpcServer, channel
-from embereye.sim.thermal_camera import HEIGHT, WIDTH, ThermalRoom
+from embereye.process.http.bearer import bearer
+from embereye.sim.cameras.thermal_camera import HEIGHT, WIDTH, ThermalRoom
 from embereye.units import SECOND
 from embereye.v1.frames_pb2 import PushRequest, RawWords
 from embereye.v1.frames_pb2_grpc import FramesStub

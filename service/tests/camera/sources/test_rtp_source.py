@@ -14,7 +14,7 @@ from embereye.camera.sources.rtp.datagrams import granted_buffer, open_port
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.camera.sources.source import keep_playing
 from embereye.process.addresses import free_port
-from embereye.process.backoff import Backoff
+from embereye.process.timing.backoff import Backoff
 from embereye.wire.jpeg.header import read_header
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 

@@ -11,7 +11,7 @@ from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.source import keep_playing
 from embereye.camera.sources.video import source as video
 from embereye.camera.sources.video.source import FileSource
-from embereye.process.backoff import Backoff
+from embereye.process.timing.backoff import Backoff
 from embereye.wire.jpeg.header import read_header
 
 from ..conftest import eventually

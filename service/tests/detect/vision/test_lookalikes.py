@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from embereye.camera.decode.shipped import load_network
-from embereye.detect.vision.appearance import Look
 from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.networks.appearance import Look
 from embereye.levels import Level
-from embereye.sim.lookalikes import LOOKALIKES, candle, filmed, overexposed, sun_on_water
+from embereye.sim.scenes.lookalikes import LOOKALIKES, candle, filmed, overexposed, sun_on_water
 
 START = 1_700_000_000 * 1_000_000_000
 SECONDS = 20

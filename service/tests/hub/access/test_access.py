@@ -25,10 +25,10 @@ from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService
-from embereye.hub.store import StoreThreads
+from embereye.hub.storage.store import StoreThreads
 from embereye.levels import Kind, Level
 from embereye.process.grpc_server import GrpcServer, Service, channel
-from embereye.process.http_server import bound_port, serve_http
+from embereye.process.http.server import bound_port, serve_http
 from embereye.process.lifecycle import UserError
 from embereye.units import HOUR
 from embereye.v1 import access_pb2 as messages

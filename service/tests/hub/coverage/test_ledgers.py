@@ -3,7 +3,7 @@
 from harness.stored import Stored
 
 from embereye.hub.coverage.ledgers import EARLIER, KEPT, LedgerBook, Part, add_up
-from embereye.hub.store import Transaction
+from embereye.hub.storage.store import Transaction
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, Ledger
 
 FLEET = "default/sensors/hall"

@@ -14,8 +14,8 @@ from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
 from embereye.hub.outputs import Outputs
 from embereye.hub.services.evidence import EvidenceService
-from embereye.hub.store import StoreThreads
-from embereye.process.http_server import bound_port, serve_http
+from embereye.hub.storage.store import StoreThreads
+from embereye.process.http.server import bound_port, serve_http
 
 from .served import TOKEN, Served
 

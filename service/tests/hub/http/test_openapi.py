@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
-from embereye.hub.store import StoreThreads
+from embereye.hub.storage.store import StoreThreads
 from embereye.v1.control_pb2 import Handshake
 
 from .served import FOLDER, Served

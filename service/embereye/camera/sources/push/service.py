@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 
 from embereye.camera.scheduling.mailbox import Tally
-from embereye.process.clock import now_ns
 from embereye.process.tasks import Tasks
+from embereye.process.timing.clock import now_ns
 from embereye.shard.access import EVERYTHING, DeviceAccess, Grant
 from embereye.units import SECOND
 from embereye.v1.frames_pb2 import FrameAck, PushRequest, PushResponse

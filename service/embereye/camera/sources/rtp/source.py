@@ -7,7 +7,7 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import WANTED_BUFFER, DatagramReader, dropped, granted_buffer, open_port
 from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream
 from embereye.camera.sources.source import Offer, SetState
-from embereye.process.aligned_sleep import aligned_sleep
+from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from embereye.camera.sources.source import Offer, SetState
-from embereye.process.clock import now_ns
+from embereye.process.timing.clock import now_ns
 from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer, JpegFrame
 from embereye.wire.rtp.packet import CaptureClock, PacketReception
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE

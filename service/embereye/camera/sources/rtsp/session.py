@@ -14,7 +14,7 @@ from embereye.camera.sources.rtp.datagrams import DatagramReader, dropped, open_
 from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream, PictureStream, VideoStream
 from embereye.camera.sources.rtsp.connection import AGENT, DEFAULT_PORTS, Endpoint, RtspConnection
 from embereye.camera.sources.source import Offer, SetState
-from embereye.process.aligned_sleep import aligned_sleep
+from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.wire.rtp.depacketize import DEADLINE_NS
 from embereye.wire.rtp.packet import key_frame_request, parse_rtcp, receiver_report
 from embereye.wire.rtp.reorder import WINDOW

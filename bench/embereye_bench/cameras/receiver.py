@@ -1,0 +1,44 @@
+"""Our RTP/JPEG receiver alone, as a process to measure: pictures are put together, counted and dropped."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+
+import uvloop
+
+from embereye.camera.sources.declared import parse_source
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtp.source import RtpSource
+from embereye.process.tasks import start_task
+from embereye.units import Box
+from embereye.wire.video.access_unit import AccessUnit
+from embereye_bench.process import peak_mb, resident_mb
+from embereye_bench.sensors.load import HOST
+
+SETTLED = 60  # pictures, after which memory is to stay what it is
+
+
+async def receive(port: int) -> dict[str, float]:
+    """Receive until SIGINT; what was received."""
+    counts = {"pictures": 0.0, "damaged": 0.0, "memory_mb": 0.0, "blocks": 0.0}
+
+    def offer(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
+        counts["pictures"] += 1
+        counts["damaged"] += bool(lost)
+        if counts["pictures"] == SETTLED:
+            counts["memory_mb"], counts["blocks"] = resident_mb(os.getpid()), sys.getallocatedblocks()
+
+    source = RtpSource(parse_source(f"rtp://{HOST}:{port}"), SocketPoller())
+    playing = start_task(source.play(offer, lambda _: None), name="play")
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, playing.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await playing
+    counts["blocks"] = sys.getallocatedblocks() - counts["blocks"]
+    return counts | {"peak_mb": peak_mb()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(uvloop.run(receive(int(sys.argv[1])))))

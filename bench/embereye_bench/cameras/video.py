@@ -1,0 +1,338 @@
+"""Measure H.264 and H.265 over RTSP: cores, memory, overload and losses, beside FFmpeg's decoding alone.
+
+The baseline is `ffmpeg -threads 1 … -f null -` of the same coded pictures, and once Frigate's recipe: an ffmpeg for
+each camera that writes scaled raw frames into a pipe. Both are told as not measured where there is no ffmpeg.
+"""
+
+import contextlib
+import resource
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from embereye.process.addresses import free_ports
+from embereye.sim.cameras.video import encode_loop
+from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat
+from embereye.wire.video.nal import START_CODE
+from embereye_bench import report
+from embereye_bench.cameras.jpeg import (
+    AGE,
+    ANALYSED,
+    CORES,
+    REJECTED,
+    SETTLE,
+    Fleet,
+    assignment,
+    buckets_between,
+    quantile,
+)
+from embereye_bench.films import Films, draw, enlarge
+from embereye_bench.process import CameraShardProcess, Sender, resident_mb
+from embereye_bench.report import Result, Scale, median
+from embereye_bench.sensors.load import HOST
+
+CAMERAS, RATE = 100, 10.0  # frames/s each
+DEFAULT_TARGET = 15.0  # frames/s, of a fleet: above what is sent, so that jitter is no reason to shed
+SMALL = (640, 360)
+HD, HD_RATE = (1920, 1080), 15.0
+DECODED_SECONDS = 40  # of film that FFmpeg decodes in one run
+FRIGATE_CAMERAS = 12  # processes of it: their cost is per camera
+OVERLOAD = 4  # times what the machine can decode
+MEMORY_CAMERAS = {SMALL: 40, HD: 8}
+FORMATS: dict[str, NalFormat] = {"H264": H264Format(), "H265": H265Format()}
+
+
+@cache
+def small_films() -> Films:
+    """Rooms of 640x360 pixels."""
+    return draw(*SMALL)
+
+
+@cache
+def hd_films(width: int = HD[0], height: int = HD[1]) -> Films:
+    """A room of 1080p, somebody walking through it."""
+    return enlarge(draw(seconds=2.0), width, height, 15)
+
+
+@cache
+def coded_file(films: Films, encoding: str, rate: float, film: int, folder: Path) -> Path:
+    """A file of one of the `films`, over and over for DECODED_SECONDS, coded as the simulated cameras do."""
+    path = folder / f"{id(films)}-{film}-{rate:g}.{encoding.lower()}"
+    pictures = encode_loop(films.films[film], encoding, rate)
+    data = b"".join(START_CODE + part.data for one in pictures for part in _nals(encoding, one.payloads))
+    path.write_bytes(data * max(1, round(DECODED_SECONDS * rate / len(pictures))))
+    return path
+
+
+def _nals(encoding: str, payloads: Sequence[bytes]) -> Iterator["_Nal"]:
+    parts: list[bytes] = []
+    for payload in payloads:
+        for part in FORMATS[encoding].parts(memoryview(payload)):
+            parts = [part.data] if part.start else [*parts, part.data]
+            if part.end:
+                yield _Nal(b"".join(parts))
+
+
+@dataclass(frozen=True)
+class _Nal:
+    data: bytes
+
+
+def ffmpeg_seconds(path: Path, frames: int) -> float:
+    """CPU seconds for each of `frames` that FFmpeg decodes of `path`; 0: there is no ffmpeg."""
+    if shutil.which("ffmpeg") is None:
+        return 0.0
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = ["ffmpeg", "-v", "error", "-threads", "1", "-i", str(path), "-an", "-f", "null", "-"]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / frames
+
+
+@dataclass
+class Served:
+    """Simulated cameras over RTSP, and what FFmpeg's decoding of the same pictures costs."""
+
+    sender: Sender
+    films: Films
+    encoding: str
+    cameras: int
+    rate: float
+    folder: Path
+
+    def urls(self, query: str = "") -> list[str]:
+        """The address of every camera."""
+        port = self.sender.told["port"]
+        return [f"rtsp://{HOST}:{port}/{number}{query}" for number in range(self.cameras)]
+
+    def decoding(self) -> float:
+        """Cores that FFmpeg needs to decode all cameras; 0: there is no ffmpeg."""
+        shown = [self.films.film_of(camera) for camera in range(self.cameras)]
+        costs = {}
+        for film in set(shown):
+            path = coded_file(self.films, self.encoding, self.rate, film, self.folder)
+            length = len(self.films.films[film])
+            costs[film] = ffmpeg_seconds(path, max(1, round(DECODED_SECONDS * self.rate / length)) * length)
+        return self.rate * sum(costs[film] for film in shown)
+
+
+@contextlib.contextmanager
+def served(
+    films: Films, cameras: int, rate: float, encoding: str = "H264", loss: float = 0.0
+) -> Iterator[tuple[Served, str]]:
+    """Simulated `cameras` that serve `films`, and the address of the hub that their process plays."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        films.save(folder / "films")
+        hub = f"{HOST}:{free_ports(1)[0]}"
+        options = ["--hub", hub, "--films", str(folder / "films"), "--cameras", str(cameras), "--rate", str(rate)]
+        options += ["--codec", encoding, "--loss", str(loss)]
+        sender = stack.enter_context(Sender("rtsp", *options))
+        yield Served(sender, films, encoding, cameras, rate, folder), hub
+
+
+@contextlib.contextmanager
+def video_fleet(
+    films: Films, cameras: int, rate: float, encoding: str = "H264", *, fps_min: float = 2.0, query: str = "",
+    loss: float = 0.0,
+) -> Iterator[tuple[Served, Fleet]]:  # fmt: skip
+    """Simulated cameras and a shard of their own that is to look at all of their pictures."""
+    with served(films, cameras, rate, encoding, loss) as (sending, hub), contextlib.ExitStack() as stack:
+        wanted = assignment(sending.urls(query), fps_min=fps_min, target=max(DEFAULT_TARGET, rate))
+        shard = stack.enter_context(CameraShardProcess(wanted, sending.folder, hub))
+        shard.wait_ready(cameras)
+        _wait_streaming(shard, cameras)
+        yield sending, Fleet(shard, sending.sender)
+
+
+def _wait_streaming(shard: CameraShardProcess, cameras: int, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and sum(count > 0 for count in shard.analysed().values()) < cameras:
+        time.sleep(0.1)
+    time.sleep(SETTLE)
+
+
+def _note(baseline: float) -> str:
+    return "" if baseline else "; baseline not measured: there is no ffmpeg"
+
+
+def h264_fleet(scale: Scale) -> Result:
+    """100 cameras of 640x360 that are pulled by RTSP; beside FFmpeg that only decodes the same pictures."""
+    rounds, baselines = [], []
+    with video_fleet(small_films(), CAMERAS, RATE) as (sending, running):
+        for _ in range(scale.rounds):
+            baselines.append(sending.decoding())
+            rounds.append(running.round(scale.seconds))
+    cores, baseline = median([one.cores for one in rounds]), median(baselines)
+    rate = median([one.rate for one in rounds])
+    dropped = sum(one.dropped for one in rounds)
+    p99 = quantile({bound: sum(one.buckets[bound] for one in rounds) for bound in rounds[0].buckets}, 0.99) * 1e3
+    sender = median([one.sender for one in rounds])
+    ratio = cores / baseline if baseline else 0.0
+    unit = f"cores at {rate:,.0f} frames/s, {dropped} dropped, p99 {p99:.1f} ms; senders {sender:.2f} cores"
+    ok = rate >= 0.99 * CAMERAS * RATE and not dropped and p99 <= 100 and 0 < ratio <= 1.3
+    reach = "≤ 1.3 of FFmpeg's decoding alone, 0 dropped, p99 ≤ 100 ms"
+    return Result("h264-fleet", cores, unit + _note(baseline), baseline, ratio, reach, ok)
+
+
+def h264_frigate(scale: Scale) -> Result:
+    """The same cameras, cores of each; beside an ffmpeg for each that writes scaled raw frames into a pipe."""
+    ours, theirs = [], []
+    ours_mb = theirs_mb = 0.0
+    cameras = FRIGATE_CAMERAS
+    with video_fleet(small_films(), cameras, RATE) as (sending, running), contextlib.ExitStack() as stack:
+        recipe = _Recipe(sending.urls(), stack) if shutil.which("ffmpeg") else None
+        for _ in range(scale.rounds):
+            ours.append(running.round(scale.seconds).cores)
+            if recipe:
+                theirs.append(recipe.cores(scale.seconds))
+        ours_mb = resident_mb(running.shard.pid) / cameras
+        theirs_mb = recipe.memory_mb / cameras if recipe else 0.0
+    value, baseline = median(ours) / cameras, median(theirs) / cameras
+    ratio, memory = (value / baseline, ours_mb / theirs_mb) if baseline else (0.0, 0.0)
+    unit = f"cores a camera, {ours_mb:.1f} MB a camera with all of the shard, Frigate's {theirs_mb:.1f} MB"
+    ok = 0 < ratio <= 0.7 and memory <= 0.3
+    reach = "≤ 0.7 of its cores, ≤ 0.3 of its memory"
+    return Result("h264-frigate", value, unit + _note(baseline), baseline, ratio, reach, ok)
+
+
+class _Recipe:
+    """Frigate's way of reading cameras: one ffmpeg each, its frames read from a pipe and dropped."""
+
+    def __init__(self, urls: Sequence[str], stack: contextlib.ExitStack) -> None:
+        self._pids = []
+        for url in urls:
+            command = ["ffmpeg", "-v", "error", "-threads", "1", "-rtsp_transport", "tcp", "-i", url,
+                       "-r", f"{RATE:g}", "-s", "160x90", "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:"]  # fmt: skip
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            drain = subprocess.Popen(["cat"], stdin=process.stdout, stdout=subprocess.DEVNULL)
+            for each in (process, drain):
+                stack.callback(each.wait)
+                stack.callback(each.kill)
+            self._pids.append(process.pid)
+        time.sleep(3 * SETTLE)
+
+    def cores(self, seconds: float) -> float:
+        """Cores that all of them use."""
+        before, at = sum(map(_cpu, self._pids)), time.perf_counter()
+        time.sleep(seconds)
+        return (sum(map(_cpu, self._pids)) - before) / (time.perf_counter() - at)
+
+    @property
+    def memory_mb(self) -> float:
+        """What all of them have in memory, each page that they share counted once among them."""
+        total = 0
+        for pid in self._pids:
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            total += int(rollup.partition("\nPss:")[2].split()[0])
+        return total / 1024
+
+
+def _cpu(pid: int) -> float:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def _hd_result(name: str, encoding: str, scale: Scale) -> Result:
+    cores, baselines, rates = [], [], []
+    with video_fleet(hd_films(), 1, HD_RATE, encoding) as (sending, running):
+        for _ in range(scale.rounds):
+            baselines.append(sending.decoding())
+            measured = running.round(scale.seconds)
+            cores.append(measured.cores)
+            rates.append(measured.rate)
+    value, baseline = median(cores), median(baselines)
+    ratio = value / baseline if baseline else 0.0
+    unit = f"cores at {median(rates):.1f} frames/s" + _note(baseline)
+    ok = 0 < ratio <= 1.15 and median(rates) >= 0.97 * HD_RATE
+    return Result(name, value, unit, baseline, ratio, "≤ 1.15 of FFmpeg's decoding alone", ok)
+
+
+def h264_hd(scale: Scale) -> Result:
+    """One H.264 camera of 1080p at 15 frames/s; beside FFmpeg that only decodes it."""
+    return _hd_result("h264-1080p", "H264", scale)
+
+
+def h265_hd(scale: Scale) -> Result:
+    """One H.265 camera of 1080p at 15 frames/s; beside FFmpeg that only decodes it."""
+    return _hd_result("h265-1080p", "H265", scale)
+
+
+def h264_memory(scale: Scale) -> Result:
+    """Memory of a camera beyond the shard's own, of 640x360 and 1080p."""
+    found = {}
+    for size, films, rate in ((SMALL, small_films(), RATE), (HD, hd_films(), 2.0)):
+        many = MEMORY_CAMERAS[size]
+        used = []
+        for count in (1, many):
+            with video_fleet(films, count, rate) as (_, running):
+                time.sleep(max(3.0, scale.seconds))
+                used.append(resident_mb(running.shard.pid))
+        found[size] = (used[1] - used[0]) / (many - 1)
+    small, large = found[SMALL], found[HD]
+    unit = f"MB a camera of 640x360, {large:.1f} MB a camera of 1080p"
+    return Result("h264-memory", small, unit, 8.0, small / 8.0, "≤ 8 and ≤ 25 MB", small <= 8 and large <= 25)
+
+
+def h264_overload(scale: Scale) -> Result:
+    """Cameras whose pictures cost four times what the machine can decode: none is below its floor unnamed."""
+    films, fps_min, cameras = hd_films(1280, 720), 1.0, 60
+    with tempfile.TemporaryDirectory() as name:
+        cost = ffmpeg_seconds(coded_file(films, "H264", HD_RATE, 1, Path(name)), _frames(films)) or 0.004
+    rate = OVERLOAD * CORES / (cameras * cost)
+    with video_fleet(films, cameras, rate, fps_min=fps_min) as (_, running):
+        shard = running.shard
+        time.sleep(8.0)
+        before, counters, at = shard.analysed(), shard.counters(), time.perf_counter()
+        time.sleep(max(5.0, scale.seconds))
+        elapsed, after = time.perf_counter() - at, shard.counters()
+        named = shard.reasons()
+        counts = {camera: count - before.get(camera, 0) for camera, count in shard.analysed().items()}
+        rates = {camera: count / elapsed for camera, count in counts.items()}
+    # The time measured begins and ends between two frames.
+    unnamed = sum(count + 1 < fps_min * elapsed and not named.get(camera) for camera, count in counts.items())
+    age = quantile(buckets_between(counters, after, AGE), 0.99)
+    unit = (
+        f"cameras under fps.min {fps_min:g}/s unnamed, {sum(map(bool, named.values()))} named; slowest"
+        f" {min(rates.values()):.2f}/s, {sum(rates.values()):.0f} frames/s, p99 from capture to analysed {age:.2f} s;"
+        f" {cameras} cameras of 720p at {rate:.0f} frames/s"
+    )
+    return Result("h264-overload", unnamed, unit, CORES / cost, 0.0, "0, age p99 ≤ 1 s", not unnamed and age <= 1.0)
+
+
+def _frames(films: Films) -> int:
+    length = len(films.films[1])
+    return max(1, round(DECODED_SECONDS * HD_RATE / length)) * length
+
+
+def h264_loss(scale: Scale) -> Result:
+    """Ten cameras over UDP that lose 1 % of their packets, and take requests for a key frame."""
+    cameras = 10
+    with video_fleet(small_films(), cameras, RATE, query="?transport=udp", loss=0.01) as (sending, running):
+        counters, at = running.shard.counters(), time.perf_counter()
+        told = sending.sender.tell("ask")
+        time.sleep(max(8.0, scale.rounds * scale.seconds))
+        after = running.shard.counters()
+        elapsed = time.perf_counter() - at
+        alarms = sending.sender.tell("ask")["alarms"] - told["alarms"]
+    analysed = (after.total(ANALYSED) - counters.total(ANALYSED)) / (cameras * RATE * elapsed)
+    damaged = after.total(REJECTED) - counters.total(REJECTED)
+    unit = f"% of frames analysed, {damaged:.0f} damaged, {alarms} false alarms"
+    ok = analysed >= 0.9 and not alarms
+    return Result("h264-loss-1pct", 100 * analysed, unit, 100.0, analysed, "≥ 90, 0 false alarms", ok)
+
+
+BENCHMARKS: dict[str, report.Benchmark] = {
+    "h264-fleet": h264_fleet,
+    "h264-frigate": h264_frigate,
+    "h264-1080p": h264_hd,
+    "h265-1080p": h265_hd,
+    "h264-memory": h264_memory,
+    "h264-overload": h264_overload,
+    "h264-loss-1pct": h264_loss,
+}

@@ -1,0 +1,1 @@
+"""Scores of detection on labelled clips."""

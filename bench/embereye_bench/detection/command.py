@@ -1,0 +1,305 @@
+"""Score detection on a folder of labelled clips: what is found, how soon, what is alarmed for nothing, at what cost.
+
+FOLDER holds clips and labels.json: a list of {"file", "label": "fire", "smoke", "negative" or "ambiguous", "onset_s",
+"scene", "fixed_camera"}. Every clip is shown to a camera as a shard would see it; CPU is that of one thread, the
+baseline is the decoding of the same frames. With --folds each clip is judged by weights fitted to the other scenes.
+"""
+
+import argparse
+import base64
+import json
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
+
+import cv2
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from embereye.camera.annotate import draw
+from embereye.camera.decode.image import DecodedImage, decode
+from embereye.camera.recording import Settings, watch
+from embereye.camera.replay import START_NS
+from embereye.camera.sources.declared import SourceError
+from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.observation import Observation
+from embereye.detect.vision.working import working_scale
+from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
+from embereye_bench.detection.day import results_of, watch_day
+from embereye_bench.detection.folds import LabelledClip, labelled_clips
+from embereye_bench.detection.score_folds import load_networks, score_folds
+from embereye_bench.report import Result, results_table
+from embereye_operator.api.cameras import CameraFleetSpec
+from embereye_operator.decide.placement.assignments import build_camera_settings
+
+DATA = Path(__file__).parents[3] / ".." / "shared" / "data"
+FOLDER = DATA / "video"
+CACHE = Path(__file__).parents[3] / ".cache" / "detection"
+WITHIN = 5.0  # seconds from onset in which a fire is to be found
+# Of detection per frame, beyond decoding, in ms: where nothing is suspected and at most QUIET_MOTION of the picture
+# moves; where more of it does (traffic, crowds, cloth before the lens: told, not required); where fire is suspected.
+COSTS = {"quiet": 0.25, "busy": math.inf, "suspect": 1.0}
+QUIET_MOTION = 0.02
+QUICK_SECONDS = 8.0
+COST_FRAMES = 150  # of each clip
+STILL_SIZE = (320, 240)
+COLUMNS = 3  # of the sheet of stills
+
+
+@dataclass
+class Cost:
+    """CPU seconds and frames."""
+
+    frames: int = 0
+    decode: float = 0.0
+    detect: float = 0.0
+
+    def per_frame(self) -> tuple[float, float]:
+        """(detection, decoding) in ms."""
+        count = max(1, self.frames)
+        return 1e3 * self.detect / count, 1e3 * self.decode / count
+
+
+@dataclass
+class Clip:
+    """How one clip went."""
+
+    file: str
+    label: str
+    seconds: float
+    alarms: list[tuple[float, str]]
+    delay: float | None  # from onset to the first alarm
+    verdict: str  # "ok", "missed", "late", "false alarm" or "-"
+    why: str
+    still: bytes = field(repr=False, default=b"")
+    detect_ms: float = 0.0
+    decode_ms: float = 0.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("folder", nargs="*", type=Path, metavar="FOLDER",
+                        help="clips with labels.json (default: ../shared/data/video, --folds: video2 too)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    parser.add_argument("--quick", action="store_true", help=f"only the first {QUICK_SECONDS:g} s of each clip")
+    parser.add_argument("--fps", type=float, default=0.0, metavar="N", help="as cameras of N frames/s would see it")
+    parser.add_argument("--folds", action="store_true",
+                        help="leave one scene out: judge each clip by weights fitted to the other scenes")  # fmt: skip
+    parser.add_argument("--networks", type=Path, metavar="DIR",
+                        help="with --folds: the appearance networks of the folds (`make model`)")  # fmt: skip
+    parser.add_argument("--hours", type=float, default=0.0, metavar="N",
+                        help="with --folds: only count false alarms over N hours without fire")  # fmt: skip
+    parser.add_argument("--part", default="1/1", metavar="I/N",
+                        help="with --hours: only the I-th of N parts; the cache keeps what is done")  # fmt: skip
+    parser.add_argument("--cache", type=Path, default=CACHE, metavar="DIR",
+                        help="with --folds: where decoded clips are kept (default: .cache/detection)")  # fmt: skip
+    parser.add_argument("--stills", type=Path, metavar="OUT.html|OUT.png",
+                        help="write a sheet of what was missed and of what was alarmed for nothing")  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score the folder; 1 where it falls short."""
+    cv2.setNumThreads(1)
+    if arguments.folds:
+        folders = arguments.folder or [FOLDER, DATA / "video2"]
+        clips_of_all = [clip for folder in folders for clip in read_labels(folder)]
+        if arguments.hours:
+            return _score_day(clips_of_all, arguments)
+        return score_folds(clips_of_all, arguments.cache, arguments.networks, as_json=arguments.json)
+    labels = [clip for folder in arguments.folder or [FOLDER] for clip in read_labels(folder)]
+    if arguments.stills and arguments.stills.suffix not in {".html", ".png"}:
+        raise UserError(f"--stills {arguments.stills}: the name has to end in .html or .png")
+    settings = Settings(
+        build_camera_settings(CameraFleetSpec()), fps=arguments.fps, most=QUICK_SECONDS if arguments.quick else 0.0
+    )
+    clips, costs = [], {name: Cost() for name in COSTS}
+    columns = (TextColumn("{task.description:32}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=arguments.json, transient=True) as progress:
+        task = progress.add_task("", total=len(labels))
+        for label in labels:
+            progress.update(task, description=label.name)
+            clips.append(score(label, settings, costs))
+            progress.advance(task)
+    results = summary(clips, costs)
+    if arguments.stills:
+        write_stills(arguments.stills, clips)
+    if arguments.json:
+        told = [{key: value for key, value in asdict(clip).items() if key != "still"} for clip in clips]
+        print(json.dumps({"clips": told, "results": [asdict(result) for result in results]}, ensure_ascii=False))
+    else:
+        console = Console()
+        console.print(_table(clips))
+        console.print(results_table("detection", results))
+    return 0 if all(result.ok for result in results) else 1
+
+
+def _score_day(clips: list[LabelledClip], arguments: argparse.Namespace) -> int:
+    number, _, count = arguments.part.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise UserError(f'--part "{arguments.part}" is not one of N parts, as 1/4')
+    networks, kept = load_networks(arguments.networks), arguments.cache / f"day-{arguments.hours:g}.json"
+    day = watch_day(clips, arguments.cache, networks, arguments.hours, (int(number) - 1, int(count)), kept)
+    results, console = results_of(day), Console()
+    for (name, kind), times in sorted(day.alarms.items()):
+        console.print(f"{name}: {times} x {kind}")
+    console.print(results_table("false alarms over a day", results))
+    return 0 if all(result.ok for result in results) else 1
+
+
+def read_labels(folder: Path) -> list[LabelledClip]:
+    """The labels of `folder`; UserError where they cannot be used."""
+    path = folder / "labels.json"
+    try:
+        labels = labelled_clips([folder])
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; name a folder of clips with labels.json") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f'{path} is not a list of {{"file", "label", "onset_s"}}: {error!r}') from error
+    for label in labels:
+        if not label.path.is_file():
+            raise UserError(f"{path} names {label.name}, which is not in {folder}")
+    return labels
+
+
+def score(label: LabelledClip, settings: Settings, costs: Mapping[str, Cost]) -> Clip:
+    """Show one clip to a camera; its cost is added to `costs`."""
+    best: tuple[float, bytes, float, Observation | None] = (-1.0, b"", 0.0, None)
+    sample: list[tuple[bytes, float]] = []
+
+    def seen(data: bytes, seconds: float, observation: Observation | None) -> None:
+        nonlocal best
+        if len(sample) < COST_FRAMES and (not sample or seconds - sample[-1][1] >= 0.9 / 15):
+            sample.append((data, seconds))
+        worth = max((one.held_ns + one.score for one in observation.findings), default=0.0) if observation else 0.0
+        if worth > best[0]:
+            best = (worth, data, seconds, observation)
+
+    try:
+        replay = watch(str(label.path), settings, seen)
+    except SourceError as error:
+        raise UserError(f"{label.path}: {error}") from error
+    cost = measure(sample, costs)
+    alarms = [(alarm.time, alarm.kind.word) for alarm in replay.alarms]
+    delay = max(0.0, alarms[0][0] - label.onset_s) if alarms else None
+    verdict = _verdict(label, delay)
+    why = replay.alarms[0].why if alarms else ""
+    clip = Clip(label.name, label.label, replay.seconds, alarms, delay, verdict, why)
+    clip.detect_ms, clip.decode_ms = cost.per_frame()
+    if verdict not in {"ok", "-"}:
+        clip.still = _still(*best[1:])
+    return clip
+
+
+def _verdict(label: LabelledClip, delay: float | None) -> str:
+    if label.label == "negative":
+        return "ok" if delay is None else "false alarm"
+    if label.label == "ambiguous":
+        return "-"
+    if delay is None:
+        return "missed" if label.label == "fire" else "-"
+    return "ok" if delay <= WITHIN or label.label == "smoke" else "late"
+
+
+def _still(data: bytes, seconds: float, observation: Observation | None) -> bytes:
+    picture: DecodedImage = cv2.resize(decode(data, 1), STILL_SIZE)  # type: ignore[assignment]
+    draw(picture, seconds, observation)
+    return cv2.imencode(".jpg", picture)[1].tobytes()
+
+
+def measure(sample: list[tuple[bytes, float]], costs: Mapping[str, Cost]) -> Cost:
+    """CPU of decoding and detection of `sample` alone, added frame by frame to that of `costs` which it belongs to."""
+    detector, total = Detector(), Cost()
+    scale = 1
+    for number, (data, seconds) in enumerate(sample):
+        if not number:
+            height, width = decode(data, 1).shape[:2]
+            scale = working_scale(width, height)
+        began = time.thread_time()
+        picture = decode(data, scale)
+        decoded = time.thread_time()
+        observation = detector.detect(picture, START_NS + round(seconds * SECOND))
+        ended = time.thread_time()
+        still = "quiet" if observation.motion <= QUIET_MOTION else "busy"
+        for cost in (total, costs["suspect" if observation.suspected else still]):
+            cost.frames += 1
+            cost.decode += decoded - began
+            cost.detect += ended - decoded
+    return total
+
+
+def summary(clips: list[Clip], costs: Mapping[str, Cost]) -> list[Result]:
+    """The numbers that have to hold."""
+    fires = [clip for clip in clips if clip.label == "fire"]
+    smoke = [clip for clip in clips if clip.label == "smoke"]
+    negatives = [clip for clip in clips if clip.label == "negative"]
+    results = []
+    if fires:
+        found = 100 * sum(clip.verdict == "ok" for clip in fires) / len(fires)
+        delays = [clip.delay for clip in fires if clip.delay is not None]
+        results.append(Result("fire-within-5s", found, f"% of {len(fires)} clips", 0.0, 0.0, "≥ 95", found >= 95))
+        middle = statistics.median(delays) if delays else float("inf")
+        results.append(Result("fire-delay", middle, "s, median", 0.0, 0.0, f"≤ {WITHIN:g}", middle <= WITHIN))
+    if smoke:
+        found = 100 * sum(clip.delay is not None for clip in smoke) / len(smoke)
+        results.append(Result("smoke-found", found, f"% of {len(smoke)} clips", 0.0, 0.0, "told, not required", True))
+    if negatives:
+        false = sum(clip.verdict == "false alarm" for clip in negatives)
+        results.append(Result("false-alarm-clips", false, f"of {len(negatives)} clips", 0.0, 0.0, "0", not false))
+        hours = sum(clip.seconds for clip in negatives) / 3600
+        rate = sum(len(clip.alarms) for clip in negatives) / max(hours, 1e-9)
+        results.append(Result("false-alarms", rate, f"per camera-hour, of {hours:.2f} h", 0.0, 0.0, "0", not rate))
+    for name, most in COSTS.items():
+        value, baseline = costs[name].per_frame()
+        ratio = value / baseline if baseline else 0.0
+        reach = f"≤ {most:g}" if most < math.inf else "told, not required"
+        unit = f"ms/frame of {costs[name].frames}; decode"
+        results.append(Result(f"cost-{name}", value, unit, baseline, ratio, reach, value <= most))
+    return results
+
+
+def _table(clips: list[Clip]) -> Table:
+    table = Table(title="clips", box=None)
+    for heading, justify in (("", "left"), ("clip", "left"), ("label", "left"), ("s", "right"), ("alarms", "left"),
+                             ("delay", "right"), ("ms/frame", "right"), ("decode", "right")):  # fmt: skip
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for clip in clips:
+        alarms = ", ".join(f"{kind} {seconds:.1f}" for seconds, kind in clip.alarms)
+        style = "" if clip.verdict in {"ok", "-"} else "bold red"
+        delay = "" if clip.delay is None or clip.label == "negative" else f"{clip.delay:.1f}"
+        table.add_row(clip.verdict, clip.file, clip.label, f"{clip.seconds:.1f}", alarms, delay,
+                      f"{clip.detect_ms:.2f}", f"{clip.decode_ms:.2f}", style=style)  # fmt: skip
+    return table
+
+
+def write_stills(path: Path, clips: list[Clip]) -> None:
+    """One sheet of all clips that went wrong, each at its most suspicious moment."""
+    wrong = [clip for clip in clips if clip.still]
+    if path.suffix == ".html":
+        figures = "".join(
+            f'<figure><img src="data:image/jpeg;base64,{base64.b64encode(clip.still).decode()}" alt="">'
+            f"<figcaption><b>{escape(clip.verdict)}</b> {escape(clip.file)} ({escape(clip.label)})<br>"
+            f"{escape(clip.why)}</figcaption></figure>"
+            for clip in wrong
+        )
+        style = "body{font:14px sans-serif}figure{display:inline-block;width:320px;vertical-align:top;margin:8px}"
+        body = figures or "<p>No clip went wrong.</p>"
+        path.write_text(f"<!doctype html><meta charset=utf-8><title>Confusion</title><style>{style}</style>{body}\n")
+        return
+    width, height = STILL_SIZE
+    tiles: list[DecodedImage] = []
+    for clip in wrong:
+        tile = decode(clip.still, 1)
+        text = f"{clip.verdict}: {clip.file}"
+        cv2.putText(tile, text, (6, height - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1)
+        tiles.append(tile)
+    tiles += [np.zeros((height, width, 3), np.uint8)] * (-len(tiles) % COLUMNS or (0 if tiles else COLUMNS))
+    rows = [np.hstack(tiles[start : start + COLUMNS]) for start in range(0, len(tiles), COLUMNS)]
+    if not cv2.imwrite(str(path), np.vstack(rows)):
+        raise UserError(f"--stills {path}: it cannot be written")

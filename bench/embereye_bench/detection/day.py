@@ -1,0 +1,98 @@
+"""Counts false alarms over a day: footage without fire and drawn lookalikes, again and again, as fast as it goes."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from embereye.camera.replay import START_NS
+from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.networks.appearance import AppearanceNetwork, Look
+from embereye.levels import Kind, Level
+from embereye.sim.scenes.lookalikes import LOOKALIKES, filmed
+from embereye.units import SECOND
+from embereye_bench.detection.folds import LabelledClip, fold_of_scene
+from embereye_bench.detection.footage import Footage, footage
+from embereye_bench.detection.score_folds import Networks
+from embereye_bench.report import Result
+
+RATE = 6.0  # frames/s: an overloaded shard's; more would show the same again
+DRAWN_SECONDS = 20.0
+QUIET_S = 60.0  # without a sign, after which another one is another alarm
+MOST = {Kind.FLAME: 0, Kind.SMOKE: 1}  # in 24 h
+
+
+@dataclass
+class Day:
+    """What was alarmed, and for how long was looked."""
+
+    seconds: float = 0.0
+    alarms: Counter[tuple[str, str]] = field(default_factory=Counter)  # by film and kind
+
+
+def watch_film(film: Footage, network: AppearanceNetwork | None, seconds: float, day: Day) -> None:
+    """Show `film` to one camera again and again, `seconds` long; its alarms are added to `day`."""
+    detector, raised = Detector(), dict.fromkeys(MOST, -QUIET_S)
+    pictures = [picture for picture, _ in film.at(RATE)]
+    for number in range(int(seconds * RATE)):
+        second, picture = number / RATE, np.asarray(pictures[number % len(pictures)])
+        time_ns = START_NS + round(second * SECOND)
+        if network and (close_ups := detector.wanted_look(time_ns)) is not None:
+            whole, *others = network.logits(picture, close_ups)
+            detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
+        for finding in detector.detect(picture, time_ns).findings:
+            if finding.level < Level.ALARM:
+                continue
+            if second - raised[finding.kind] >= QUIET_S:
+                day.alarms[film.clip.name, finding.kind.word] += 1
+            raised[finding.kind] = second
+    day.seconds += seconds
+
+
+def films_without_fire(clips: Sequence[LabelledClip], cache: Path) -> Iterator[Footage]:
+    """Films of fixed cameras without fire, real ones and drawn ones."""
+    for clip in clips:
+        if clip.fixed and clip.label == "negative":
+            yield footage(clip, cache)
+    for name, draw in LOOKALIKES.items():
+        pictures, seconds = zip(*filmed(draw, RATE, DRAWN_SECONDS), strict=True)
+        clip = LabelledClip(Path(name), "negative", f"drawn {name}", 0.0, fixed=True)
+        yield Footage(clip, np.stack(pictures), np.array(seconds))
+
+
+def watch_day(
+    clips: Sequence[LabelledClip], cache: Path, networks: Networks, hours: float, part: tuple[int, int], kept: Path
+) -> Day:
+    """Look at all films for `hours` together, each by the network that has not seen its scene.
+
+    Only every `part[1]`-th of them from `part[0]` on is looked at now; what was looked at before is in the file `kept`.
+    """
+    fold, day = fold_of_scene(clips), Day()
+    known: dict[str, dict[str, int]] = json.loads(kept.read_text()) if kept.exists() else {}
+    films = list(films_without_fire(clips, cache))
+    seconds = hours * 3600 / len(films)
+    for film in films[part[0] :: part[1]]:
+        if film.clip.name not in known:
+            one = Day()
+            watch_film(film, networks[fold.get(film.clip.scene, 0)], seconds, one)
+            known[film.clip.name] = {kind: count for (_, kind), count in one.alarms.items()}
+            kept.write_text(json.dumps(known))
+    for name, counts in known.items():
+        day.seconds += seconds
+        for kind, count in counts.items():
+            day.alarms[name, kind] += count
+    return day
+
+
+def results_of(day: Day) -> list[Result]:
+    """The numbers that have to hold."""
+    by_kind = {kind.word: sum(n for (_, its), n in day.alarms.items() if its == kind.word) for kind in MOST}
+    hours = day.seconds / 3600
+    return [
+        Result(f"{kind.word}-alarms", by_kind[kind.word], f"in {hours:.1f} h without fire", 0.0, 0.0, f"≤ {most}",
+               by_kind[kind.word] <= most)
+        for kind, most in MOST.items()
+    ]  # fmt: skip

@@ -1,0 +1,293 @@
+"""Scores detection by leave-one-scene-out: every clip is judged by weights that were fitted to the other scenes."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from embereye.camera.replay import START_NS
+from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.networks.appearance import AppearanceNetwork, Look
+from embereye.detect.vision.thresholds import SUGGESTED_PRIOR, FlameThresholds, suggested_weights
+from embereye.levels import Kind, Level
+from embereye.process.lifecycle import UserError
+from embereye.sim.scenes.lookalikes import LOOKALIKES, candle, filmed
+from embereye_bench.detection.fitting import Course, Fit, Judgement, fit
+from embereye_bench.detection.folds import NETWORK_FOLDS, LabelledClip, fold_of_scene
+from embereye_bench.detection.footage import Footage, footage
+from embereye_bench.report import Result, results_table
+
+RATE = 15.0  # frames/s of a camera on which nothing is suspected
+SOON, LATE = 5.0, 15.0  # seconds within which a fire is to be found
+SUGGESTED = FlameThresholds(weights=suggested_weights(), prior=SUGGESTED_PRIOR)  # what is fitted
+OFFSETS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # of the prior, in log odds: the points of the ROC
+HOPE = 4.0  # added to the prior so that every site is measured, however unlike a flame it is
+DRAWN_RATES, DRAWN_SECONDS = (15.0, 6.0), 12.0
+DRAWN_WORTH = 1.0  # of a drawn film without a network, in clips of a real scene; and of it with all networks together
+DAY = 86400.0
+
+Networks = Sequence[AppearanceNetwork | None]  # one for each fold that it was not trained on; None: there is none
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one clip went."""
+
+    clip: LabelledClip
+    seconds: float
+    flame_s: float | None  # when the flame's alarm was raised after the onset, or in a clip without fire at all
+    smoke_s: float | None
+
+    @property
+    def delay(self) -> float | None:
+        """Seconds from onset to the alarm of either kind."""
+        raised = [one for one in (self.flame_s, self.smoke_s) if one is not None]
+        return max(0.0, min(raised) - self.clip.onset_s) if raised else None
+
+
+def load_networks(folder: Path | None) -> Networks:
+    """The networks of `folder`, fold0.onnx and so on, each trained without the scenes of its fold."""
+    if folder is None:
+        return [None] * NETWORK_FOLDS
+    return [AppearanceNetwork((folder / f"fold{number}.onnx").read_bytes()) for number in range(NETWORK_FOLDS)]
+
+
+def play(
+    film: Footage,
+    detector: Detector,
+    network: AppearanceNetwork | None,
+    seen: Callable[[float, Detector], None] | None = None,
+) -> Outcome:
+    """Show `film` to `detector` as a camera would: RATE frames a second, every frame while a flame is suspected."""
+    raised: dict[Kind, float] = {}
+    urgent, last = False, -1.0
+    for number, (picture, second) in enumerate(zip(film.pictures, film.seconds, strict=True)):
+        if not urgent and second - last < 0.9 / RATE:
+            continue
+        last, time_ns = second, START_NS + round(second * 1e9)
+        if network and (close_ups := detector.wanted_look(time_ns)) is not None:
+            whole, *others = network.logits(picture, close_ups, film.closer(number) if close_ups else None)
+            detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
+        observation = detector.detect(picture, time_ns)
+        urgent = observation.urgent
+        for finding in observation.findings:
+            if finding.level >= Level.ALARM and (film.clip.label != "fire" or second >= film.clip.onset_s):
+                raised.setdefault(finding.kind, float(second))
+        if seen:
+            seen(float(second), detector)
+    return Outcome(film.clip, float(film.seconds[-1]), raised.get(Kind.FLAME), raised.get(Kind.SMOKE))
+
+
+def measured(film: Footage, network: AppearanceNetwork | None, limits: FlameThresholds) -> Course:
+    """All sites of `film`, measured whatever they look like."""
+    judgements: list[Judgement] = []
+    weights, judged_ns = limits.weights, 0
+
+    def note(second: float, detector: Detector) -> None:
+        nonlocal judged_ns
+        assert detector.flame
+        if detector.flame.judged_ns == judged_ns:
+            return
+        judged_ns = detector.flame.judged_ns
+        rows = [[weight.of(site.values[name]) for name, weight in weights.items()] for site in detector.flame.sites]
+        judgements.append(Judgement(second, np.array(rows).reshape(-1, len(weights))))
+
+    play(film, Detector(replace(limits, prior=limits.prior + HOPE), None), network, note)
+    return Course(film.clip.scene, film.clip.label in {"fire", "ambiguous"}, film.clip.onset_s, tuple(judgements))
+
+
+def drawn() -> Iterator[Footage]:
+    """Scenes whose physics are known, lookalikes and flames: they are always among what is fitted."""
+    flames = {f"flame of {size}": candle(size) for size in (12, 24, 40)}
+    for label, scenes in (("negative", LOOKALIKES), ("fire", flames)):
+        for name, draw in scenes.items():
+            for rate in DRAWN_RATES:
+                pictures, seconds = zip(*filmed(draw, rate, DRAWN_SECONDS), strict=True)
+                clip = LabelledClip(Path(f"{name}, {rate:g}"), label, f"drawn {name}", 0.0, fixed=True)
+                yield Footage(clip, np.stack(pictures), np.array(seconds))
+
+
+def drawn_courses(networks: Networks, limits: FlameThresholds) -> list[Course]:
+    """What is measured of drawn scenes, with and without what the `networks` make of them: lamps look like fire too."""
+    eyes = [one for one in networks if one]
+    courses = []
+    for film in drawn():
+        courses.append(replace(measured(film, None, limits), worth=DRAWN_WORTH))
+        courses += [replace(measured(film, one, limits), worth=DRAWN_WORTH / len(eyes)) for one in eyes]
+    return courses
+
+
+def run_folds(
+    clips: Sequence[LabelledClip], cache: Path, networks: Networks, limits: FlameThresholds, note: Callable[[str], None]
+) -> tuple[dict[float, list[Outcome]], Fit]:
+    """The outcome of every clip under weights fitted without its scene, for each of OFFSETS of their prior.
+
+    And what all scenes together fit: what would ship.
+    """
+    fold = fold_of_scene(clips)
+    courses = {}
+    for clip in clips:
+        note(f"measuring {clip.name}")
+        courses[clip.name] = measured(footage(clip, cache), networks[fold[clip.scene]], limits)
+    note("measuring drawn scenes")
+    always = drawn_courses(networks, limits)
+    learnt = [clip for clip in clips if clip.label != "smoke"]  # smoke may hide a flame
+    fits: dict[str, Fit] = {}
+    for scene in sorted({clip.scene for clip in clips}):
+        note(f"fitting without {scene}")
+        fits[scene] = fit(always + [courses[clip.name] for clip in learnt if clip.scene != scene], limits)
+    outcomes: dict[float, list[Outcome]] = {offset: [] for offset in OFFSETS}
+    for clip in clips:
+        note(f"judging {clip.name}")
+        film = footage(clip, cache)
+        fitted = fits[clip.scene].applied(limits)
+        for offset, results in outcomes.items():
+            shifted = replace(fitted, prior=fitted.prior + offset)
+            results.append(play(film, Detector(shifted), networks[fold[clip.scene]]))
+    return outcomes, fit(always + [courses[clip.name] for clip in learnt], limits)
+
+
+def score_folds(clips: Sequence[LabelledClip], cache: Path, networks: Path | None, *, as_json: bool) -> int:
+    """Run the folds, print what they reach; 1 where that is too little."""
+    try:
+        loaded = load_networks(networks)
+    except OSError as error:
+        raise UserError(f"--networks {networks}: {error.filename} cannot be read: {error.strerror}") from error
+    columns = (TextColumn("{task.description:48}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=as_json, transient=True) as progress:
+        task = progress.add_task("", total=None)
+        outcomes, fitted = run_folds(
+            clips, cache, loaded, SUGGESTED, lambda text: progress.update(task, description=text)
+        )
+    results = summary(outcomes[0.0])
+    if as_json:
+        told = {
+            "results": [asdict(result) for result in results],
+            "roc": [asdict(point) for point in roc(outcomes)],
+            "clips": [_told(outcome) for outcome in outcomes[0.0]],
+            "fit": {"prior": fitted.prior, "multipliers": dict(fitted.multipliers)},
+        }
+        print(json.dumps(told, ensure_ascii=False))
+    else:
+        console = Console()
+        console.print(_clips_table(outcomes[0.0]))
+        console.print(_roc_table(roc(outcomes)))
+        console.print(_fit_table(fitted))
+        console.print(results_table("detection by leave-one-scene-out", results))
+    return 0 if all(result.ok for result in results) else 1
+
+
+def summary(outcomes: Sequence[Outcome]) -> list[Result]:
+    """What is found and what alarms falsely, fixed cameras and moving ones apart."""
+    results = []
+    for fixed, name in ((True, "fixed"), (False, "moving")):
+        chosen = [one for one in outcomes if one.clip.fixed is fixed]
+        fires = [one for one in chosen if one.clip.label == "fire"]
+        others = [one for one in chosen if one.clip.label == "negative"]
+        smoke = [one for one in chosen if one.clip.label == "smoke"]
+        soon = sum(one.delay is not None and one.delay <= SOON for one in fires)
+        later = sum(one.delay is not None and one.delay <= LATE for one in fires)
+        false = sum(one.delay is not None for one in others)
+        results += [
+            _share(f"{name}-fires-5s", soon, len(fires), 85.0 if fixed else 0.0),
+            _share(f"{name}-fires-15s", later, len(fires), 95.0 if fixed else 0.0),
+            _share(f"{name}-negatives-alarmed", false, len(others), 3.0 if fixed else 100.0, at_most=True),
+            _share(f"{name}-smoke-found", sum(one.delay is not None for one in smoke), len(smoke), 0.0),
+        ]
+    return [result for result in results if not result.unit.startswith("% of 0")]
+
+
+def _share(name: str, count: int, of: int, mark: float, *, at_most: bool = False) -> Result:
+    value = 100 * count / max(1, of)
+    low, high = wilson(count, of)
+    required = 0 < mark < 100
+    reach = f"{'≤' if at_most else '≥'} {mark:g}" if required else "told, not required"
+    ok = not required or (value <= mark if at_most else value >= mark)
+    return Result(
+        name, value, f"% of {of} clips, 95 % sure of {100 * low:.0f} to {100 * high:.0f}", 0.0, 0.0, reach, ok
+    )
+
+
+def wilson(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval of a share, at 95 %."""
+    if not of:
+        return 0.0, 1.0
+    share, square = count / of, z * z / of
+    middle = (share + square / 2) / (1 + square)
+    half = z * math.sqrt(share * (1 - share) / of + square / (4 * of)) / (1 + square)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def poisson(count: int, z: float = 1.96) -> tuple[float, float]:
+    """The interval of a Poisson mean of which `count` were seen, at 95 %: Wilson and Hilferty's approximation."""
+    low = count * (1 - 1 / (9 * count) - z / (3 * math.sqrt(count))) ** 3 if count else 0.0
+    more = count + 1
+    return max(0.0, low), more * (1 - 1 / (9 * more) + z / (3 * math.sqrt(more))) ** 3
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the ROC, of fixed cameras."""
+
+    offset: float  # of the prior, log odds
+    found: float  # share of the fires within SOON
+    found_range: tuple[float, float]
+    false_per_day: float  # clips of negatives alarmed, per day of them
+    false_range: tuple[float, float]
+
+
+def roc(outcomes: Mapping[float, Sequence[Outcome]]) -> list[Point]:
+    """The points of the ROC, the least sensitive first."""
+    points = []
+    for offset, results in sorted(outcomes.items()):
+        fires = [one for one in results if one.clip.fixed and one.clip.label == "fire"]
+        others = [one for one in results if one.clip.fixed and one.clip.label == "negative"]
+        found = sum(one.delay is not None and one.delay <= SOON for one in fires)
+        false, days = sum(one.delay is not None for one in others), sum(one.seconds for one in others) / DAY
+        low, high = poisson(false)
+        points.append(Point(offset, found / max(1, len(fires)), wilson(found, len(fires)),
+                            false / max(days, 1e-9), (low / max(days, 1e-9), high / max(days, 1e-9))))  # fmt: skip
+    return points
+
+
+def _told(outcome: Outcome) -> dict[str, object]:
+    clip = outcome.clip
+    return {"file": clip.name, "label": clip.label, "scene": clip.scene, "fixed": clip.fixed, "delay": outcome.delay,
+            "flame_s": outcome.flame_s, "smoke_s": outcome.smoke_s}  # fmt: skip
+
+
+def _clips_table(outcomes: Sequence[Outcome]) -> Table:
+    table = Table("clip", "label", "camera", "delay, s", title="what went wrong, and fires", box=None)
+    for one in outcomes:
+        clip, delay = one.clip, one.delay
+        wrong = (clip.label == "fire" and (delay is None or delay > SOON)) or (
+            clip.label == "negative" and delay is not None
+        )
+        if wrong or clip.label != "negative":
+            told = "" if delay is None else f"{delay:.1f}"
+            table.add_row(
+                clip.name, clip.label, "fixed" if clip.fixed else "moving", told, style="bold red" if wrong else ""
+            )
+    return table
+
+
+def _roc_table(points: Sequence[Point]) -> Table:
+    table = Table("prior", "fires within 5 s", "false alarms per camera-day", title="ROC, fixed cameras", box=None)
+    for point in points:
+        (low, high), (least, most) = point.found_range, point.false_range
+        table.add_row(f"{point.offset:+.1f}", f"{point.found:.0%} ({low:.0%} to {high:.0%})",
+                      f"{point.false_per_day:.0f} ({least:.0f} to {most:.0f})")  # fmt: skip
+    return table
+
+
+def _fit_table(fitted: Fit) -> Table:
+    table = Table("term", "multiplier", title=f"fitted to all scenes: prior {fitted.prior:.2f}", box=None)
+    for name, factor in fitted.multipliers.items():
+        table.add_row(name, f"{factor:.2f}")
+    return table

@@ -1,0 +1,206 @@
+"""How long an alarm takes, from the wire to whom it is told."""
+
+import asyncio
+import contextlib
+import importlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import grpc
+from google.protobuf import json_format
+
+from embereye.levels import ZoneState
+from embereye.process.addresses import free_ports
+from embereye.process.grpc_server import channel
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside
+from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.v1.shard_pb2 import StatusRequest
+from embereye.v1.shard_pb2_grpc import ShardStub
+from embereye_bench.report import Result, Scale
+from embereye_bench.sensors.load import HOST, Server, alarming_line, close, connect, reading_line
+from embereye_bench.sensors.server import assignment
+
+ROOT = Path(__file__).parents[3]
+TALKERS = 100  # devices that send ten readings a second each
+MOST_ALARMS = 100  # at one hub: more do not burn at once
+GAP_SECONDS = 0.02  # between two crossings
+PATIENCE_SECONDS = 5.0  # for one alarm; what is later counts as that late
+READY_SECONDS = 30.0
+
+
+@contextlib.contextmanager
+def _process(*arguments: str) -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, "-m", "embereye_cli", *arguments], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class _Site:
+    """A hub and a sensor shard, as they always run; each device has a zone of its own."""
+
+    def __init__(self, folder: Path, devices: int, database: str) -> None:
+        self._ports = free_ports(7)
+        hub_grpc, hub_control, hub_http, grpc_port, tcp, metrics, control = map(str, self._ports)
+        self.hub, self.shard, self.tcp = f"{HOST}:{hub_grpc}", f"{HOST}:{control}", int(tcp)
+        self._token = folder / "admin-token"
+        todo = assignment(devices)
+        for device in todo.devices:
+            device.zone = device.id
+        path = folder / "assignment.json"
+        path.write_text(json_format.MessageToJson(todo))
+        self.hub_command = ["hub", "--host", HOST, "--grpc-port", hub_grpc, "--control-port", hub_control,
+                            "--http-port", hub_http, "--data", str(folder), "--database", database]  # fmt: skip
+        self.shard_command = ["shard", "sensor", "--shard", todo.shard, "--assignment", str(path), "--host", HOST,
+                              "--hub", f"{HOST}:{hub_control}", "--grpc-port", grpc_port, "--tcp-port", tcp,
+                              "--metrics-port", metrics, "--control-port", control, "--data", str(folder)]  # fmt: skip
+
+    @property
+    def token(self) -> str:
+        """The admin's token, which the hub makes."""
+        return self._token.read_text().strip()
+
+    async def ready(self) -> None:
+        """Wait until the shard is there, and the hub."""
+        async with asyncio.timeout(READY_SECONDS), channel(self.shard) as link:
+            while not self._token.exists():
+                await asyncio.sleep(0.05)
+            while True:
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    if (await ShardStub(link).Status(StatusRequest())).ready:
+                        return
+                await asyncio.sleep(0.05)
+
+
+class _Subscriber:
+    """Somebody who is to be told: when each zone's alarm arrived."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, float] = {}  # zone → perf_counter seconds
+        self.more = asyncio.Event()
+
+    async def run(self, hub: str, token: str) -> None:
+        """Subscribe until cancelled."""
+        async with channel(hub, token=token) as link:
+            call = AlarmsStub(link).Subscribe(SubscribeRequest(), wait_for_ready=True)
+            try:
+                async for event in call:
+                    at = time.perf_counter()
+                    if event.type == AlarmEvent.TYPE_STATE and event.state == ZoneState.ALARM.wire:
+                        self.told.setdefault(event.zone, at)
+                        self.more.set()
+            finally:
+                call.cancel()
+
+    async def wait(self, zone: str, since: float) -> float:
+        """Seconds from `since` until the alarm of `zone` was told, at most PATIENCE_SECONDS."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while zone not in self.told:
+                    self.more.clear()
+                    await self.more.wait()
+        return self.told.get(zone, since + PATIENCE_SECONDS) - since
+
+
+async def _alarms(samples: int, folder: Path, database: str) -> tuple[list[float], list[float]]:
+    """Seconds from a crossing's send until a subscriber is told; and of a line's echo with a write and an fsync."""
+    site, subscriber = _Site(folder, TALKERS + samples, database), _Subscriber()
+    dice = random.Random(3)
+    lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(TALKERS)]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_process(*site.hub_command))
+        stack.enter_context(_process(*site.shard_command))
+        echo = await asyncio.to_thread(lambda: stack.enter_context(Server("echo")))
+        await site.ready()
+        sockets = connect(site.tcp, TALKERS + samples)
+        (probe,) = connect(echo.ports["tcp"], 1)
+        probe.setblocking(False)
+        stack.callback(lambda: close([*sockets, probe]))
+        file = stack.enter_context((folder / "floor").open("ab", buffering=0))
+        for number in range(TALKERS, TALKERS + samples):
+            sockets[number].sendall(reading_line(f"device-{number}", dice))
+        async with beside(subscriber.run(site.hub, site.token), name="subscriber"):
+            await asyncio.sleep(2.0)  # for the shard to find the hub, and for every device to be known
+            latencies, floors = list[float](), list[float]()
+            started, sent = time.perf_counter(), 0
+            for sample in range(samples):
+                for _ in range(4):
+                    due = int((time.perf_counter() - started) * 10 * TALKERS)
+                    while sent < due:
+                        turn, number = divmod(sent, TALKERS)
+                        sockets[number].send(lines[number][turn % 8])
+                        sent += 1
+                    await asyncio.sleep(GAP_SECONDS / 4)
+                device = f"device-{TALKERS + sample}"
+                at = time.perf_counter()
+                sockets[TALKERS + sample].send(alarming_line(device))
+                latencies.append(await subscriber.wait(device, at))
+                at = time.perf_counter()
+                probe.send(alarming_line("device-0"))
+                await asyncio.get_running_loop().sock_recv(probe, 64)
+                file.write(bytes(4096))
+                os.fsync(file.fileno())
+                floors.append(time.perf_counter() - at)
+    return latencies, floors
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[int(len(values) * share)] * 1e3
+
+
+def _alarm_path(name: str, scale: Scale, reach: tuple[float, float], database: Callable[[int], str]) -> Result:
+    """`database` makes the address of an empty one for each round."""
+    samples = min(MOST_ALARMS, int(100 * scale.seconds))
+    latencies, floors = list[float](), list[float]()
+    for number in range(scale.rounds):
+        # On a disk: what is in memory alone takes no time to be made durable.
+        with tempfile.TemporaryDirectory(dir=ROOT if os.access(ROOT, os.W_OK) else None, prefix=".bench-") as folder:
+            found = asyncio.run(_alarms(samples, Path(folder), database(number)))
+        latencies += found[0]
+        floors += found[1]
+    value, late = _percentile(latencies, 0.95), _percentile(latencies, 0.99)
+    floor = _percentile(floors, 0.95)
+    wanted = f"≤ {reach[0]:.0f}, p99 ≤ {reach[1]:.0f}"
+    unit = f"ms p95, p99 {late:.1f}"
+    return Result(name, value, unit, floor, value / floor, wanted, value <= reach[0] and late <= reach[1])
+
+
+def alarm_path(scale: Scale) -> Result:
+    """A crossing on the wire until a subscriber is told, whole path, with fsync. Baseline: an echo and an fsync."""
+    return _alarm_path("alarm-path", scale, (25, 50), lambda _: "")
+
+
+def no_postgres() -> str:
+    """Why there is no PostgreSQL to be started here; '' where there is."""
+    sys.path.insert(0, str(ROOT / "e2e"))
+    try:
+        need = importlib.import_module("harness.need").POSTGRES
+    except ImportError:
+        return "there is no source tree here to start a PostgreSQL from"
+    return "" if need.present() else str(need.reason)
+
+
+def alarm_path_postgres(scale: Scale) -> Result:
+    """The same with the hub's history in a PostgreSQL of this machine, which fsyncs each commit."""
+    if why := no_postgres():
+        raise UserError(f"alarm-path-postgres: {why}")
+    postgres = importlib.import_module("harness.postgres")
+    with postgres.run_postgres() as server:
+        return _alarm_path(
+            "alarm-path-postgres", scale, (50, 100), lambda number: str(server.create_database(f"bench{number}"))
+        )

@@ -1,0 +1,25 @@
+"""`embereye bench hub`: measure the hub, each against a baseline of the same run."""
+
+import argparse
+import sys
+
+from embereye_bench import report
+from embereye_bench.hub.alarm_path import alarm_path, alarm_path_postgres, no_postgres
+from embereye_bench.report import Scale
+
+BENCHMARKS: dict[str, report.Benchmark] = {"alarm-path": alarm_path, "alarm-path-postgres": alarm_path_postgres}
+FULL, QUICK = Scale(5, 3.0), Scale(3, 0.5)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    report.add_arguments(parser, list(BENCHMARKS))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the benchmarks; 1 where one of them falls short."""
+    chosen = dict(BENCHMARKS)
+    if not arguments.only and (why := no_postgres()):
+        del chosen["alarm-path-postgres"]
+        print(f"embereye: alarm-path-postgres is left out: {why}", file=sys.stderr)
+    return report.run(arguments, "hub", chosen, full=FULL, quick=QUICK)

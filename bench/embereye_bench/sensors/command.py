@@ -1,0 +1,443 @@
+"""Measure the sensor path: CPU per packet, frames and readings per second, latency, memory, hand-over.
+
+Every number stands beside a baseline that runs in the same command, in rounds that alternate with the measured ones;
+values are medians over the rounds. CPU is that of the measured process alone, whatever else the machine does.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import socket
+import ssl
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import numpy as np
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.identity.authority import Authority, utc_now
+from embereye.process.identity.names import Identity, Role
+from embereye.process.tasks import beside
+from embereye.process.telemetry.series import exposition
+from embereye.process.tls.client import ClientTls, dial
+from embereye.sensor.shard import SensorShard
+from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
+from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
+from embereye.v1.shard_pb2 import Assignment
+from embereye.v1.types_pb2 import Device
+from embereye_bench import report
+from embereye_bench.report import Result, Scale, median
+from embereye_bench.sensors.drain import drain
+from embereye_bench.sensors.load import (
+    HOST,
+    Server,
+    alarming_line,
+    close,
+    connect,
+    flood,
+    frame_lines,
+    paced,
+    reading_line,
+)
+
+IDENTITY = (lambda message: message, lambda message: message)
+
+
+def _text_paced(name: str, connections: int, scale: Scale) -> tuple[float, float, float, float]:
+    """CPU µs per packet of the shard and of the baseline, and the share of a core of each."""
+    dice = random.Random(name)
+    lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(connections)]
+    costs: dict[str, list[float]] = {"shard": [], "count": []}
+    shares: dict[str, list[float]] = {"shard": [], "count": []}
+    with contextlib.ExitStack() as stack:
+        servers = {kind: stack.enter_context(Server(kind, connections)) for kind in costs}
+        sockets = {kind: connect(server.ports["tcp"], connections) for kind, server in servers.items()}
+        stack.callback(lambda: close([one for group in sockets.values() for one in group]))
+        for kind, server in servers.items():
+            paced(sockets[kind], lines, 10, 0.5)
+            server.ask()
+        for _ in range(scale.rounds):
+            for kind, server in servers.items():
+                before, started = server.cpu(), time.perf_counter()
+                sent = paced(sockets[kind], lines, 10, scale.seconds)
+                time.sleep(0.1)
+                spent = server.cpu() - before
+                costs[kind].append(spent / sent * 1e6)
+                shares[kind].append(spent / (time.perf_counter() - started) * 100)
+    return median(costs["shard"]), median(costs["count"]), median(shares["shard"]), median(shares["count"])
+
+
+def text_1000(scale: Scale) -> Result:
+    """1,000 connections at 10 Hz."""
+    value, baseline, _, _ = _text_paced("text-1000x10hz", 1000, scale)
+    ratio = value / baseline
+    return Result("text-1000x10hz", value, "µs CPU/packet", baseline, ratio, "≤ 1.5 of the baseline", ratio <= 1.5)
+
+
+def text_100(scale: Scale) -> Result:
+    """100 sensors at 10 Hz."""
+    _, _, value, baseline = _text_paced("text-100x10hz", 100, scale)
+    return Result("text-100x10hz", value, "% of a core", baseline, value / baseline, "≤ 4", value <= 4)
+
+
+def _flood(kind: str, payloads: list[bytes], first: list[bytes], scale: Scale, count: str) -> Iterator[float]:
+    """Items per CPU second, round by round; `count` is the counter that tells how many items were done."""
+    per_item = len(payloads[0]) / payloads[0].count(b"!")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(Server(kind, len(payloads)))
+        sockets = connect(server.ports["tcp"], len(payloads))
+        stack.callback(lambda: close(sockets))
+        for one, line in zip(sockets, first, strict=True):
+            one.sendall(line)
+        flood(sockets, payloads, 0.3)
+        while True:
+            before = server.settled()
+            flood(sockets, payloads, scale.seconds)
+            after = server.settled()
+            done = after[count] - before[count]
+            yield done / (1 if kind == "shard" else per_item) / (after["cpu"] - before["cpu"])
+
+
+def _flooded(payloads: list[bytes], first: list[bytes], scale: Scale) -> tuple[float, float]:
+    measured, baseline = (
+        _flood("shard", payloads, first, scale, "analysed"),
+        _flood("count", payloads, first, scale, "offered"),
+    )
+    values = [(next(measured), next(baseline)) for _ in range(scale.rounds)]
+    measured.close()  # type: ignore[attr-defined]
+    baseline.close()  # type: ignore[attr-defined]
+    return median([value for value, _ in values]), median([other for _, other in values])
+
+
+def text_flood(scale: Scale) -> Result:
+    """A flood of readings."""
+    dice = random.Random(1)
+    payloads = [b"".join(reading_line(f"device-{number}", dice) for _ in range(2000)) for number in range(8)]
+    value, baseline = _flooded(payloads, [b""] * 8, scale)
+    return Result("text-flood", value, "packets/CPU s", baseline, value / baseline, "≥ 1,000,000", value >= 1e6)
+
+
+def thermal_flood(scale: Scale) -> Result:
+    """A flood of calibrated thermal frames."""
+    lines = [frame_lines(number) for number in range(8)]
+    value, baseline = _flooded([frames for _, frames in lines], [first for first, _ in lines], scale)
+    return Result("thermal-flood", value, "frames/CPU s", baseline, value / baseline, "≥ 25,000", value >= 25_000)
+
+
+def _requests(packed: bool, epoch: int, count: int, size: int = 500) -> list[bytes]:
+    dice = random.Random(epoch)
+    found = []
+    for number in range(count):
+        first = number * size + 1
+        now = time.time_ns()
+        smoke = [dice.randint(270, 300) for _ in range(size)]
+        gas = [dice.randint(380, 420) for _ in range(size)]
+        batch = DeviceBatch(device="device-0", epoch=epoch)
+        if packed:
+            columns = ReadingColumns(
+                first_sequence=first,
+                time_ns=[now + index * 1_000_000 for index in range(size)],
+                smoke_adc=smoke,
+                flame_adc=[1305] * size,
+                gas_adc=gas,
+                flame_detected=[0] * size,
+            )
+            batch.columns.CopyFrom(columns)
+        else:
+            for index in range(size):
+                batch.readings.append(
+                    Reading(
+                        sequence=first + index,
+                        time_ns=now + index * 1_000_000,
+                        smoke_adc=smoke[index],
+                        flame_adc=1305,
+                        gas_adc=gas[index],
+                        flame_detected=False,
+                    )
+                )
+        found.append(IngestRequest(devices=[batch]).SerializeToString())
+    return found
+
+
+async def _stream(port: int, requests: list[bytes], last: int, tls: ClientTls | None = None) -> None:
+    """Send everything, and wait until it is acknowledged."""
+    async with dial(f"{HOST}:{port}", tls) as link:
+        call = link.stream_stream(
+            "/embereye.v1.Ingest/Stream",
+            request_serializer=IDENTITY[0],
+            response_deserializer=IngestResponse.FromString,
+        )()
+
+        async def send() -> None:
+            for request in requests:
+                await call.write(request)
+            await call.done_writing()
+
+        acknowledged = 0
+        async with beside(send(), name="send") as sender:
+            async for response in call:
+                acknowledged = max(acknowledged, *(mark.sequence for mark in response.ack.watermarks))
+            await sender
+        if last and acknowledged != last:
+            raise RuntimeError(f"acknowledged up to {acknowledged}, not {last}")
+
+
+def _grpc(name: str, packed: bool, reach: float, scale: Scale) -> Result:
+    size, count = 500, int(scale.seconds * (1500 if packed else 500))
+    values: dict[str, list[float]] = {"shard": [], "ack": []}
+    with Server("shard", 1) as shard, Server("ack") as ack:
+        for epoch in range(1, scale.rounds + 2):
+            requests = _requests(packed, epoch, count if epoch > 1 else 20, size)
+            for kind, server in (("shard", shard), ("ack", ack)):
+                before = server.cpu()
+                asyncio.run(_stream(server.ports["grpc"], requests, size * len(requests) if kind == "shard" else 0))
+                spent = server.cpu() - before
+                if epoch > 1:  # the first warms up
+                    values[kind].append(size * len(requests) / spent)
+    value, baseline = median(values["shard"]), median(values["ack"])
+    return Result(name, value, "readings/CPU s", baseline, value / baseline, f"≥ {reach:,.0f}", value >= reach)
+
+
+def grpc_packed(scale: Scale) -> Result:
+    """Packed columns of 500, acknowledged."""
+    return _grpc("grpc-packed", True, 5e6, scale)
+
+
+@contextlib.contextmanager
+def _certificate() -> Iterator[Path]:
+    """A folder with a certificate for this machine's loopback."""
+    identity = Identity(Role.SHARD, "bench", "bench-0", "bench/sensors/hall")
+    with tempfile.TemporaryDirectory() as name:
+        for file, content in Authority.create(utc_now()).issue(identity, utc_now(), names=[HOST]).files.items():
+            (Path(name) / file).write_bytes(content)
+        yield Path(name)
+
+
+def grpc_packed_tls(scale: Scale) -> Result:
+    """Packed columns of 500 over TLS, acknowledged. Baseline: the same without."""
+    size, count = 500, int(scale.seconds * 1500)
+    values: dict[str, list[float]] = {"tls": [], "plain": []}
+    with _certificate() as folder, Server("shard", 1, tls=folder) as secured, Server("shard", 1) as plain:
+        ways = (("tls", secured, ClientTls(folder / "ca.crt")), ("plain", plain, None))
+        for epoch in range(1, scale.rounds + 2):
+            requests = _requests(True, epoch, count if epoch > 1 else 20, size)
+            for kind, server, tls in ways:
+                before = server.cpu()
+                asyncio.run(_stream(server.ports["grpc"], requests, size * len(requests), tls))
+                spent = server.cpu() - before
+                if epoch > 1:  # the first warms up
+                    values[kind].append(size * len(requests) / spent)
+    value, baseline = median(values["tls"]), median(values["plain"])
+    return Result("grpc-packed-tls", value, "readings/CPU s", baseline, value / baseline, "≥ 4,000,000", value >= 4e6)
+
+
+def grpc_repeated(scale: Scale) -> Result:
+    """Repeated readings of 500, acknowledged."""
+    return _grpc("grpc-repeated", False, 1.5e6, scale)
+
+
+class EvidenceHub(EvidenceServicer):
+    """Takes evidence and notes when it came."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, float] = {}
+        self.more = asyncio.Event()
+
+    async def Report(self, requests: AsyncIterator[ReportRequest], context: object) -> AsyncIterator[ReportResponse]:
+        """Acknowledge everything."""
+        async for request in requests:
+            if request.HasField("evidence"):
+                self.seen.setdefault(request.evidence.device, time.perf_counter())
+                self.more.set()
+                yield ReportResponse(acknowledged=[request.evidence.id])
+            else:
+                yield ReportResponse()
+
+
+async def _crossings(samples: int) -> tuple[list[float], list[float]]:
+    """Seconds from the send of a crossing to its evidence at the hub, and of a line to its echo."""
+    hub = EvidenceHub()
+    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")], control=True)
+    port = server.listen(f"{HOST}:0")
+    await server.start()
+    dice = random.Random(3)
+    names = [f"device-{number}" for number in range(100)]
+    lines = [[reading_line(name, dice) for _ in range(8)] for name in names]
+    with contextlib.ExitStack() as stack:
+        shard = await asyncio.to_thread(lambda: stack.enter_context(Server("shard", samples + 100, f"{HOST}:{port}")))
+        echo = await asyncio.to_thread(lambda: stack.enter_context(Server("echo")))
+        sockets = {
+            "shard": connect(shard.ports["tcp"], 100 + samples),
+            "echo": connect(echo.ports["tcp"], 101),
+        }
+        stack.callback(lambda: close([one for group in sockets.values() for one in group]))
+        for number in range(100, 100 + samples):
+            sockets["shard"][number].sendall(reading_line(f"device-{number}", dice))
+        await asyncio.sleep(0.5)
+        latencies: list[float] = []
+        echoes: list[float] = []
+        started = time.perf_counter()
+        sent = 0
+        loop = asyncio.get_running_loop()
+        probe = sockets["echo"][100]
+        probe.setblocking(False)
+        for sample in range(samples):
+            # 1,000 packets/s to each of the two, one crossing and one echo every 20 ms.
+            for _ in range(4):
+                due = int((time.perf_counter() - started) * 1000)
+                while sent < due:
+                    turn, number = divmod(sent, 100)
+                    sockets["shard"][number].send(lines[number][turn % 8])
+                    sockets["echo"][number].send(lines[number][turn % 8])
+                    sent += 1
+                await asyncio.sleep(0.005)
+            device = f"device-{100 + sample}"
+            at = time.perf_counter()
+            sockets["shard"][100 + sample].send(alarming_line(device))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    while device not in hub.seen:
+                        hub.more.clear()
+                        await hub.more.wait()
+            latencies.append(hub.seen.get(device, at + 5) - at)
+            at = time.perf_counter()
+            probe.send(alarming_line("device-100"))
+            await loop.sock_recv(probe, 64)
+            echoes.append(time.perf_counter() - at)
+    await server.stop(0)
+    return latencies, echoes
+
+
+def crossing(scale: Scale) -> Result:
+    """A threshold crossing on the wire to its evidence at the hub, over a shard that takes 1,000 packets/s."""
+    latencies, echoes = asyncio.run(_crossings(int(100 * scale.rounds * scale.seconds)))
+    value, baseline = (sorted(values)[int(len(values) * 0.99)] * 1e3 for values in (latencies, echoes))
+    return Result("crossing-p99", value, "ms", baseline, value / baseline, "≤ 5", value <= 5)
+
+
+def idle_memory(scale: Scale, connections: int = 10_000) -> Result:
+    """Memory of 10,000 idle connections."""
+    grown = []
+    for kind in ("shard", "count"):
+        with Server(kind, 100) as server, contextlib.ExitStack() as stack:
+            # A few come and go first: what a first connection makes the process load is no connection's memory.
+            for one in connect(server.ports["tcp"], 50):
+                one.close()
+            time.sleep(0.3)
+            before = server.ask()["memory_kb"]
+            sockets = [
+                stack.enter_context(socket.create_connection((HOST, server.ports["tcp"]))) for _ in range(connections)
+            ]
+            time.sleep(1.0)
+            grown.append((server.ask()["memory_kb"] - before) / 1024)
+            del sockets
+    value, baseline = grown
+    return Result("idle-10k-memory", value, "MB", baseline, value / max(baseline, 1e-9), "≤ 60", value <= 60)
+
+
+def idle_tls_memory(scale: Scale, connections: int = 10_000) -> Result:
+    """Memory of 10,000 idle connections that speak TLS. Baseline: the same without."""
+    grown = []
+    for secured in (True, False):
+        with (
+            _certificate() as folder,
+            Server("shard", 100, tls=folder) as server,
+            contextlib.ExitStack() as stack,
+        ):
+            context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+
+            def connect_one(port: int, secured: bool = secured, context: ssl.SSLContext = context) -> socket.socket:
+                plain = socket.create_connection((HOST, port))
+                one = context.wrap_socket(plain, server_hostname=HOST) if secured else plain
+                one.sendall(b"#serialno:x!")  # who says nothing is sent away
+                return one
+
+            port = server.ports["tls" if secured else "tcp"]
+            for _ in range(50):
+                connect_one(port).close()
+            time.sleep(0.3)
+            before = server.ask()["memory_kb"]
+            sockets = [stack.enter_context(connect_one(port)) for _ in range(connections)]
+            time.sleep(1.0)
+            grown.append((server.ask()["memory_kb"] - before) / 1024)
+            del sockets
+    value, baseline = grown
+    return Result("idle-10k-tls-memory", value, "MB", baseline, value / max(baseline, 1e-9), "≤ 600", value <= 600)
+
+
+class _Core(Collector):
+    """A shard's own families, as its process registers them."""
+
+    def __init__(self, shard: SensorShard) -> None:
+        self._shard = shard
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        return self._shard.metrics()
+
+
+def _scrape(devices: int, rounds: int) -> tuple[float, float]:
+    """Median CPU of a scrape of so many devices that were all heard, in ms: by our writer, by the library's."""
+    shard = SensorShard()
+    declared = [Device(id=f"device-{number}", zone=f"zone-{number % 20}") for number in range(devices)]
+    shard.apply(Assignment(fleet="bench/sensors/hall", epoch=1, devices=declared))
+    registry = CollectorRegistry()
+    registry.register(_Core(shard))
+    for device in shard._devices.values():
+        shard.batcher.analyse_rows(device, np.array([[10.0, 10.0, 10.0, 0.0]]), time.time_ns())
+    took: dict[str, list[float]] = {"ours": [], "library": []}
+    for _ in range(rounds):
+        for kind, write in (("ours", exposition), ("library", generate_latest)):
+            started = time.thread_time()
+            write(registry)
+            took[kind].append((time.thread_time() - started) * 1e3)
+    return median(took["ours"]), median(took["library"])
+
+
+def scrape_1000(scale: Scale) -> Result:
+    """A scrape of 1,000 devices that were all heard: how long the event loop stands still. Baseline: the library's."""
+    value, baseline = _scrape(1000, scale.rounds * 10)
+    return Result("scrape-1000", value, "ms CPU/scrape", baseline, value / baseline, "≤ 10", value <= 10)
+
+
+def scrape_none(scale: Scale) -> Result:
+    """The same of a shard without devices: what has no series for each device."""
+    value, baseline = _scrape(0, scale.rounds * 100)
+    return Result("scrape-0", value, "ms CPU/scrape", baseline, value / baseline, "≤ 0.1", value <= 0.1)
+
+
+BENCHMARKS: dict[str, report.Benchmark] = {
+    "scrape-1000": scrape_1000,
+    "scrape-0": scrape_none,
+    "text-1000x10hz": text_1000,
+    "text-100x10hz": text_100,
+    "text-flood": text_flood,
+    "thermal-flood": thermal_flood,
+    "grpc-packed": grpc_packed,
+    "grpc-packed-tls": grpc_packed_tls,
+    "grpc-repeated": grpc_repeated,
+    "crossing-p99": crossing,
+    "idle-10k-memory": idle_memory,
+    "idle-10k-tls-memory": idle_tls_memory,
+    "drain-100": drain,
+}
+FULL, QUICK = Scale(5, 3.0), Scale(3, 0.5)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    report.add_arguments(parser, list(BENCHMARKS))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the benchmarks; 1 where one of them falls short."""
+    return report.run(arguments, "sensor path", BENCHMARKS, full=FULL, quick=QUICK)

@@ -1,0 +1,83 @@
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from embereye.sim.scenes.scene import Room
+from embereye_cli.main import main
+
+RATE = 15.0
+
+
+def record(path, jpegs):
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), RATE, (320, 240))
+    for jpeg in jpegs:
+        picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+        assert picture is not None
+        writer.write(picture)
+    writer.release()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder, room = tmp_path_factory.mktemp("clips"), Room(320, 240, 4)
+    record(folder / "one.avi", room.fire(2.0, 90, RATE))
+    record(folder / "two.avi", room.walk(45))
+    labels = [
+        {"file": "one.avi", "label": "fire", "onset_s": 0.0},
+        {"file": "two.avi", "label": "negative", "onset_s": None},
+    ]
+    (folder / "labels.json").write_text(json.dumps(labels))
+    return folder
+
+
+def results(out):
+    told = json.loads(out)
+    return told["clips"], {result["name"]: result for result in told["results"]}
+
+
+def test_a_labelled_folder_is_scored(folder, capsys):
+    main(["bench", "detection", str(folder), "--json"])
+    clips, told = results(capsys.readouterr().out)
+    assert [clip["verdict"] for clip in clips] == ["ok", "ok"]
+    assert told["fire-within-5s"]["value"] == 100
+    assert told["false-alarm-clips"]["value"] == 0
+    assert told["cost-quiet"]["baseline"] > 0
+    assert told["cost-quiet"]["ratio"] > 0
+
+
+@pytest.mark.parametrize("suffix", [".html", ".png"])
+def test_what_goes_wrong_is_shown_in_stills_and_by_the_exit_code(folder, tmp_path, capsys, suffix):
+    wrong = tmp_path / "clips"
+    wrong.mkdir()
+    for name in ("one.avi", "two.avi"):
+        (wrong / name).symlink_to(folder / name)
+    labels = [{"file": "one.avi", "label": "negative"}, {"file": "two.avi", "label": "fire"}]
+    (wrong / "labels.json").write_text(json.dumps(labels))
+    sheet = tmp_path / f"sheet{suffix}"
+    assert main(["bench", "detection", str(wrong), "--json", "--stills", str(sheet)]) == 1
+    clips, told = results(capsys.readouterr().out)
+    assert [clip["verdict"] for clip in clips] == ["false alarm", "missed"]
+    assert told["false-alarms"]["value"] > 100, "one alarm in six seconds"
+    if suffix == ".html":
+        assert sheet.read_text().count("<figure>") == 2
+    else:
+        assert cv2.imread(str(sheet)).shape == (240, 960, 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (None, "cannot be read"),
+        ("{}x", "is not a list of"),
+        ('[{"file": "one.avi"}]', "is not a list of"),
+        ('[{"file": "one.avi", "label": "cat"}]', 'label "cat" of one.avi is not one of fire, smoke, negative'),
+        ('[{"file": "none.avi", "label": "fire"}]', "names none.avi, which is not in"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_told_in_one_sentence(tmp_path, labels, words, capsys):
+    if labels is not None:
+        (tmp_path / "labels.json").write_text(labels)
+    assert main(["bench", "detection", str(tmp_path)]) == 2
+    assert words in capsys.readouterr().err

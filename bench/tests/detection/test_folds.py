@@ -1,0 +1,104 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embereye.detect.vision.thresholds import FlameThresholds
+from embereye_bench.detection.fitting import Course, Fit, Judgement, fit, strength
+from embereye_bench.detection.folds import LabelledClip, fold_of_scene, labelled_clips
+from embereye_bench.detection.score_folds import Outcome, poisson, roc, summary, wilson
+
+LIMITS = FlameThresholds()
+NAMES = list(LIMITS.weights)
+RNG = np.random.default_rng(5)
+
+
+def clip(name, label="fire", scene="", fixed=True, onset=0.0):
+    return LabelledClip(Path(name), label, scene or name, onset, fixed)
+
+
+def course(name, fire, strengths):
+    """A clip whose one site is told by flicker alone: what each judgement's flicker says, in log odds."""
+    judgements = []
+    for number, value in enumerate(strengths):
+        site = np.zeros(len(NAMES))
+        site[NAMES.index("flicker")] = value
+        judgements.append(Judgement(0.15 * number, site[None]))
+    return Course(name, fire, 0.0, tuple(judgements))
+
+
+def test_a_scene_is_in_one_fold_and_every_fold_has_fires():
+    clips = [clip(f"f{n}", scene=f"fire{n // 2}") for n in range(16)]
+    clips += [clip(f"n{n}", "negative", scene=f"street{n // 3}") for n in range(30)]
+    fold = fold_of_scene(clips, 4)
+    assert set(fold) == {one.scene for one in clips}
+    for label in ("fire", "negative"):
+        assert {fold[one.scene] for one in clips if one.label == label} == {0, 1, 2, 3}
+    assert fold_of_scene(list(reversed(clips)), 4) == fold, "whatever order the clips come in"
+
+
+def test_cameras_of_one_event_are_one_scene(tmp_path):
+    entries = [{"file": f"{scene}.avi", "label": "fire", "scene": scene} for scene in ("batman_room", "batman_roof")]
+    (tmp_path / "labels.json").write_text(json.dumps(entries))
+    assert {one.scene for one in labelled_clips([tmp_path])} == {"batman_room"}
+
+
+def test_the_fit_tells_fires_from_others_and_moves_what_says_nothing_not_at_all():
+    courses = [course(f"fire{n}", True, RNG.normal(1.0, 0.4, 40)) for n in range(10)]
+    courses += [course(f"street{n}", False, RNG.normal(-1.0, 0.4, 40)) for n in range(10)]
+    fitted = fit(courses, LIMITS)
+    values = np.array([*fitted.multipliers.values(), fitted.prior])
+    strengths = {one.scene: strength(one, values) for one in courses}
+    assert min(value for name, value in strengths.items() if "fire" in name) > 0
+    assert max(value for name, value in strengths.items() if "street" in name) < 0
+    assert fitted.multipliers["flicker"] > 1
+    assert fitted.multipliers["rest"] == pytest.approx(1.0)
+
+
+def test_a_term_that_speaks_the_wrong_way_is_silenced_and_never_turned_around():
+    courses = [course(f"fire{n}", True, [-1.0] * 40) for n in range(20)]
+    courses += [course(f"street{n}", False, [1.0] * 40) for n in range(20)]
+    assert fit(courses, LIMITS).multipliers["flicker"] == 0
+
+
+def test_a_weight_that_is_scaled_says_so_much_more_at_every_value():
+    weight = LIMITS.weights["travel"]
+    for value in (0.0, 0.1, 0.3, 0.9):
+        assert weight.times(1.7).of(value) == pytest.approx(1.7 * weight.of(value))
+    applied = Fit(dict.fromkeys(NAMES, 0.5), -3.0).applied(LIMITS)
+    assert applied.prior == -3.0
+    assert applied.weights["rest"].most == 0.5 * LIMITS.weights["rest"].most
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "low", "high"), [(0, 10, 0.0, 0.28), (10, 10, 0.72, 1.0), (50, 100, 0.40, 0.60)]
+)
+def test_intervals_of_shares_are_wilsons(count, of, low, high):
+    assert wilson(count, of) == pytest.approx((low, high), abs=0.01)
+
+
+@pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 3.69), (1, 0.025, 5.57), (10, 4.8, 18.39)])
+def test_intervals_of_counts_are_those_of_poisson(count, low, high):
+    assert poisson(count) == pytest.approx((low, high), rel=0.05, abs=0.03)
+
+
+def test_what_is_found_late_or_by_moving_cameras_is_counted_apart():
+    outcomes = [
+        Outcome(clip("a", onset=1.0), 20, 4.0, None),
+        Outcome(clip("b"), 20, 9.0, None),
+        Outcome(clip("c"), 20, None, None),
+        Outcome(clip("d", fixed=False), 20, None, None),
+        Outcome(clip("e", "negative"), 43200, None, 3.0),
+        Outcome(clip("f", "negative"), 43200, None, None),
+    ]
+    told = {result.name: result for result in summary(outcomes)}
+    assert told["fixed-fires-5s"].value == pytest.approx(100 / 3)
+    assert told["fixed-fires-15s"].value == pytest.approx(200 / 3)
+    assert told["fixed-negatives-alarmed"].value == 50
+    assert not told["fixed-negatives-alarmed"].ok
+    assert told["moving-fires-5s"].value == 0
+    assert told["moving-fires-5s"].ok, "told, not required"
+    (point,) = roc({0.0: outcomes})
+    assert point.false_per_day == 1
+    assert point.found == pytest.approx(1 / 3)

@@ -1,0 +1,95 @@
+import asyncio
+
+import pytest
+
+from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.v1.ingest_pb2 import Ack, Drain, IngestResponse, Watermark
+from embereye.v1.ingest_pb2_grpc import IngestServicer, IngestStub, add_IngestServicer_to_server
+from embereye_bench.sensors import drain
+
+
+class Shard(IngestServicer):
+    """Acknowledges everything, or says DRAIN to everything instead, and closes a stream after `ends` requests."""
+
+    def __init__(self, *, drain=False, ends=0):
+        self.drain, self.ends, self.sequences = drain, ends, []
+
+    async def TakeOver(self, request, context):
+        raise AssertionError("no sender asks for it")
+
+    async def Stream(self, requests, context):
+        async for request in requests:
+            (batch,) = request.devices
+            self.sequences += [reading.sequence for reading in batch.readings]
+            if self.drain:
+                yield IngestResponse(drain=Drain(reason="this shard is going away"))
+            else:
+                mark = Watermark(device=batch.device, epoch=1, sequence=self.sequences[-1])
+                yield IngestResponse(ack=Ack(watermarks=[mark]))
+            self.ends -= 1
+            if not self.ends:
+                return
+
+
+async def send(first, second, *, until):
+    """What a sender of the benchmark knows once `until(sender)`."""
+    servers = [
+        GrpcServer([Service(add_IngestServicer_to_server, one, "embereye.v1.Ingest")]) for one in (first, second)
+    ]
+    links = [channel(f"127.0.0.1:{server.listen('127.0.0.1:0')}") for server in servers]
+    for server in servers:
+        await server.start()
+    sender = drain.Sender("device-0")
+    task = asyncio.ensure_future(sender.run([IngestStub(link) for link in links]))
+    try:
+        async with asyncio.timeout(5):
+            while not until(sender) and not task.done():
+                await sender.send()
+                await asyncio.sleep(0.005)
+            if task.done():
+                await task
+        return sender
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        for link in links:
+            await link.close()
+        for server in servers:
+            await server.stop(0)
+
+
+async def test_what_a_shard_that_went_had_not_acknowledged_is_sent_to_the_second():
+    first, second = Shard(drain=True, ends=1), Shard()
+    sender = await send(first, second, until=lambda sender: sender.over_at)
+    assert first.sequences == [1]
+    assert second.sequences == list(range(1, sender.sequence + 1))
+
+
+async def test_a_second_shard_that_ends_its_stream_unacknowledged_is_an_error():
+    with pytest.raises(RuntimeError, match=r"shard 1 acknowledged up to 0 of \d+, and its stream is over"):
+        await send(Shard(drain=True, ends=1), Shard(drain=True, ends=2), until=lambda sender: False)
+
+
+async def test_a_shard_that_neither_acknowledges_nor_ends_its_stream_is_an_error(monkeypatch):
+    monkeypatch.setattr(drain, "SETTLE_SECONDS", 0.1)
+    with pytest.raises(RuntimeError, match=r"shard 0 acknowledged up to 0 of \d+, and nothing more came in 0\.1 s"):
+        await send(Shard(drain=True), Shard(), until=lambda sender: False)
+
+
+async def until_over(task, seconds):
+    await drain.until(lambda sender: bool(sender.over_at), [drain.Sender("device-7")], [task], seconds)
+
+
+async def test_senders_that_are_never_taken_over_are_named():
+    forever = asyncio.ensure_future(asyncio.sleep(60))
+    with pytest.raises(RuntimeError, match=r"1 senders, device-7 among them"):
+        await until_over(forever, 0.05)
+    forever.cancel()
+
+
+async def test_why_a_sender_failed_is_told_at_once():
+    async def fail():
+        raise RuntimeError("device-7: its stream is over")
+
+    with pytest.raises(RuntimeError, match="device-7: its stream is over"):
+        await until_over(asyncio.ensure_future(fail()), 20)

@@ -1,0 +1,54 @@
+import asyncio
+
+import grpc
+import pytest
+
+from embereye_bench.sensors.messages import Messages
+
+METHOD = "/test.Service/Take"
+
+
+@pytest.fixture
+async def server():
+    """(target, what arrived) of a real gRPC server with small windows, which answers every message."""
+    arrived = []
+
+    async def take(requests, context):
+        async for request in requests:
+            arrived.append(request)
+            yield b"answer"
+
+    handlers = {"Take": grpc.stream_stream_rpc_method_handler(take)}
+    running = grpc.aio.server(options=[("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 8192)])
+    running.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", handlers),))
+    port = running.add_insecure_port("127.0.0.1:0")
+    await running.start()
+    yield f"127.0.0.1:{port}", arrived
+    await running.stop(0)
+
+
+async def test_messages_of_all_sizes_arrive_whole_and_in_order(server):
+    target, arrived = server
+    stream = Messages(target, METHOD)
+    sent = [bytes([number]) * size for number, size in enumerate([1, 0, 16_379, 16_380, 40_000, 300_000, 2])]
+    for number, message in enumerate(sent):
+        assert stream.offer(message[:5], message[5:])
+        async with asyncio.timeout(10):
+            while len(arrived) <= number:
+                await asyncio.sleep(0.001)
+    assert arrived == sent
+    stream.close()
+
+
+async def test_the_latest_message_takes_the_place_of_one_that_waits(server):
+    target, arrived = server
+    stream = Messages(target, METHOD)
+    taken = [stream.offer(number.to_bytes(2) * 50_000) for number in range(200)]
+    assert not all(taken)
+    async with asyncio.timeout(10):
+        while not arrived or arrived[-1] != (199).to_bytes(2) * 50_000:
+            await asyncio.sleep(0.001)
+    numbers = [int.from_bytes(message[:2]) for message in arrived]
+    assert numbers == sorted(set(numbers))
+    assert all(message == number.to_bytes(2) * 50_000 for number, message in zip(numbers, arrived, strict=True))
+    stream.close()

@@ -1,0 +1,1 @@
+"""Which shard owns which device, how it changes hands, and what each shard is told."""

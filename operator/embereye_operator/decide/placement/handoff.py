@@ -1,0 +1,142 @@
+"""Make before break: which shards there are to be, who owns each device, and who keeps watching it meanwhile."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from embereye.units import SECOND
+from embereye.v1.shard_pb2 import ShardStatus
+from embereye.v1.types_pb2 import Device
+from embereye_operator.decide.placement.placement import place
+from embereye_operator.decide.placement.record import Move, PlacementRecord
+
+MIN_PATIENCE = 5 * SECOND
+MAX_PATIENCE = 60 * SECOND
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The placement to be."""
+
+    members: Sequence[str] = ()  # shards that may own devices
+    placement: Mapping[str, str] = field(default_factory=dict)  # device → owner
+    moving: Mapping[str, Move] = field(default_factory=dict)  # device → who still watches it, too
+    overdue: Sequence[str] = ()  # devices that are let go although their new owner does not cover them
+
+    @property
+    def holders(self) -> dict[str, str]:
+        """Device → the shard that still watches it."""
+        return {device: move.holder for device, move in self.moving.items()}
+
+
+def patience(deadline: int) -> int:
+    """Nanoseconds that a holder waits for the new owner: a device that does not talk must not hold things up forever.
+
+    Twice the device's own deadline, so that whatever it sends in time is heard; within MIN_PATIENCE and MAX_PATIENCE.
+    """
+    return min(max(2 * deadline, MIN_PATIENCE), MAX_PATIENCE)
+
+
+def choose_shards(
+    count: int,
+    record: PlacementRecord,
+    existing: Sequence[str],
+    *,
+    up: Collection[str],
+    loads: Mapping[str, float],
+    name: Callable[[int], str],
+    index: Callable[[str], int],
+    unwanted: Collection[str] = (),
+) -> list[str]:
+    """The `count` shards that there are to be, by index.
+
+    Those that were to be stay, but for those of which a person says that they are `unwanted`. To grow, shards that
+    were to go and still exist are reused before new ones are made; to shrink, the cheapest go: those that do not
+    answer, then those that carry least, then the last.
+    """
+    chosen = [shard for shard in record.shards or existing if shard not in unwanted]
+    existing = [shard for shard in existing if shard not in unwanted]
+    if len(chosen) > count:
+        cheapest = sorted(chosen, key=lambda shard: (shard in up, loads.get(shard, 0.0), -index(shard)))
+        gone = set(cheapest[: len(chosen) - count])
+        chosen = [shard for shard in chosen if shard not in gone]
+    spare = sorted(
+        (shard for shard in existing if shard not in chosen), key=lambda shard: (-loads.get(shard, 0.0), index(shard))
+    )
+    numbers = range(len(chosen) + len(spare) + len(unwanted) + count)
+    fresh = (shard for number in numbers if (shard := name(number)) not in unwanted)
+    while len(chosen) < count:
+        chosen.append(spare.pop(0) if spare else next(shard for shard in fresh if shard not in chosen))
+    return sorted(chosen, key=index)
+
+
+def plan(  # noqa: PLR0913 -- the facts of one decision, all by name
+    record: PlacementRecord,
+    devices: Sequence[Device],
+    members: Sequence[str],
+    statuses: Mapping[str, ShardStatus | None],
+    *,
+    weights: Mapping[str, float],
+    rebalance: bool,
+    now: int,
+    deadline: int,
+    waiting: Mapping[str, int],
+) -> Plan:
+    """The next placement; calling it again with what came of it moves things on, wherever it was interrupted.
+
+    A device that changes owner is given to the new one first; the old one holds on to it until the new one says that
+    it covers it, or until `patience` is over, of which this operator has itself seen all: `waiting` has since when.
+    What the old one does not cover, there is nothing to hold on to.
+    """
+    covering = {
+        shard: {device.id for device in status.devices if device.covered}
+        for shard, status in statuses.items()
+        if status and not status.draining
+    }
+    ids = [device.id for device in devices]
+    placement = place(
+        ids,
+        members,
+        _current(record, members),
+        weights=weights,
+        zones={device.id: device.zone for device in devices},
+        rebalance=rebalance or set(members) != set(record.members),
+    )
+    moving, overdue = {}, []
+    for device, owner in placement.items():
+        move = _move(record, device, owner, covering, now)
+        if move is None:
+            continue
+        if now - max(move.since, waiting.get(device, now)) > patience(deadline):
+            overdue.append(device)
+        else:
+            moving[device] = move
+    if moving and placement == record.devices and not set(moving) - set(record.moving):
+        # Nothing else changes: all let go together, instead of an epoch for each.
+        alive = {device: move for device, move in record.moving.items() if move.holder in covering}
+        moving = {device: move for device, move in alive.items() if device in placement and device not in overdue}
+    return Plan(members, placement, moving, overdue)
+
+
+def _current(record: PlacementRecord, members: Collection[str]) -> dict[str, str]:
+    """Who has each device, for stickiness: a shard that was to go but stays after all keeps what it still holds."""
+    current = dict(record.devices)
+    for device, move in record.moving.items():
+        if move.holder in members and (current.get(device) not in members or move.holder not in record.members):
+            current[device] = move.holder
+    return current
+
+
+def _move(
+    record: PlacementRecord, device: str, owner: str, covering: Mapping[str, Collection[str]], now: int
+) -> Move | None:
+    """Who has to hold on to `device` until `owner` covers it; None where nobody has to, or can."""
+    if device in covering.get(owner, ()):
+        return None
+    known = record.moving.get(device)
+    holders = [known.holder if known else "", record.devices.get(device, "")]
+    holder = next((shard for shard in holders if shard != owner and device in covering.get(shard, ())), None)
+    if holder is None:
+        return None
+    same = known is not None and known.holder == holder and record.devices.get(device) == owner
+    # A clock that was set back must not make the wait endless.
+    return known if same and known is not None and known.since <= now else Move(holder, now)

@@ -1,0 +1,90 @@
+"""The placement as it is persisted: what a new leader reads before it decides anything."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from embereye.v1.shard_pb2 import Assignment, ShardStatus
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY, placement_files
+from embereye_operator.decide.manifests.names import shard_index
+from embereye_operator.decide.placement.assignments import decode
+
+
+@dataclass(frozen=True)
+class Move:
+    """A device on its way: `holder` watches it until its new owner does."""
+
+    holder: str
+    since: int  # nanoseconds since the Unix epoch
+
+
+@dataclass(frozen=True)
+class PlacementRecord:
+    """Who owns what, and under which epoch every shard was told."""
+
+    epoch: int = 0
+    devices: Mapping[str, str] = field(default_factory=dict)  # device id → shard
+    members: tuple[str, ...] = ()  # shards that may own devices
+    shards: tuple[str, ...] = ()  # shards that there are to be; empty where a version wrote it that did not say
+    moving: Mapping[str, Move] = field(default_factory=dict)  # device id → who lets go of it
+    assignments: Mapping[str, Assignment | None] = field(default_factory=dict)  # None: somebody broke it
+
+    def to_manifest(self) -> Manifest:
+        """Without the assignments, which are kept beside it."""
+        manifest: Manifest = {
+            "epoch": self.epoch,
+            "members": list(self.members),
+            "shards": list(self.shards),
+            "devices": dict(self.devices),
+        }
+        if self.moving:
+            manifest["moving"] = {
+                device: {"from": move.holder, "since": move.since} for device, move in self.moving.items()
+            }
+        return manifest
+
+    @property
+    def holders(self) -> dict[str, str]:
+        """Device → the shard that still watches it."""
+        return {device: move.holder for device, move in self.moving.items()}
+
+
+def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> PlacementRecord:
+    """What the placement ConfigMap says; empty where there is none or it was made unreadable."""
+    data = placement_files(manifest or {})
+    names = [name.removesuffix(".json") for name in data if name.endswith(".json")]
+    assignments = {name: decode(data[f"{name}.json"]) for name in names if shard_index(fleet, name) is not None}
+    try:
+        raw = json.loads(data.get(PLACEMENT_KEY, "{}"))
+        return PlacementRecord(
+            epoch=int(raw.get("epoch", 0)),
+            devices={str(device): str(shard) for device, shard in raw.get("devices", {}).items()},
+            members=_shards(fleet, raw.get("members", ())),
+            shards=_shards(fleet, raw.get("shards", ())),
+            moving={
+                str(device): Move(str(move["from"]), int(move["since"]))
+                for device, move in raw.get("moving", {}).items()
+            },
+            assignments=assignments,
+        )
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return PlacementRecord(assignments=assignments)
+
+
+def recover(record: PlacementRecord, statuses: Mapping[str, ShardStatus | None]) -> PlacementRecord:
+    """`record` with the owners that shards themselves tell, where it has none: a lost record moves no device."""
+    if record.devices:
+        return record
+    told = sorted((status.epoch, shard) for shard, status in statuses.items() if status and status.epoch)
+    devices = {}
+    for _, shard in told:  # the latest epoch has the last word
+        status = statuses[shard]
+        devices.update({device.id: shard for device in status.devices} if status else {})
+    return replace(record, devices=devices)
+
+
+def _shards(fleet: Fleet, names: Any) -> tuple[str, ...]:
+    return tuple(str(name) for name in names if shard_index(fleet, str(name)) is not None)

@@ -1,0 +1,1 @@
+"""Which shards, and which fleets, may take a changed pod now."""

@@ -1,0 +1,1 @@
+"""Talking to an API server: its kinds, its answers packed, its wish to be left alone for a while."""

@@ -1,0 +1,1 @@
+"""Whether something that moves and glows is a flame, and what speaks for and against it."""

@@ -1,0 +1,626 @@
+"""Flames in moving pictures: the colour of hot soot, a hot core, wide-band flicker that stays where it is.
+
+Colour rules after Chen, Wu & Chiou, "An early fire-detection method based on image processing" (ICIP 2004) and Celik &
+Demirel, "Fire detection in video sequences using a generic color model" (Fire Safety Journal 44, 2009); temporal
+evidence after the idea of Toreyin et al., "Computer vision based method for real-time fire and flame detection"
+(Pattern Recognition Letters 27, 2006), measured with real timestamps. What moves as a whole, returns to rest, repeats
+itself or changes everywhere at once is something else: `character` measures that.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from embereye.detect.vision.flame.character import rest_and_unity, travel
+from embereye.detect.vision.flame.familiar import Familiar
+from embereye.detect.vision.flame.periodicity import Periodicity
+from embereye.detect.vision.flame.recent import Recent
+from embereye.detect.vision.networks.appearance import SITES, Looks, close_up_of
+from embereye.detect.vision.pixels import (
+    NOTHING,
+    NOWHERE,
+    Patch,
+    Picture,
+    Planes,
+    Window,
+    around,
+    at_least,
+    both,
+    even,
+    less,
+    median,
+    overlaid,
+    put,
+    together,
+    window_of,
+)
+from embereye.detect.vision.thresholds import FlameThresholds
+from embereye.units import SECOND, Box, PixelBox
+from embereye.v1.types_pb2 import Term
+
+LOOKS = ("appearance", "close_up")  # what the appearance network says
+TRAITS = ("travel", "rest", "unity", "repetition")  # what is measured anew at each judgement
+
+_SQUARE = np.ones((3, 3), np.uint8)
+_HELD_REACH = 2  # pixels around a site that are held with it, and …
+_HELD_SHARE = 8  # … one more for so many pixels of its longer side
+_REACH = 3  # pixels that a held site reaches beyond what has a flame's colour
+_MARGIN = 12  # pixels that are remembered around that, as it moves
+_RING = 6  # pixels around a site that it is compared with
+_BORDER = 3  # pixels
+_SITES = 4  # looked at per frame: more than that many are one fire or no fire
+_STEPS = 64  # frames kept at most, whatever their times say
+FEW = 3  # pixels that noise may colour
+FEW_GLOWING = 10  # pixels that something white may change as it passes
+ALWAYS = 255.0  # as a share of the time: what masks are made of
+
+
+@dataclass(frozen=True)
+class Flame:
+    """What the flame detector says of one frame."""
+
+    score: float = 0.0  # of the best site, 0..1
+    held_ns: int = 0  # how long that site has been a flame
+    needed_ns: int = FlameThresholds.alarm_ns  # how long it has to be one for an alarm
+    box: PixelBox | None = None
+    terms: tuple[Term, ...] = ()
+    colourless: bool = False  # no more than a pre-alarm: what tells a flame from a lamp at night is missing
+
+
+@dataclass(frozen=True)
+class _Step:
+    time_ns: int
+    green: Picture
+    colour: Patch  # 255 where flame-coloured
+    glow: Patch  # 255 where it is so bright that a flame would have no colour
+
+
+@dataclass(frozen=True)
+class Site:
+    """One region that may be a flame, as it was judged last."""
+
+    box: PixelBox
+    mask: npt.NDArray[np.bool_]  # inside the box
+    values: dict[str, float]  # by the weight's name
+    odds: float  # natural log odds that it is a flame
+
+    @property
+    def score(self) -> float:
+        """The odds as a probability."""
+        return 1.0 / (1.0 + math.exp(-self.odds))
+
+
+class _Memory:
+    """What is remembered of each pixel while anything of a flame's colour swings; nothing is, of most cameras.
+
+    It is kept only of the `window` in which such colour has been seen since. Boxes are those of the whole picture.
+    """
+
+    def __init__(self, shape: tuple[int, ...], limits: FlameThresholds) -> None:
+        self._shape = shape
+        self._neutral = [limits.weights[name].neutral for name in TRAITS]
+        self.window = NOWHERE
+        self._learnt = False
+        # Shares of the time, up to ALWAYS: that a pixel may be a flame's, has its colour, may be one and swings, is as
+        # bright as its core, yellow or white.
+        self.occupancy = self.colour = self.flicker = self.core = np.zeros((0, 0), np.float32)
+        self._held: npt.NDArray[np.float32] | None = None
+        self._traits: npt.NDArray[np.float32] | None = None
+
+    @property
+    def held(self) -> npt.NDArray[np.float32]:
+        """For how long there has been evidence, in seconds; of most of what swings there is none."""
+        if self._held is None:
+            self._held = np.zeros(self.occupancy.shape, np.float32)
+        return self._held
+
+    @property
+    def traits(self) -> npt.NDArray[np.float32]:
+        """Means of the traits over the last judgements; most of what swings is never a site, and needs none."""
+        if self._traits is None:
+            self._traits = self._without_traits(self.occupancy.shape)
+        return self._traits
+
+    def _without_traits(self, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        return np.broadcast_to(np.array(self._neutral, np.float32), (*shape, len(TRAITS))).copy()
+
+    def of(self, remembered: npt.NDArray[np.float32], box: PixelBox) -> npt.NDArray[np.float32]:
+        """What is `remembered`, one of the arrays here, of `box`."""
+        x, y = box[0] - self.window[1].start, box[1] - self.window[0].start
+        return remembered[y : y + box[3], x : x + box[2]]
+
+    def reach(self, window: Window) -> None:
+        """Remember what is in `window` as well."""
+        if window == NOWHERE or together(self.window, around(window, _REACH, self._shape)) == self.window:
+            return
+        before, self.window = self.window, even(together(self.window, around(window, _MARGIN, self._shape)))
+        rows, columns = self.window
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        self.occupancy, self.colour, self.flicker, self.core = (
+            put(share, before, np.zeros(shape, np.float32), self.window)
+            for share in (self.occupancy, self.colour, self.flicker, self.core)
+        )
+        if self._held is not None:
+            self._held = put(self._held, before, np.zeros(shape, np.float32), self.window)
+        if self._traits is not None:
+            self._traits = put(self._traits, before, self._without_traits(shape), self.window)
+
+    def learn(self, colour: Patch, glow: Patch, flickering: Patch, core: Patch, rate: float) -> None:
+        """Move the shares by `rate` (0..1) towards what there is now, each 255 or 0."""
+        coloured, bright = overlaid(self.window, colour), overlaid(self.window, colour, glow)
+        if not self._learnt:  # what stood there before is not known: as if it always had
+            self.occupancy[:], self.colour[:], self._learnt = bright, coloured, True
+        seen = bright, coloured, overlaid(self.window, flickering), overlaid(self.window, core, glow)
+        for share, now in zip((self.occupancy, self.colour, self.flicker, self.core), seen, strict=True):
+            cv2.accumulateWeighted(now, share, rate)
+
+
+def flame_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Patch:
+    """255 where `picture` has the colour of a flame, 0 elsewhere; `scale` shrinks the limits."""
+    blue, green, red = picture
+    # Most pictures have next to no pixel whose red is clearly over blue, and end here.
+    over_blue = less(red, blue)
+    coloured = at_least(over_blue, limits.red_over_blue_min * scale)
+    if cv2.countNonZero(coloured) <= FEW:
+        return NOTHING
+    window = window_of(coloured)
+    blue, green, red, warm = blue[window], green[window], red[window], coloured[window]
+    # BT.601: Cr - Cb = 0.581 (R - B) + 0.087 (R - G) where red is not below green.
+    chroma: Picture = cv2.addWeighted(over_blue[window], 0.581, less(red, green), 0.087, 0.0)  # type: ignore[assignment]
+    warm = both(warm, at_least(chroma, limits.chroma_min * scale))
+    warm = both(warm, at_least(red, limits.red_min * scale))
+    return Patch.of(both(warm, cv2.inRange(green, blue, red)), window)  # type: ignore[arg-type]  # R >= G >= B
+
+
+def glowing(picture: Planes, limits: FlameThresholds, scale: float) -> Patch:
+    """255 where `picture` is so bright that a flame would have no colour, 0 elsewhere; `scale` shrinks the limits."""
+    bright = at_least(picture.red, limits.glow_red_min * scale)
+    if cv2.countNonZero(bright) <= FEW:
+        return NOTHING
+    window = window_of(bright)
+    blue, green, red = (plane[window] for plane in picture)
+    pale = both(bright[window], at_least(green, limits.glow_green_min * scale))
+    return Patch.of(less(pale, at_least(less(blue, red), limits.glow_blue_over_red_max * scale)), window)
+
+
+def core_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Patch:
+    """255 where `picture` is as bright and yellow as the core of a flame, 0 elsewhere; `scale` shrinks the limits."""
+    hot = at_least(picture.red, limits.core_red_min * scale)
+    if not cv2.countNonZero(hot):
+        return NOTHING
+    window = window_of(hot)
+    blue, green, red, hot = picture.blue[window], picture.green[window], picture.red[window], hot[window]
+    hot = both(hot, at_least(green, limits.core_green_min * scale))
+    hot = both(hot, at_least(less(green, blue), limits.core_green_over_blue_min * scale))
+    return Patch.of(both(hot, cv2.compare(red, green, cv2.CMP_GE)), window)  # type: ignore[arg-type]
+
+
+def disturbed(swinging: Picture, flickering: Patch, limits: FlameThresholds) -> bool:
+    """Whether a picture swings as a whole: the camera moves, or the scene is another one."""
+    others = cv2.countNonZero(swinging) - flickering.size
+    return others > limits.disturbed_share * swinging.size
+
+
+def _second_difference(last: Picture, middle: Picture, first: Picture) -> Picture:
+    """Half of it, in eight bits: |(last + first) / 2 - middle|."""
+    return cv2.absdiff(cv2.addWeighted(last, 0.5, first, 0.5, 0.0), middle)  # type: ignore[return-value]
+
+
+def _stirs(greens: tuple[Picture, Picture, Picture], patches: tuple[Patch, ...], least: float, few: int) -> bool:
+    """Whether more than `few` pixels inside of `patches` swing by `least` counts."""
+    window = _window_of_all(patches)
+    if window == NOWHERE:
+        return False
+    last, middle, first = (green[window] for green in greens)
+    swinging = at_least(_second_difference(last, middle, first), 0.5 * least + 1)
+    if cv2.countNonZero(swinging) <= few:
+        return False
+    return cv2.countNonZero(both(swinging, overlaid(window, *patches))) > few
+
+
+def _within(swinging: Picture, patches: tuple[Patch, ...]) -> Patch:
+    """What of `swinging` is inside of any of `patches`."""
+    window = _window_of_all(patches)
+    if window == NOWHERE:
+        return NOTHING
+    return Patch.of(both(swinging[window], overlaid(window, *patches)), window)
+
+
+def _window_of_all(patches: tuple[Patch, ...]) -> Window:
+    window = NOWHERE
+    for patch in patches:
+        window = together(window, patch.window)
+    return window
+
+
+class FlameDetector:
+    """The temporal memory of one camera. Feed it every frame; a gap or a step back in time starts it anew."""
+
+    def __init__(
+        self, thresholds: FlameThresholds | None = None, looks: Looks | None = None, familiar: Familiar | None = None
+    ) -> None:
+        self.looks = looks or Looks()
+        self.familiar = familiar or Familiar()
+        self.limits = limits = thresholds or FlameThresholds()
+        self._even = math.log(limits.score_min / (1.0 - limits.score_min)) if 0 < limits.score_min < 1 else 0.0
+        # What the traits can do for a site at best. One that has no hope even so is not measured further: that takes
+        # most of a judgement.
+        self._hope = sum(limits.weights[name].most for name in TRAITS)
+        self._shape: tuple[int, ...] = ()
+        self._reset((0, 0))
+
+    @property
+    def suspect_mask(self) -> npt.NDArray[np.bool_] | None:
+        """Where something is suspected now: the background must not learn there. None: nowhere."""
+        if not self._memory or not self._holding:
+            return None
+        suspect = np.zeros(self._shape, bool)
+        suspect[self._memory.window] = self._memory.held > 0
+        return suspect
+
+    def wanted_look(self, time_ns: int) -> tuple[Box, ...] | None:
+        """Of which close-ups the network is to say something in the picture of `time_ns`; None: it is not needed."""
+        interest = 2 if self._holding else 1 if self.sites else 0
+        if not self.looks.due(time_ns, interest):
+            return None
+        rows, columns = self._shape
+        best = sorted(self.sites, key=lambda site: -site.odds)[: SITES[interest]]
+        return tuple(close_up_of(self._share(site.box), columns, rows) for site in best)
+
+    def _share(self, box: PixelBox) -> Box:
+        rows, columns = self._shape
+        x, y, width, height = box
+        return x / columns, y / rows, width / columns, height / rows
+
+    def _reset(self, shape: tuple[int, int]) -> None:
+        self._shape = shape
+        self._steps: deque[_Step] = deque(maxlen=_STEPS)
+        self._red: Picture = np.zeros(shape, np.uint8)  # of the latest picture
+        self.sites: list[Site] = []  # as they were judged last
+        self._memory: _Memory | None = None  # None: nothing of a flame's colour swings
+        self._holding = False  # whether any pixel is held
+        self._swung_ns = 0  # when anything of a flame's colour swung last
+        self._forget_recent()
+        self._colour_ns = 0  # when it was asked last whether pictures have colour
+        self._colour_spread = 255.0  # counts
+        self._white = 255.0  # counts: how bright the brightest pixels of this camera get
+        self.judged_ns = 0  # when sites were looked at last
+        self._since_ns = 0  # for how much time the latest look counts
+        self._result = Flame()
+
+    def observe(self, picture: Planes, time_ns: int, ignored: npt.NDArray[np.bool_] | None = None) -> Flame:
+        """What `picture` at `time_ns` adds; nothing is looked for where `ignored` is set."""
+        limits, green = self.limits, picture.green
+        if green.shape != self._shape:
+            self._reset((green.shape[0], green.shape[1]))
+        elapsed = time_ns - self._steps[-1].time_ns if self._steps else 0
+        if elapsed < 0 or elapsed > limits.step_max_ns:
+            self._steps.clear()
+            self._forget_recent()
+            self.judged_ns = elapsed = 0
+        self._red = picture.red
+        self._adapt(elapsed)
+        if not self._colour_ns or not 0 <= time_ns - self._colour_ns < limits.colour_every_ns:
+            self._colour_ns, self._colour_spread = time_ns, colour_spread(picture)
+        scale = self._white / 255.0
+        step = _Step(time_ns, green, flame_coloured(picture, limits, scale), glowing(picture, limits, scale))
+        if ignored is not None:
+            for patch in (step.colour, step.glow):
+                patch.inside[ignored[patch.window]] = 0
+        self._steps.append(step)
+        if swung := self._swing(time_ns):
+            if disturbed(*swung, limits):
+                return self._result  # nothing is learnt from such a frame, and nothing is held by it
+            self._remember(*swung, picture, time_ns, elapsed)
+        if self._memory is None:
+            return self._result
+        if time_ns - self._swung_ns > limits.forget_ns:
+            self._forget()
+        elif time_ns - self.judged_ns >= (limits.judge_ns if self._holding else limits.glance_ns):
+            self._judge(self._memory, time_ns)
+        return self._result
+
+    def _adapt(self, elapsed_ns: int) -> None:
+        """Follow how bright this camera's pictures get: one that clips at 180 is judged as if it clipped at 255."""
+        fading = self._white - 255.0 * elapsed_ns / self.limits.white_memory_ns
+        self._white = max(cv2.minMaxLoc(self._red)[1], fading, 255.0 * self.limits.white_least)
+
+    def _swing(self, time_ns: int) -> tuple[Picture, Patch] | None:
+        """(where the picture swings, where something of a flame's colour does), 255 or 0; None where it is unknown."""
+        limits = self.limits
+        before = self._step_before(time_ns)
+        if before is None:
+            return None
+        (middle, first), last = before, self._steps[-1]
+        colours, glows = (last.colour, middle.colour, first.colour), (last.glow, middle.glow, first.glow)
+        scale = self._white / 255.0
+        least, strong = min(limits.swing_min * scale, limits.swing_most), limits.glow_swing_min * scale
+        if self._memory is None:
+            greens = last.green, middle.green, first.green
+            if not _stirs(greens, colours, least, FEW) and not _stirs(greens, glows, strong, FEW_GLOWING):
+                return None
+        swing = _second_difference(last.green, middle.green, first.green)
+        # Noise swings too: half of the picture, whatever moves in the rest, tells how much there is.
+        noise = median(swing[4::8, 4::8]) if swing.size > 256 else 0.0
+        limit = min(max(least, limits.swing_over_noise * noise), limits.swing_most)
+        swinging = at_least(swing, 0.5 * limit + 1)
+        coloured = _within(swinging, colours)
+        if all(glow is NOTHING for glow in glows):
+            return swinging, coloured
+        glowing = _within(at_least(swing, 0.5 * max(limit, strong) + 1), glows)
+        window = together(coloured.window, glowing.window)
+        return swinging, Patch(overlaid(window, coloured, glowing), window)
+
+    def _remember(self, swinging: Picture, flickering: Patch, picture: Planes, time_ns: int, elapsed_ns: int) -> None:
+        limits, last = self.limits, self._steps[-1]
+        if flickering.size > FEW:
+            self._memory = self._memory or _Memory(self._shape, limits)
+            self._swung_ns = time_ns
+        if (memory := self._memory) is None:
+            return
+        memory.reach(together(last.colour.window, flickering.window))
+        self._recent.see(last.green, memory.window, time_ns)
+        self._recent.swing(swinging, time_ns)
+        rate = 1.0 - math.exp(-min(elapsed_ns, limits.frame_max_ns) / limits.memory_ns)
+        core = core_coloured(picture, limits, self._white / 255.0)
+        memory.learn(last.colour, last.glow, flickering, core, rate)
+
+    def _forget(self) -> None:
+        self._memory, self._holding, self.judged_ns, self.sites = None, False, 0, []
+        self._forget_recent()
+        self._result = Flame()
+
+    def _forget_recent(self) -> None:
+        self._recent = Recent()
+        self._periodicity = Periodicity(self.limits, self._recent)
+
+    def _step_before(self, time_ns: int) -> tuple[_Step, _Step] | None:
+        """The frames one and two steps before `time_ns`; forgets what is older."""
+        limits, steps = self.limits, self._steps
+        found: list[_Step] = []
+        reference = time_ns
+        for step in reversed(steps):
+            if reference - step.time_ns >= limits.step_ns:
+                if reference - step.time_ns > limits.step_max_ns:
+                    return None
+                found.append(step)
+                reference = step.time_ns
+                if len(found) == 2:
+                    while steps[0] is not step:
+                        steps.popleft()
+                    return found[0], found[1]
+        return None
+
+    def _judge(self, memory: _Memory, time_ns: int) -> None:
+        """Look at all sites, hold what is evident, and put it into the result."""
+        elapsed = time_ns - self.judged_ns if self.judged_ns else 0
+        self.judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
+        self.sites = sites = self._sites(memory, time_ns)
+        self._learn(sites, time_ns)
+        if self._holding or any(site.score >= self.limits.score_min for site in sites):
+            self._hold(memory, sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
+        best = max(sites, key=lambda site: (self._held_at(memory, site), site.score), default=None)
+        held = float(memory.held.max(initial=0.0)) if self._holding else 0.0
+        if best is None:
+            self._result = Flame(held_ns=int(held * SECOND), colourless=self._colourless)
+            return
+        needed_ns = self._needed(best)
+        terms = self._terms(best, held, needed_ns)
+        self._result = Flame(best.score, int(held * SECOND), needed_ns, best.box, terms, self._colourless)
+
+    def _learn(self, sites: list[Site], time_ns: int) -> None:
+        """Note where something resembles a flame, whether it is held to be one or not."""
+        limits = self.limits
+        for site in sites:
+            if site.odds - limits.weights["familiar"].of(site.values["familiar"]) >= limits.resembles_odds:
+                area = np.count_nonzero(site.mask) / mask_size(self._shape)
+                self.familiar.learn(self._share(site.box), area, self._since_ns / SECOND, time_ns)
+
+    @property
+    def _colourless(self) -> bool:
+        """Whether pictures have no colour: infrared light at night, or black and white."""
+        return self._colour_spread < self.limits.colour_spread_min
+
+    def _needed(self, site: Site) -> int:
+        """For how long `site` has to be a flame."""
+        limits = self.limits
+        large = np.count_nonzero(site.mask) >= limits.large_share * mask_size(self._shape)
+        looks = sum(limits.weights[name].of(site.values[name]) for name in LOOKS)
+        clear = site.score >= limits.large_score and (large or looks >= limits.agreed_odds)
+        return limits.alarm_large_ns if clear else limits.alarm_ns
+
+    def _held_at(self, memory: _Memory, site: Site) -> float:
+        return float(memory.of(memory.held, site.box)[site.mask].max()) if self._holding else 0.0
+
+    def _sites(self, memory: _Memory, time_ns: int) -> list[Site]:
+        limits = self.limits
+        seeds = memory.flicker > limits.flicker_min * ALWAYS
+        if not seeds.any():
+            return []
+        seeds &= memory.occupancy > limits.occupancy_min * ALWAYS
+        grown = np.asarray(cv2.dilate(seeds.view(np.uint8), _SQUARE), np.uint8)
+        grown |= self._bodies(memory, grown)
+        count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
+        order = sorted(range(1, count), key=lambda label: -int(stats[label, cv2.CC_STAT_AREA]))[:_SITES]
+        sites = []
+        rows, columns = memory.window
+        for label in order:
+            x, y, width, height, area = (int(value) for value in stats[label])
+            if area >= limits.area_min:
+                window = (slice(y, y + height), slice(x, x + width))
+                box, mask = (columns.start + x, rows.start + y, width, height), labels[window] == label
+                sites.append(self._site(memory, box, mask, seeds[window] & mask, time_ns))
+        return sites
+
+    def _bodies(self, memory: _Memory, flickering: Picture) -> Picture:
+        """1 where something over-exposed shines whose rim is `flickering` (1 there): it is one flame with all its rim.
+
+        Inside it is clipped and shows no flicker, and pieces of a rim are neither brighter than what they surround nor
+        of a flame's shape.
+        """
+        limits, steps = self.limits, self._steps
+        bodies = np.zeros_like(flickering)
+        if steps[-1].time_ns - steps[0].time_ns > limits.body_step_max_ns * (len(steps) - 1):
+            return bodies
+        bright = at_least(steps[-1].green[memory.window], limits.body_green_min * self._white / 255.0)
+        bright[memory.occupancy <= limits.body_occupancy_min * ALWAYS] = 0
+        count, labels, stats, _ = cv2.connectedComponentsWithStats(bright, connectivity=8)
+        for label in range(1, count):
+            x, y, width, height, area = (int(value) for value in stats[label])
+            if area < limits.body_area_min:
+                continue
+            top, left = max(0, y - 1), max(0, x - 1)
+            window = slice(top, y + height + 1), slice(left, x + width + 1)
+            body = (labels[window] == label).view(np.uint8)
+            rim = cv2.dilate(body, _SQUARE) - body
+            moving = cv2.countNonZero(rim & flickering[window])
+            inner = cv2.erode(cv2.morphologyEx(body, cv2.MORPH_CLOSE, _SQUARE), _SQUARE) > 0
+            still = memory.flicker[window][inner] <= limits.body_still * ALWAYS
+            calm = not still.size or float(still.mean()) >= limits.body_still_min
+            if calm and moving >= limits.body_rim_min * cv2.countNonZero(rim):
+                bodies[window] |= body
+        return bodies
+
+    def _site(
+        self, memory: _Memory, box: PixelBox, mask: npt.NDArray[np.bool_], seeds: npt.NDArray[np.bool_], time_ns: int
+    ) -> Site:
+        limits = self.limits
+        occupied = float(memory.of(memory.occupancy, box)[mask].sum())
+        values = {
+            "flicker": float(memory.of(memory.flicker, box)[seeds].mean()) / ALWAYS,
+            "core": float(memory.of(memory.core, box)[mask].sum()) / max(1e-6, occupied),
+            "contrast": self._contrast(box, mask) * 255.0 / self._white,
+            "colour": limits.weights["colour"].limit
+            if self._colourless
+            else float(memory.of(memory.colour, box)[mask].sum()) / max(1e-6, occupied),
+            "border": self._border(box, mask),
+            **self._appearance(box, time_ns),
+            "area": (area := np.count_nonzero(mask) / mask_size(self._shape)),
+            "familiar": self.familiar.of(self._share(box), area, time_ns),
+        }
+        odds = limits.prior + sum(limits.weights[name].of(value) for name, value in values.items())
+        latest: list[float | None] = [None] * len(TRAITS)
+        if self._holding or odds + self._hope >= self._even:
+            rest, unity = rest_and_unity(self._recent, box, seeds, time_ns) or (None, None)
+            repetition = max(0.0, self._periodicity.of(box, time_ns))
+            latest = [self._travelled(box, mask, time_ns), rest, unity, repetition]
+        traits = self._lately(memory.of(memory.traits, box), mask, latest)
+        odds += sum(limits.weights[name].of(value) for name, value in traits.items())
+        values.update(traits)
+        odds += self._bound_looks(values)
+        return Site(box, mask, values, odds)
+
+    def _bound_looks(self, values: dict[str, float]) -> float:
+        """Lower what the network said of a site in `values` to what its movement bears out; the odds that costs."""
+        limits = self.limits
+        movement = sum(weight.of(values[name]) for name, weight in limits.movement.items())
+        most, lost = max(0.0, limits.looks_slope * (movement - limits.movement_least)), 0.0
+        for name in LOOKS:
+            weight, said = limits.weights[name], values[name]
+            values[name] = min(said, most)
+            lost += weight.of(values[name]) - weight.of(said)
+        return lost
+
+    def _lately(
+        self, traits: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], latest: list[float | None]
+    ) -> dict[str, float]:
+        """The means of a site's `traits` over its pixels and the last judgements, with the `latest` (None: unknown)."""
+        rate = 1.0 - math.exp(-self._since_ns / self.limits.judge_memory_ns)
+        rates = np.array([0.0 if value is None else rate for value in latest], np.float32)
+        traits += rates * (np.array([value or 0.0 for value in latest], np.float32) - traits)
+        return dict(zip(TRAITS, traits[mask].mean(axis=0).tolist(), strict=True))
+
+    def _travelled(self, box: PixelBox, mask: npt.NDArray[np.bool_], time_ns: int) -> float | None:
+        """How well a shift explains what changes at the site; None where that cannot be said."""
+        travel_ns = self.limits.travel_ns
+        earlier = next((step for step in reversed(self._steps) if time_ns - step.time_ns >= travel_ns), None)
+        if earlier is None:
+            return None
+        x, y, width, height = box
+        window = slice(y, y + height), slice(x, x + width)
+        coloured = (overlaid(window, earlier.colour, earlier.glow) > 0) & mask
+        return travel(earlier.green, self._steps[-1].green, box, coloured)
+
+    def _border(self, box: PixelBox, mask: npt.NDArray[np.bool_]) -> float:
+        """0..1: the share of a site that lies at the border of the picture, where anything may come in."""
+        x, y, width, height = box
+        rows, columns = self._shape
+        left, top = max(0, _BORDER - x), max(0, _BORDER - y)
+        right, bottom = min(width, columns - _BORDER - x), min(height, rows - _BORDER - y)
+        inner = np.count_nonzero(mask[top : max(top, bottom), left : max(left, right)])
+        return 1.0 - float(inner) / max(1.0, float(np.count_nonzero(mask)))
+
+    def _appearance(self, box: PixelBox, time_ns: int) -> dict[str, float]:
+        """What the network makes of the picture, and of a close-up of `box`; the limit where it has not looked."""
+        rows, columns = self._shape
+        whole = self.looks.whole(time_ns)
+        closely = self.looks.close_up(close_up_of(self._share(box), columns, rows), time_ns)
+        weights = self.limits.weights
+        return {
+            "appearance": weights["appearance"].limit if whole is None else whole,
+            "close_up": weights["close_up"].limit if closely is None else closely,
+        }
+
+    def _contrast(self, box: PixelBox, mask: npt.NDArray[np.bool_]) -> float:
+        """Red of the site's brighter tenth above the mean red around it, in counts, 0 or more."""
+        x, y, width, height = box
+        top, left = max(0, y - _RING), max(0, x - _RING)
+        red = self._red[top : y + height + _RING, left : x + width + _RING]
+        inside = np.zeros(red.shape, bool)
+        inside[y - top : y - top + height, x - left : x - left + width] = mask
+        around = red[~inside]
+        if not around.size:
+            return 255.0  # all of the picture burns
+        within = red[inside]
+        brightest = np.partition(within, len(within) * 9 // 10)[len(within) * 9 // 10]
+        return max(0.0, float(brightest) - float(around.mean()))
+
+    def _hold(self, memory: _Memory, sites: list[Site], time_ns: int, seconds: float) -> None:
+        """Add up to `seconds` where there is evidence, by its odds; take some off elsewhere."""
+        limits = self.limits
+        rates = np.full(memory.held.shape, -limits.decay, np.float32)
+        rows, columns = memory.window
+        for site in sorted(sites, key=lambda site: site.odds):
+            x, y, width, height = site.box
+            rate = min(1.0, max(-limits.decay_most, site.odds - self._even))
+            # A flame leans in the draught, and the rim of a large one wanders: its neighbourhood is held with it.
+            edge = _HELD_REACH + max(width, height) // _HELD_SHARE
+            bordered = cv2.copyMakeBorder(site.mask.view(np.uint8), edge, edge, edge, edge, cv2.BORDER_CONSTANT)
+            reach = cv2.dilate(bordered, np.ones((2 * edge + 1, 2 * edge + 1), np.uint8))
+            top, left = max(rows.start, y - edge), max(columns.start, x - edge)
+            reached = reach[top - y + edge :, left - x + edge :]
+            bottom, right = y + height + edge, x + width + edge
+            window = rates[top - rows.start : bottom - rows.start, left - columns.start : right - columns.start]
+            window[reached[: window.shape[0], : window.shape[1]] > 0] = rate
+        held = memory.held
+        held += np.float32(seconds) * rates
+        longest = limits.held_max_ns
+        if not self._periodicity.knows(time_ns):
+            longest = limits.alarm_ns - 1_000_000  # only a suspicion until repetition can be ruled out
+        np.clip(held, 0.0, longest / SECOND, out=held)
+        self._holding = bool(held.any())
+
+    def _terms(self, site: Site, held: float, needed_ns: int) -> tuple[Term, ...]:
+        limits = self.limits
+        terms = [weight.term("flame", name, site.values[name]) for name, weight in limits.weights.items()]
+        if self._colourless:
+            terms.append(
+                Term(name="flame.colourless.below", value=self._colour_spread, threshold=limits.colour_spread_min)
+            )
+        terms.append(Term(name="flame.held", value=held, threshold=needed_ns / SECOND, unit="s"))
+        return tuple(terms)
+
+
+def colour_spread(picture: Planes) -> float:
+    """By how much red differs over blue from pixel to pixel, in counts: a tint that all pixels have is no colour."""
+    red, blue = picture.red[::4, ::4].astype(np.float32), picture.blue[::4, ::4].astype(np.float32)
+    return float((red - blue).std())
+
+
+def mask_size(shape: tuple[int, ...]) -> int:
+    """PixelBox of a picture of `shape`."""
+    return shape[0] * shape[1]

@@ -1,0 +1,87 @@
+"""Whether something repeats itself: a flame never returns to a picture it had; beacons, fans and needles do."""
+
+import numpy as np
+import numpy.typing as npt
+
+from embereye.detect.vision.flame.recent import Recent
+from embereye.detect.vision.thresholds import FlameThresholds
+from embereye.units import PixelBox
+
+Grey = npt.NDArray[np.uint8]
+
+EVERY_NS = 300_000_000  # a region is looked at this often
+KNOWN_NS = 3_400_000_000
+CELL = 8  # pixels: regions whose middles share a cell are one region
+DIP_FAST = 0.3  # below this correlation a lag is no longer just the picture before
+DIP_SLOW = 0.1
+MOST_PIXELS = 200  # of a region that are looked at
+FEWEST = 8  # pictures or swings that say anything
+
+
+class Periodicity:
+    """Finds repetition in any region of what is `recent` of one camera.
+
+    Fast repetition (0.25 to 1.6 s) shows in the pictures themselves. Slow repetition (0.4 s to 2.6 s) drowns there in
+    slow change, but shows in where the picture swings during each fifth of a second.
+    """
+
+    def __init__(self, limits: FlameThresholds, recent: Recent) -> None:
+        self._limits = limits
+        self._recent = recent
+        self._known: dict[tuple[int, int], tuple[int, float]] = {}
+
+    def knows(self, time_ns: int) -> bool:
+        """Whether enough time is remembered to have seen slow repetition."""
+        return self._recent.known_ns(time_ns) >= KNOWN_NS
+
+    def of(self, box: PixelBox, time_ns: int) -> float:
+        """How well the region repeats itself, at most 1; 0 where too little is known."""
+        key = ((box[0] + box[2] // 2) // CELL, (box[1] + box[3] // 2) // CELL)
+        known = self._known.get(key)
+        if known and 0 <= time_ns - known[0] < EVERY_NS:
+            return known[1]
+        top, left = (edge.start // 2 for edge in self._recent.window)
+        half = (box[0] // 2 - left, box[1] // 2 - top, box[2] // 2 + 1, box[3] // 2 + 1)
+        value = max(self._fast(half), self._slow(half))
+        self._known[key] = (time_ns, value)
+        return value
+
+    def _fast(self, box: PixelBox) -> float:
+        pictures = self._recent.pictures
+        if len(pictures) < FEWEST:
+            return 0.0
+        period = (pictures[-1].time_ns - pictures[0].time_ns) / (len(pictures) - 1)
+        if period <= 0:
+            return 0.0
+        limits = self._limits
+        longest = min(len(pictures) // 2, int(limits.repeat_longest_ns / period))
+        shortest = int(limits.repeat_shortest_ns / period)
+        return best_return([picture.half for picture in pictures], box, shortest, longest, DIP_FAST)
+
+    def _slow(self, box: PixelBox) -> float:
+        swings = self._recent.swings
+        if len(swings) < FEWEST:
+            return 0.0
+        return best_return(list(swings), box, 1, len(swings) - 4, DIP_SLOW)
+
+
+def best_return(pictures: list[Grey], box: PixelBox, shortest: int, longest: int, dip: float) -> float:
+    """The best correlation, -1..1, of a region with itself `shortest` to `longest` pictures earlier.
+
+    Only lags behind the first one whose correlation is below `dip` count: neighbours in time always resemble each
+    other. The region's mean over time is taken off first, so that what stands still does not count.
+    """
+    x, y, width, height = box
+    series = np.stack([picture[y : y + height, x : x + width] for picture in pictures])
+    series = series.reshape(len(pictures), -1)
+    series = series[:, :: 1 + series.shape[1] // MOST_PIXELS].astype(np.float32)
+    series -= series.mean(axis=0)
+    products = series @ series.T
+    norms = np.sqrt(np.diagonal(products)) + 1e-6
+    frames = np.arange(len(pictures))
+    # For each lag the sum of the products of all pictures that far apart: one diagonal of each matrix.
+    lags = np.maximum(frames[None, :] - frames[:, None], 0).ravel()
+    sums = np.bincount(lags, weights=products.ravel()) / np.bincount(lags, weights=np.outer(norms, norms).ravel())
+    curve = sums[1 : longest + 1].tolist()
+    dipped = next((index for index, value in enumerate(curve) if value < dip), len(curve))
+    return max(curve[max(dipped, shortest) :], default=0.0)

@@ -1,0 +1,226 @@
+"""Whether a camera's pictures are fit to see a fire in: frozen, black, white, overexposed, covered, blurred, moved.
+
+Nothing here finds fire and nothing here silences it: while fire is suspected no fault comes of a scene that changed.
+"""
+
+import math
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from embereye.detect.vision.health.view import Agreement, Grey, Impression, View, block_shape
+from embereye.detect.vision.thresholds import HealthThresholds
+from embereye.units import MINUTE, SECOND
+
+
+class _Lasting:
+    """A condition that counts once it has lasted, and until it has been away for a while."""
+
+    def __init__(self, begin_ns: int, end_ns: int) -> None:
+        self._begin_ns, self._end_ns = begin_ns, end_ns
+        self._since_ns = self._seen_ns = -1
+        self.active = False
+
+    def see(self, present: bool, now_ns: int) -> bool:
+        """Whether the condition counts at `now_ns`."""
+        if present:
+            self._seen_ns = now_ns
+            if self._since_ns < 0:
+                self._since_ns = now_ns
+            self.active = self.active or now_ns - self._since_ns >= self._begin_ns
+        elif self._since_ns >= 0 and (not self.active or now_ns - self._seen_ns >= self._end_ns):
+            self._since_ns, self.active = -1, False
+        return self.active
+
+
+class _Change:
+    """When each block of a picture last changed, to the last bit."""
+
+    def __init__(self) -> None:
+        self._before: Grey | None = None
+        self._changed: npt.NDArray[np.int64] = np.zeros((0, 0), np.int64)  # nanoseconds
+
+    def observe(self, grey: Grey, now_ns: int) -> npt.NDArray[np.int64]:
+        """Nanoseconds since each block changed."""
+        before, self._before = self._before, grey
+        if before is None or before.shape != grey.shape:
+            self._changed = np.full(block_shape(grey.shape), now_ns, np.int64)
+        else:
+            # The mean over a block: a single count of difference must not be rounded away.
+            different = cv2.compare(before, grey, cv2.CMP_NE)
+            size = self._changed.shape[::-1]
+            self._changed[cv2.resize(different, size, interpolation=cv2.INTER_AREA) > 0] = now_ns
+        return now_ns - self._changed
+
+
+class PictureHealth:
+    """Follows one camera. Feed it whole pictures, two a second; times are nanoseconds of one clock that never jumps."""
+
+    def __init__(self, thresholds: HealthThresholds | None = None) -> None:
+        self.limits = limits = thresholds or HealthThresholds()
+        self._change = _Change()
+        self._blind = _Lasting(limits.blind_ns, 0)
+        self._exposed = _Lasting(limits.exposure_ns, limits.recovered_ns)
+        self._bare = _Lasting(limits.covered_ns, limits.recovered_ns)
+        self._covered = _Lasting(limits.covered_ns, limits.recovered_ns)
+        self._blurred = _Lasting(limits.focus_ns, limits.recovered_ns)
+        self._moved = _Lasting(limits.moved_ns, limits.recovered_ns)
+        self._looked_ns = self._compared_ns = -(10**18)
+        self._frozen_fault = self._scene_fault = ""
+        self._shape: tuple[int, ...] = ()
+        self._seen: Impression | None = None
+        self._views: list[View] = []  # the one seen last first
+        self._candidate: View | None = None
+        self.patience_ns = 0  # that a camera may show the same picture: its deadline
+        self.fault = ""  # why the picture is not fit; empty: it is
+
+    def due(self, now_ns: int) -> bool:
+        """Whether it is time for the next look."""
+        return not 0 <= now_ns - self._looked_ns < self.limits.period_ns
+
+    def observe(self, frame: npt.NDArray[np.uint8], now_ns: int, *, suspected: bool = False) -> str:
+        """The fault after `frame` (working size; BGR or grey), or ''. `suspected`: fire is, here and now."""
+        self._looked_ns = now_ns
+        grey: Grey = frame if frame.ndim == 2 else cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)  # type: ignore[assignment]
+        if grey.shape != self._shape:
+            self._begin(grey)
+        nothing = self._nothing(grey)
+        blind = self._blind.see(bool(nothing), now_ns)
+        elapsed = now_ns - self._compared_ns
+        if not 0 <= elapsed < self.limits.compare_ns:
+            self._compared_ns = now_ns
+            self._scene_fault = self._compare(grey, now_ns, elapsed, suspected=suspected, visible=not nothing)
+        else:
+            if self._frozen_fault:  # its end is told at once
+                self._frozen_fault = self._frozen(grey, now_ns)
+            if suspected:
+                self._excuse(now_ns)
+        self.fault = nothing if blind else self._frozen_fault or self._scene_fault
+        return self.fault
+
+    def _compare(self, grey: Grey, now_ns: int, elapsed: int, *, suspected: bool, visible: bool) -> str:
+        """What is wrong with the scene, or ''."""
+        assert self._seen is not None
+        elapsed = min(max(0, elapsed), 2 * self.limits.compare_ns)
+        self._seen.add(grey, -math.expm1(-elapsed / self.limits.impression_ns))
+        self._frozen_fault = self._frozen(grey, now_ns)
+        if suspected:
+            self._excuse(now_ns)
+        # Of a picture without anything there is nothing to compare, and nothing to learn.
+        elif visible and not self._frozen_fault:
+            return self._exposure(grey, now_ns) or self._comparison(now_ns)
+        return ""
+
+    def _begin(self, grey: Grey) -> None:
+        self._shape = grey.shape
+        self._seen = Impression(grey)
+        self._views.clear()
+        self._candidate = None
+        self._frozen_fault = self._scene_fault = ""
+
+    def _excuse(self, now_ns: int) -> None:
+        self._scene_fault = ""
+        for condition in (self._exposed, self._bare, self._covered, self._blurred, self._moved):
+            condition.see(present=False, now_ns=now_ns)
+
+    def _nothing(self, grey: Grey) -> str:
+        limits = self.limits
+        few = limits.lit_share * grey.size
+        if np.count_nonzero(grey >= limits.black_level) < few:
+            return "picture black"
+        if np.count_nonzero(grey < limits.white_level) < few:
+            return "picture white"
+        if float(cv2.meanStdDev(grey)[1][0, 0]) < limits.blank_deviation:
+            return "picture blank"
+        return ""
+
+    def _frozen(self, grey: Grey, now_ns: int) -> str:
+        limits = self.limits
+        still = self._change.observe(grey, now_ns)
+        shortest = int(still.min())
+        if shortest > max(limits.frozen_ns, self.patience_ns):
+            return f"picture frozen: exactly the same for {shortest / SECOND:.0f} s"
+        share = np.count_nonzero(still <= max(limits.overlay_ns, self.patience_ns)) / still.size
+        if share <= limits.overlay_share:
+            return f"picture frozen behind an overlay: {1 - share:.0%} of it has not changed for half a minute"
+        return ""
+
+    def _exposure(self, grey: Grey, now_ns: int) -> str:
+        limits = self.limits
+        clipped = int(np.count_nonzero(grey >= limits.clipped_level)) / grey.size
+        if self._exposed.see(clipped > limits.clipped_share, now_ns):
+            return f"overexposed: {clipped:.0%} of the picture is clipped to white"
+        return ""
+
+    def _comparison(self, now_ns: int) -> str:
+        limits, seen = self.limits, self._seen
+        assert seen is not None
+        bare = bool(np.count_nonzero(seen.structure > limits.structure_min) < limits.bare_share * seen.detail.size)
+        if self._bare.see(bare and seen.level >= limits.dark_level, now_ns):
+            return "lens covered or out of focus: the picture has no structure"
+        if not self._views:
+            if not bare:
+                self._views.append(View(seen, now_ns))
+            return ""
+        view, agreement = self._best()
+        if view.age_ns(now_ns) < limits.settled_ns:
+            view.learn(seen, now_ns, limits)
+            return ""
+        dark = seen.level < limits.dark_level and seen.level < limits.dark_ratio * view.level
+        covered = not dark and agreement.lost > limits.lost_share
+        elsewhere = agreement.place < limits.place_min
+        blurred = not dark and not covered and agreement.sharpness < limits.sharpness_min
+        blurred = blurred and agreement.place > limits.blurred_place_min
+        moved = elsewhere and not (dark or covered or blurred)
+        counted = (
+            self._covered.see(covered, now_ns), self._blurred.see(blurred, now_ns), self._moved.see(moved, now_ns)
+        )  # fmt: skip
+        if elsewhere and not (covered or blurred or bare):
+            self._consider(now_ns)
+        else:
+            self._candidate = None
+            if not (dark or covered or blurred):
+                view.learn(seen, now_ns, limits)
+        return self._told(counted, agreement, now_ns)
+
+    def _told(self, counted: tuple[bool, bool, bool], agreement: Agreement, now_ns: int) -> str:
+        covered, blurred, moved = counted
+        if covered:
+            return f"lens covered or sprayed: {agreement.lost:.0%} of the scene's structure is gone"
+        if blurred:
+            return f"out of focus: {agreement.sharpness:.0%} of the usual detail is left"
+        if moved:
+            return f"camera moved: the scene is not the one learnt{self._remaining(now_ns)}"
+        return ""
+
+    def _remaining(self, now_ns: int) -> str:
+        if self._candidate is None:
+            return ""
+        minutes = math.ceil((self.limits.accepted_ns - self._candidate.age_ns(now_ns)) / MINUTE)
+        return f"; if it stays it becomes the reference in {max(1, minutes)} min"
+
+    def _best(self) -> tuple[View, Agreement]:
+        """The view that fits best, moved to the front."""
+        assert self._seen is not None
+        edges = self._seen.edges
+        compared = [(view, view.compare(self._seen, edges, self.limits)) for view in self._views[:1]]
+        if compared[0][1].place < self.limits.steady_min:
+            compared += [(view, view.compare(self._seen, edges, self.limits)) for view in self._views[1:]]
+        view, agreement = max(compared, key=lambda pair: pair[1].place)
+        if view is not self._views[0] and agreement.place >= self.limits.place_min:
+            self._views.remove(view)
+            self._views.insert(0, view)
+        return view, agreement
+
+    def _consider(self, now_ns: int) -> None:
+        """Learn a scene that is none of the views; one that stays becomes one of them."""
+        assert self._seen is not None
+        known = self._candidate
+        if known is None or known.compare(self._seen, self._seen.edges, self.limits).place < self.limits.steady_min:
+            self._candidate = View(self._seen, now_ns)
+            return
+        known.learn(self._seen, now_ns, self.limits)
+        if known.age_ns(now_ns) >= self.limits.accepted_ns:
+            self._views = [known, *self._views[: self.limits.views - 1]]
+            self._candidate = None

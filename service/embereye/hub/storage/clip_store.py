@@ -1,0 +1,250 @@
+"""Clips and stills on the hub's disk, under the names of their contents, for a time and within a size."""
+
+import asyncio
+import hashlib
+import logging
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf import json_format
+
+from embereye.process.files import sync_file, sync_folder, write_whole
+from embereye.process.timing.clock import now_ns
+from embereye.units import DAY
+from embereye.v1.clips_pb2 import Clip
+
+logger = logging.getLogger(__name__)
+R = TypeVar("R")
+
+DEFAULT_BYTES = 5 * 1024**3  # of all clips
+FREE_BYTES = 256 * 1024**2  # left on the disk for the database, which alarms need
+CLIP_BYTES = 128 * 1024**2  # of one clip
+PARTIAL_NS = DAY  # that a clip may stay unfinished
+PARTIAL_SHARE = 4  # of the room for clips, a quarter is for what is not finished
+PRUNE_SECONDS = 60.0
+DIGEST = re.compile(r"[0-9a-f]{64}")
+SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4"}
+
+
+class ClipRefusedError(Exception):
+    """A clip that is not taken, and will not be when it is sent again."""
+
+
+class NoRoomError(Exception):
+    """There is no room now; the shard keeps the clip and tries again."""
+
+
+class ClipStore:
+    """Everything about clips is known in memory; content is written and read by one thread."""
+
+    def __init__(self, folder: Path, *, capacity: int = DEFAULT_BYTES, clock: Callable[[], int] = now_ns) -> None:
+        """`clock` is one that nobody sets, in nanoseconds since the Unix epoch."""
+        self._folder = folder
+        self._partial = folder / "partial"
+        self._capacity = capacity
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="hub-clips")
+        self._clips: dict[str, Clip] = {}
+        self._partials: dict[str, int] = {}  # unfinished uploads → when they grew last, on `clock`
+        self.bytes = 0
+        self.failing = ""  # why none can be taken; empty: they can
+        self.removed = 0  # by age and by size
+
+    # On the event loop
+
+    async def open(self) -> None:
+        """Learn what there is; where that fails no clip is known, and `failing` says why."""
+        try:
+            await self._run(self._load)
+        except OSError as error:
+            self._set_failing(f"clips cannot be read: {error.strerror or error}")
+
+    async def run(self) -> None:
+        """Remove what is too old or too much until cancelled."""
+        while True:
+            await self.prune()
+            await asyncio.sleep(PRUNE_SECONDS)
+
+    async def prune(self) -> None:
+        """Remove what is too old or too much."""
+        try:
+            await self._run(self._prune)
+        except OSError as error:
+            logger.warning("old clips could not be removed: %s", error)
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+
+    async def _run(self, work: Callable[[], R]) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def __len__(self) -> int:
+        return len(self._clips)
+
+    def find(self, name: str) -> Clip | None:
+        """The clip of that SHA-256, or of its first 8 digits and more where that is one clip only."""
+        if clip := self._clips.get(name):
+            return clip
+        if not 8 <= len(name) < 64:
+            return None
+        found = [clip for digest, clip in self._clips.items() if digest.startswith(name)]
+        return found[0] if len(found) == 1 else None
+
+    def of_episodes(self, episodes: Iterable[str]) -> list[Clip]:
+        """The clips that were made for these signs, newest first."""
+        wanted = set(episodes)
+        return self._newest(clip for clip in self._clips.values() if clip.episode in wanted)
+
+    def newest(self, limit: int) -> list[Clip]:
+        """The newest `limit` of all."""
+        return self._newest(self._clips.values())[:limit]
+
+    @staticmethod
+    def _newest(clips: Iterable[Clip]) -> list[Clip]:
+        return sorted(clips, key=lambda clip: (-clip.until_ns, clip.sha256))
+
+    def path(self, clip: Clip) -> Path:
+        """The file that holds its content."""
+        return self._folder / clip.sha256[:2] / f"{clip.sha256}.{SUFFIXES[clip.media]}"
+
+    async def held(self, clip: Clip) -> tuple[int, bool]:
+        """(bytes that are here, whether that is all of it). ClipRefusedError where it is no clip; NoRoomError."""
+        _check(clip)
+        if clip.sha256 in self._clips:
+            return clip.bytes, True
+        await self._guarded(partial(self._check_room, clip.bytes))
+        return await self._run(partial(self._partial_size, clip.sha256)), False
+
+    async def write(self, clip: Clip, offset: int, data: bytes) -> None:
+        """Add `data` at `offset`; NoRoomError, or ClipRefusedError where that is not where the content ends."""
+        await self._guarded(partial(self._append, clip, offset, data))
+
+    async def complete(self, clip: Clip) -> None:
+        """Verify what was written and keep it; ClipRefusedError where it is not what its name says."""
+        await self._guarded(partial(self._keep, clip))
+
+    async def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            await self._run(work)
+        except OSError as error:
+            self._set_failing(f"clips cannot be written: {error.strerror or error}")
+            raise NoRoomError(self.failing) from error
+        except NoRoomError as error:
+            self._set_failing(str(error))
+            raise
+        self._set_failing("")
+
+    def _set_failing(self, failing: str) -> None:
+        if bool(failing) != bool(self.failing):
+            if failing:
+                logger.error("%s; shards keep theirs, alarms are not affected", failing)
+            else:
+                logger.warning("clips can be written again")
+        self.failing = failing
+
+    # On the thread
+
+    def _load(self) -> None:
+        self._partial.mkdir(parents=True, exist_ok=True)
+        for path in self._folder.glob("??/*.json"):
+            clip = _read(path)
+            if clip is not None and clip.sha256 == path.stem and self.path(clip).is_file():
+                self._clips[clip.sha256] = clip
+                self.bytes += clip.bytes
+                clip.kept_ns = clip.kept_ns or min(clip.until_ns, self._clock())
+            else:
+                path.unlink(missing_ok=True)
+        for path in self._folder.glob("??/*"):
+            if path.stem not in self._clips:
+                path.unlink(missing_ok=True)
+        self._partials = dict.fromkeys((path.name for path in self._partial.iterdir()), self._clock())
+
+    def _partial_size(self, name: str) -> int:
+        try:
+            return (self._partial / name).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _check_room(self, size: int) -> None:
+        if shutil.disk_usage(self._folder).free < FREE_BYTES + size:
+            raise NoRoomError(f"no clip is taken: less than {FREE_BYTES >> 20} MB are free on the hub's disk")
+
+    def _append(self, clip: Clip, offset: int, data: bytes) -> None:
+        self._check_room(len(data))
+        if offset != self._partial_size(clip.sha256) or offset + len(data) > clip.bytes:
+            raise ClipRefusedError(f"offset {offset}: {self._partial_size(clip.sha256)} of {clip.bytes} bytes are here")
+        with (self._partial / clip.sha256).open("ab") as file:
+            file.write(data)
+        self._partials[clip.sha256] = self._clock()
+
+    def _keep(self, clip: Clip) -> None:
+        if clip.sha256 in self._clips:
+            return
+        draft = self._partial / clip.sha256
+        with draft.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != clip.sha256:
+            self._abandon(clip.sha256)
+            raise ClipRefusedError(f"what arrived has the SHA-256 {digest[:12]}…, not {clip.sha256[:12]}…")
+        path = self.path(clip)
+        path.parent.mkdir(exist_ok=True)
+        sync_file(draft)
+        draft.replace(path)
+        self._partials.pop(clip.sha256, None)
+        kept = Clip()
+        kept.CopyFrom(clip)
+        kept.kept_ns = self._clock()
+        write_whole(path.with_suffix(".json"), json_format.MessageToJson(kept).encode())
+        sync_folder(self._folder)
+        self._clips[clip.sha256] = kept
+        self.bytes += clip.bytes
+        self._prune()
+
+    def _prune(self) -> None:
+        now = self._clock()
+        for clip in list(self._clips.values()):
+            if clip.retention_ns and clip.kept_ns + clip.retention_ns < now:
+                self._remove(clip)
+        # Unfinished uploads take room, too: those that nobody goes on with make way first.
+        unfinished = sum(self._partial_size(name) for name in self._partials)
+        for name in sorted(self._partials, key=self._partials.__getitem__):
+            if now - self._partials[name] > PARTIAL_NS or unfinished > self._capacity // PARTIAL_SHARE:
+                unfinished -= self._partial_size(name)
+                self._abandon(name)
+        oldest = iter(sorted(self._clips.values(), key=lambda clip: clip.kept_ns))
+        while self.bytes + unfinished > self._capacity and len(self._clips) > 1:
+            self._remove(next(oldest))
+
+    def _abandon(self, name: str) -> None:
+        self._partials.pop(name, None)
+        (self._partial / name).unlink(missing_ok=True)
+
+    def _remove(self, clip: Clip) -> None:
+        del self._clips[clip.sha256]
+        self.bytes -= clip.bytes
+        self.removed += 1
+        self.path(clip).with_suffix(".json").unlink(missing_ok=True)
+        self.path(clip).unlink(missing_ok=True)
+
+
+def _check(clip: Clip) -> None:
+    """ClipRefusedError where `clip` cannot be taken as it is."""
+    if not DIGEST.fullmatch(clip.sha256):
+        raise ClipRefusedError(f'sha256: "{clip.sha256[:80]}" is not 64 hexadecimal digits')
+    if clip.media not in SUFFIXES:
+        raise ClipRefusedError(f"media: {clip.media} is neither a clip nor a still")
+    if not 0 < clip.bytes <= CLIP_BYTES:
+        raise ClipRefusedError(f"bytes: {clip.bytes} is not between 1 and {CLIP_BYTES}")
+
+
+def _read(path: Path) -> Clip | None:
+    try:
+        return json_format.Parse(path.read_text(), Clip(), ignore_unknown_fields=True)
+    except (OSError, ValueError, json_format.ParseError):
+        return None

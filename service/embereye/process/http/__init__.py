@@ -1,0 +1,1 @@
+"""What serves HTTP: bounded connections, the hub's server, small pages without a framework, tokens."""

@@ -1,0 +1,195 @@
+"""How many connections an HTTP server serves, in all and of one address, and how long one may be idle.
+
+Whoever reaches the port can open connections without having proved anything: they must not take the descriptors that
+everything else in the process lives on.
+"""
+
+import asyncio
+import resource
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import cast
+
+from aiohttp import web
+
+from embereye.process.addresses import place_of
+from embereye.process.http.pages import all_interfaces
+from embereye.process.tasks import Tasks
+from embereye.process.tls.folder import ServerTls
+from embereye.process.tls.listener import TlsListener
+
+MAX_CONNECTIONS = 4_000
+KEPT_BACK = 512  # descriptors for gRPC, files and everything else
+IDLE_SECONDS = 30.0  # without a request that is being answered; one that is being sent does not count
+SWEEP_SECONDS = 1.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def room() -> int:
+    """How many connections there is room for."""
+    return max(16, min(MAX_CONNECTIONS, (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_BACK) // 2))
+
+
+@dataclass(eq=False)
+class _Connection:
+    abort: Callable[[], None]
+    place: str  # of its address
+    since: float  # monotonic seconds that it is idle since
+    busy: int = 0  # requests that are being answered
+
+
+class Connections:
+    """Wrap each handler of a server in `protocol`, have `middleware` see every request, and let `sweeping` run."""
+
+    def __init__(self, most: int = 0, *, steady: Callable[[], float] = time.monotonic) -> None:
+        """`most` is the number in all, by default `room()`; of one address half of it: a proxy is one for many."""
+        self._most = most or room()
+        self._steady = steady
+        self._open: dict[asyncio.Protocol, _Connection] = {}  # by aiohttp's handler
+        self._places: Counter[str] = Counter()
+        self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def protocol(self, handler: asyncio.Protocol) -> "_Gate":
+        """What stands between a transport and aiohttp's `handler` of it."""
+        return _Gate(self, handler)
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Notes that the connection of `request` is of use."""
+        connection = self._open.get(cast("asyncio.Protocol", request.protocol))
+        if connection is None:
+            return await handler(request)
+        connection.busy += 1
+        try:
+            return await handler(request)
+        finally:
+            connection.busy -= 1
+            connection.since = self._steady()
+
+    def admit(self, handler: asyncio.Protocol, address: str, abort: Callable[[], None]) -> bool:
+        """Count a connection in, which `abort` ends; False where there is no room. One that is idle makes room."""
+        place = place_of(address)
+        if self._places[place] * 2 >= self._most or (len(self._open) >= self._most and not self._end_idlest()):
+            self.refused += 1
+            return False
+        self._open[handler] = _Connection(abort, place, self._steady())
+        self._places[place] += 1
+        return True
+
+    def made(self, handler: asyncio.Protocol, abort: Callable[[], None]) -> None:
+        """The connection has shaken hands: another `abort` ends it now."""
+        self._open[handler].abort = abort
+
+    def forget(self, handler: asyncio.Protocol) -> None:
+        """The connection has ended."""
+        connection = self._open.pop(handler, None)
+        if connection is not None:
+            self._places[connection.place] -= 1
+            if not self._places[connection.place]:
+                del self._places[connection.place]
+
+    def _end_idlest(self) -> bool:
+        idle = ((connection.since, handler) for handler, connection in self._open.items() if not connection.busy)
+        found = min(idle, key=lambda one: one[0], default=None)
+        if found is None:
+            return False
+        self._open[found[1]].abort()
+        self.forget(found[1])
+        return True
+
+    async def sweeping(self, _: web.Application) -> AsyncIterator[None]:
+        """While an application runs, end what is idle for too long: one of its `cleanup_ctx`."""
+        async with Tasks() as tasks:
+            tasks.start(self._sweep(), name="http-connections")
+            yield
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            before = self._steady() - IDLE_SECONDS
+            for connection in list(self._open.values()):
+                if not connection.busy and connection.since < before:
+                    connection.abort()
+
+
+class _Gate(asyncio.Protocol):
+    """Passes everything on to aiohttp's handler of a connection that was let in."""
+
+    def __init__(self, connections: Connections, handler: asyncio.Protocol) -> None:
+        self._connections = connections
+        self._handler = handler
+        self._inside = False
+
+    def begin(self, address: str, abort: Callable[[], None]) -> bool:
+        """Begin with a handshake of TLS. See `TlsListener`."""
+        self._inside = self._connections.admit(self._handler, address, abort)
+        return self._inside
+
+    def abandon(self, why: str) -> None:
+        """The handshake has failed, which is the stranger's affair."""
+        self._connections.forget(self._handler)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        abort = cast("asyncio.Transport", transport).abort
+        if self._inside:
+            self._connections.made(self._handler, abort)
+        else:
+            address = (transport.get_extra_info("peername") or ("",))[0]
+            self._inside = self._connections.admit(self._handler, address, abort)
+        if self._inside:
+            self._handler.connection_made(transport)
+        else:
+            abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._inside:
+            self._handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._handler.eof_received() if self._inside else None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._inside:
+            self._connections.forget(self._handler)
+            self._handler.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._handler.resume_writing()
+
+
+class LimitedSite(web.TCPSite):
+    """A site of `runner` whose connections are counted by `connections`, with `tls` from before their handshake on."""
+
+    def __init__(
+        self, runner: web.AppRunner, connections: Connections, host: str, port: int, tls: ServerTls | None = None
+    ) -> None:
+        super().__init__(runner, all_interfaces(host), port)
+        self._tls_host = host
+        self._connections = connections
+        self._tls = tls
+        self._tasks = Tasks()
+
+    async def start(self) -> None:
+        """Listen. OSError where that is not possible."""
+        make = self._runner.server
+        assert make is not None
+        await web.BaseSite.start(self)
+        if self._tls is None:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: self._connections.protocol(make()), self._host, self._port, backlog=self._backlog
+            )
+            return
+        listener = TlsListener(
+            self._tls_host, self._port, self._tls, lambda: self._connections.protocol(make()), shared=False
+        )
+        listener.start(self._tasks)
+        self._server = cast("asyncio.Server", listener)  # of which aiohttp uses `close` and `sockets`

@@ -1,0 +1,99 @@
+"""A few pages over HTTP for processes that serve nothing else by it: a web framework takes 8 MB in each."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.series import exposition
+
+logger = logging.getLogger(__name__)
+
+REQUEST_BYTES = 16 * 1024  # of a request, at most
+REQUEST_SECONDS = 5.0  # for a request and its answer
+CONNECTIONS = 64  # at once: whoever asks for these pages is the machine's own
+
+Answer = tuple[int, str, bytes]  # status, content type, body
+Page = Callable[[], Answer]
+
+
+def metrics_pages(
+    registry: CollectorRegistry, unhealthy: Callable[[], str] = str, not_ready: Callable[[], str] | None = None
+) -> dict[str, Page]:
+    """`registry` at /metrics, /healthz and, with `not_ready`, /readyz: 503 while the function says why."""
+
+    def told(why: str) -> Answer:
+        return 503 if why else 200, "text/plain; charset=utf-8", f"{why or 'ok'}\n".encode()
+
+    pages: dict[str, Page] = {
+        "/metrics": lambda: (200, CONTENT_TYPE_LATEST, exposition(registry)),
+        "/healthz": lambda: told(unhealthy()),
+    }
+    if not_ready:
+        pages["/readyz"] = lambda: told(not_ready())
+    return pages
+
+
+def all_interfaces(host: str) -> str | None:
+    """`host` for asyncio's servers: gRPC's "[::]" means every address of both families, asyncio's "::" only IPv6."""
+    return None if host in {"[::]", "::"} else host.strip("[]")
+
+
+async def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> asyncio.Server:
+    """Serve `pages`, by their path, on `host:port` until the server is closed; UserError where that cannot be had."""
+    busy = 0
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal busy
+        busy += 1
+        try:
+            if busy <= CONNECTIONS:
+                # What is cut short, too long or too slow gets no answer.
+                with contextlib.suppress(TimeoutError, ConnectionError, EOFError, asyncio.LimitOverrunError):
+                    async with asyncio.timeout(REQUEST_SECONDS):
+                        writer.write(_answer(pages, await reader.readuntil(b"\r\n\r\n")))
+                        await writer.drain()
+        finally:
+            busy -= 1
+            writer.close()
+
+    try:
+        return await asyncio.start_server(connected, all_interfaces(host), port, limit=REQUEST_BYTES)
+    except OSError as error:
+        raise cannot_listen(host, port, error) from error
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> UserError:
+    """What a person is told of a port that cannot be had."""
+    return UserError(f"cannot listen for HTTP on {host}:{port}: {error.strerror or error}")
+
+
+def _answer(pages: Mapping[str, Page], request: bytes) -> bytes:
+    words = request.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    method, path = (words[0], words[1].partition("?")[0]) if len(words) == 3 else ("", "")
+    page = pages.get(path)
+    if not method:
+        answer = _refusal(HTTPStatus.BAD_REQUEST)
+    elif method not in ("GET", "HEAD"):
+        answer = _refusal(HTTPStatus.METHOD_NOT_ALLOWED)
+    elif page is None:
+        answer = _refusal(HTTPStatus.NOT_FOUND)
+    else:
+        try:
+            answer = page()
+        except Exception:  # whoever asks is told, and the next one may have more luck
+            logger.exception("%s cannot be answered", path)
+            answer = _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+    status, content_type, body = answer
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {content_type}\r\n"
+    head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + (b"" if method == "HEAD" else body)
+
+
+def _refusal(status: HTTPStatus) -> Answer:
+    return status, "text/plain; charset=utf-8", f"{status.phrase.lower()}\n".encode()

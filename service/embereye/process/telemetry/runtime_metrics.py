@@ -1,0 +1,104 @@
+"""What every process tells of itself, whatever it does: its version, its event loop, threads, memory, descriptors."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from embereye.process.identity.credentials import Credentials
+from embereye.process.telemetry.latency import LatencyHistogram
+from embereye.process.tls.folder import ServerTls
+
+PROBE_SECONDS = 0.5  # between two measurements of the event loop's lag
+LAG_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # seconds
+
+
+class RuntimeMetrics(Collector):
+    """Registers itself and prometheus_client's own collectors; `run` measures the event loop until it is cancelled."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        credentials: Callable[[], Credentials | None] = lambda: None,
+        tls: ServerTls | None = None,
+    ) -> None:
+        """`credentials` are those that the process proves itself with at the time; None: it does not.
+
+        `tls` is what it shows to devices or people, on its open ports.
+        """
+        self._tls = tls
+        self._credentials = credentials
+        self._lag = LatencyHistogram(LAG_BOUNDS)
+        try:
+            self._version = version("embereye")
+        except PackageNotFoundError:
+            self._version = "unknown"
+        registry.register(self)
+        for part in (ProcessCollector, PlatformCollector, GCCollector):
+            part(registry=registry)
+
+    async def run(self) -> None:
+        """Sleep, and note how much later than asked for the event loop came back."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + PROBE_SECONDS
+            await asyncio.sleep(PROBE_SECONDS)
+            self._lag.observe(max(0.0, loop.time() - due))
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: prometheus_client would otherwise collect at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        build = GaugeMetricFamily("embereye_build_info", "Always 1; the version is a label.", labels=["version"])
+        build.add_metric([self._version], 1)
+        yield build
+        yield HistogramMetricFamily(
+            "embereye_event_loop_lag_seconds",
+            "How much later than asked for the event loop woke its probe.",
+            buckets=self._lag.buckets(),
+            sum_value=self._lag.sum,
+        )
+        expirations = GaugeMetricFamily(
+            "embereye_certificate_expiration_timestamp_seconds",
+            "When the certificate expires that the process proves itself with.",
+            labels=["ports"],
+        )
+        if credentials := self._credentials():
+            expirations.add_metric(["control"], credentials.current.expires)
+        if self._tls:
+            expirations.add_metric(["open"], self._tls.current.expires)
+        if expirations.samples:
+            yield expirations
+        if (threads := _threads()) is not None:
+            yield GaugeMetricFamily("embereye_threads", "Threads of the process.", value=threads)
+
+
+def _threads() -> int | None:
+    try:
+        return len(list(Path("/proc/self/task").iterdir()))
+    except OSError:  # only Linux tells it this way
+        return None
+
+
+def disk_metrics(component: str, folder: Path | None) -> Iterator[Metric]:
+    """Room on the file system of `folder`, for a component that keeps something there."""
+    if folder is None:
+        return
+    try:
+        stat = os.statvfs(folder)
+    except OSError:  # it cannot be reached: what is written there fails, which other metrics tell
+        return
+    yield GaugeMetricFamily(
+        f"embereye_{component}_disk_free_bytes", "Room left where data is kept.", value=stat.f_bavail * stat.f_frsize
+    )
+    yield GaugeMetricFamily(
+        f"embereye_{component}_disk_size_bytes", "Size of the file system where data is kept.",
+        value=stat.f_blocks * stat.f_frsize,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Clocks, waits and retries, and the processor time that threads take."""

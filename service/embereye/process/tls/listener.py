@@ -1,0 +1,111 @@
+"""A listener for TLS on which each connection counts from its first packet on, not from the end of its handshake.
+
+Whoever reaches a port can leave handshakes unfinished: were they counted only once they have succeeded, they would take
+the descriptors that everything else in the process lives on.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from embereye.process.http.pages import all_interfaces
+from embereye.process.tasks import Tasks
+from embereye.process.tls.folder import HANDSHAKE_SECONDS, ServerTls
+
+logger = logging.getLogger(__name__)
+BACKLOG = 4096
+PAUSE_SECONDS = 0.1  # after a connection that could not be accepted: the system has no room
+
+
+class Caller(Protocol):
+    """The asyncio protocol of one connection, which is told of it before its handshake."""
+
+    def begin(self, address: str, abort: Callable[[], None]) -> bool:
+        """Count the connection from `address` in; False where there is no room. `abort` ends it, until it is made."""
+        ...
+
+    def abandon(self, why: str) -> None:
+        """Count it out: it is never made; `why` is empty where it was aborted."""
+        ...
+
+
+class TlsListener:
+    """Accepts connections on `host:port` for protocols that `make` makes, which have to shake hands with `tls`.
+
+    Each handshake shows, and asks for, what is current. It listens from the start, which raises OSError where that is
+    not possible, until `close`, which leaves what is connected as it is.
+    """
+
+    def __init__(self, host: str, port: int, tls: ServerTls, make: Callable[[], Caller], *, shared: bool) -> None:
+        self._tls = tls
+        self._make = make
+        self._listening = _listen(host, port, shared=shared)
+        self._shaking = Tasks()
+        self._accepting: asyncio.Task[None] | None = None
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """What it listens on, as asyncio's servers tell it."""
+        return [self._listening]
+
+    def start(self, tasks: Tasks) -> None:
+        """Accept, as a task of `tasks`."""
+        self._accepting = tasks.start(self._accept(), name="tls-listener")
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        with self._listening:
+            while True:
+                try:
+                    connection, peer = await loop.sock_accept(self._listening)
+                except OSError as error:
+                    logger.warning("a connection cannot be accepted: %s", error)
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    continue
+                caller, handshake = self._make(), _Handshake()
+                if caller.begin(str(peer[0]).removeprefix("::ffff:"), handshake.abort):
+                    handshake.task = self._shaking.start(self._shake_hands(caller, connection), name="tls-handshake")
+                else:
+                    connection.close()
+
+    async def _shake_hands(self, caller: Caller, connection: socket.socket) -> None:
+        """Hand the connection over to its protocol; whoever cannot speak TLS, or takes too long, is gone."""
+        why, made = "", False
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: cast("Any", caller), connection, ssl=self._tls.context, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
+            made = True
+        except OSError as error:  # ssl's own and every timeout are some
+            why = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+            why = why or type(error).__name__
+        finally:
+            if not made:
+                caller.abandon(why)
+                connection.close()
+
+
+class _Handshake:
+    task: asyncio.Task[None] | None = None
+
+    def abort(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+
+def _listen(host: str, port: int, *, shared: bool) -> socket.socket:
+    address = all_interfaces(host)
+    both = address is None and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both or (address and ":" in address) else socket.AF_INET
+    listening = socket.create_server(
+        (address or "", port), family=family, backlog=BACKLOG, reuse_port=shared, dualstack_ipv6=both
+    )
+    listening.setblocking(False)
+    return listening

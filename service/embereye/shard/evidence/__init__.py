@@ -1,0 +1,1 @@
+"""From a sign to a report that the hub has acknowledged: episodes, spool, delivery, canaries."""

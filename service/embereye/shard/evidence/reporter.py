@@ -1,0 +1,161 @@
+"""The shard's line to the hub: spooled evidence and coverage up, acknowledgements down."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import grpc
+
+from embereye.process.grpc_server import converse
+from embereye.process.timing.aligned_sleep import until_aligned
+from embereye.process.timing.backoff import Backoff
+from embereye.process.timing.clock import now_ns
+from embereye.shard.evidence.spool import Spool
+from embereye.shard.links import Links
+from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye.zone.canary import is_canary
+
+logger = logging.getLogger(__name__)
+PART_BYTES = 1 << 20
+COVERAGE_PERIOD = 1.0  # seconds between coverage reports
+
+
+def split(coverage: Coverage) -> Iterator[Coverage]:
+    """`coverage` in messages of about PART_BYTES, which gRPC takes and the hub reads without a pause.
+
+    What the shard has let go of is in the last one: once that is durable all of it is.
+    """
+    if coverage.ByteSize() <= PART_BYTES:
+        yield coverage
+        return
+    part, size = _beginning(coverage), 0
+    for status in coverage.devices:
+        if size > PART_BYTES:
+            yield part
+            part, size = _beginning(coverage), 0
+        part.devices.append(status)
+        size += status.ByteSize()
+    part.more = False
+    part.closed.extend(coverage.closed)
+    yield part
+
+
+def _beginning(coverage: Coverage) -> Coverage:
+    part = Coverage(fleet=coverage.fleet, shard=coverage.shard, epoch=coverage.epoch, time_ns=coverage.time_ns)
+    part.clock_ns, part.final, part.more = coverage.clock_ns, coverage.final, True
+    part.canary.CopyFrom(coverage.canary)
+    return part
+
+
+class Reporter:
+    """Keeps one stream to the hub open; evidence that could not be delivered waits in the spool.
+
+    `hello` and `coverage` are asked whenever the stream needs them, so they always tell what is true now. `told` hears
+    up to which coverage report the closed ledgers are durable in the hub.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        spool: Spool,
+        *,
+        hello: Callable[[], ShardHello],
+        coverage: Callable[[], Coverage],
+        told: Callable[[int], None] = lambda time_ns: None,
+    ) -> None:
+        self._links = links
+        self._spool = spool
+        self._hello = hello
+        self._coverage = coverage
+        self._wake = asyncio.Event()
+        self._told = told
+        self._told_ns = 0
+        self._coverage_due = 0.0
+        self.acknowledged: Callable[[Sequence[str]], None] | None = None  # hears which reports the hub has
+        self.connected = False
+        self.welcomes_canaries = False  # the hub that is connected said so; another one would tell people of them
+        self.delivered = 0  # reports acknowledged since the start, of devices
+
+    def report(self, evidence: EvidenceItem) -> None:
+        """Spool `evidence` and send it as soon as the hub is there."""
+        self._spool.put(evidence)
+        self._wake.set()
+
+    def coverage_changed(self) -> None:
+        """Send coverage now rather than when it is next due."""
+        self._coverage_due = 0.0
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        backoff = Backoff(floor=0.1, cap=3.0)
+        failing = ""
+        while True:
+            link, renewed = self._links.hub(), self._links.renewed
+            try:
+                async for response in converse(EvidenceStub(link).Report(), partial(self._send, renewed)):
+                    self._spool.acknowledge(list(response.acknowledged))
+                    if self.acknowledged is not None and response.acknowledged:
+                        self.acknowledged(response.acknowledged)
+                    self.delivered += sum(not is_canary(name) for name in response.acknowledged)
+                    self.welcomes_canaries |= response.canaries
+                    if response.ledgers_ns:
+                        self._told_ns = response.ledgers_ns
+                        self._told(response.ledgers_ns)
+                    if not self.connected:
+                        self.connected = True
+                        backoff.reset()
+                        logger.info("hub %s: connected, %d reports spooled", self._links.hub_address, len(self._spool))
+                        failing = ""
+                reason = "" if renewed.is_set() else "the hub closed the stream"
+            except grpc.aio.AioRpcError as error:
+                reason = f"{error.code().name}: {error.details()}"
+            finally:
+                self.connected = self.welcomes_canaries = False
+                await link.close(None)
+            if reason and reason != failing:
+                logger.warning(
+                    "hub %s: %s; trying again, %d reports spooled", self._links.hub_address, reason, len(self._spool)
+                )
+                failing = reason
+            await asyncio.sleep(backoff.next())
+
+    async def _send(
+        self, renewed: asyncio.Event, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]"
+    ) -> None:
+        """Write what is to be sent, until the shard has another certificate to prove itself with."""
+        await call.write(ReportRequest(hello=self._hello()))
+        self._coverage_due = 0.0
+        sent = 0
+        while not renewed.is_set():
+            self._wake.clear()
+            while batch := self._spool.after(sent):
+                for number, evidence in batch:
+                    sent = number
+                    if is_canary(evidence.device) and not self.welcomes_canaries:
+                        self._spool.acknowledge([evidence.id])  # from before; what it was to prove has failed
+                        continue
+                    await call.write(ReportRequest(evidence=evidence, sent_ns=now_ns()))
+            now = time.monotonic()
+            if now >= self._coverage_due:
+                self._coverage_due = now + until_aligned(COVERAGE_PERIOD)
+                for part in split(self._coverage()):
+                    await call.write(ReportRequest(coverage=part))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
+        await call.done_writing()
+
+    async def flush(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until everything spooled is acknowledged; True if it is.
+
+        The last word on ledgers is waited for, too, where the hub is there: nobody else will tell it.
+        """
+        asked_ns, deadline = now_ns(), time.monotonic() + timeout
+        self.coverage_changed()
+        while time.monotonic() < deadline and (len(self._spool) or (self.connected and self._told_ns < asked_ns)):
+            await asyncio.sleep(0.01)
+        return not len(self._spool)

@@ -1,0 +1,1 @@
+"""How simulated cameras send what they see, a protocol each."""

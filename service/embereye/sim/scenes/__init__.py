@@ -1,0 +1,1 @@
+"""What simulated devices see: rooms, fires, lookalikes."""

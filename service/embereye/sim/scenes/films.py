@@ -1,0 +1,152 @@
+"""What simulated cameras show: rooms in which fires break out as scripted, temperatures, or video files."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import cv2
+
+from embereye.process.lifecycle import UserError
+from embereye.sim.cameras.thermal_camera import HEIGHT as THERMAL_HEIGHT
+from embereye.sim.cameras.thermal_camera import RATE as THERMAL_RATE
+from embereye.sim.cameras.thermal_camera import WIDTH as THERMAL_WIDTH
+from embereye.sim.cameras.thermal_camera import ThermalRoom
+from embereye.sim.scenes.fire import Fire
+from embereye.sim.scenes.scene import Loops, render
+from embereye.v1.frames_pb2 import RawWords
+
+ROOMS = 4  # different rooms; further cameras share them, each at its own offset in time
+WALK_EVERY = 30.0  # seconds between two walks through a room
+CLIP_FRAMES = 900  # kept of a video file: one minute at 15 frames/s
+
+
+@dataclass(frozen=True)
+class CameraSpec:
+    """One simulated camera."""
+
+    id: str
+    zone: str = ""
+    clip: Path | None = None  # a video to show instead of a room
+    thermal: bool = False  # sends temperatures, not pictures
+
+
+@dataclass(frozen=True)
+class Film:
+    """What one camera shows: which frame at which second after the start."""
+
+    rate: float  # frames/s
+    frame: Callable[[float], bytes]
+    place: Callable[[float], tuple[Sequence[bytes], int]]  # the loop that the frame is of, and its number there
+    raw: RawWords | None = None  # the size of frames that are bare words; None: they are JPEG
+
+
+@dataclass
+class Cameras:
+    """The films of a set of cameras, and the clock they share."""
+
+    specs: Sequence[CameraSpec]
+    films: dict[str, Film] = field(default_factory=dict)
+    started: float = 0.0  # monotonic seconds
+    sent: int = 0  # frames
+    unsent: int = 0  # of those sent by RTP: of which packets were lost here
+
+    async def frames(self, camera: str) -> AsyncIterator[bytes]:
+        """The frames of `camera`, each when it is due; a slow consumer misses frames. Ends when it is closed."""
+        async for seconds in self.moments(camera):
+            yield self.films[camera].frame(seconds)
+
+    async def moments(self, camera: str) -> AsyncGenerator[float]:
+        """The seconds after the start at which a frame of `camera` is due, each when it has come."""
+        film = self.films[camera]
+        number = 0
+        while True:
+            now = time.monotonic() - self.started
+            number = max(number, int(now * film.rate)) + 1  # a sleep may end a little early
+            await asyncio.sleep(number / film.rate - now)
+            self.sent += 1
+            yield number / film.rate
+
+
+def room_film(loops: Loops, spec: CameraSpec, fires: Sequence[Fire], rate: float, phase: float) -> Film:
+    """A room: mostly quiet, sometimes with a person in it, and on fire while one of `fires` burns."""
+    concerned = [fire for fire in fires if fire.reaches(spec.id, spec.zone)]
+
+    def place(seconds: float) -> tuple[Sequence[bytes], int]:
+        for fire in concerned:
+            burning = fire.burning(seconds)
+            if burning >= 0:
+                number = int(burning * rate)
+                if number < len(loops.growth):
+                    return loops.growth, number
+                return loops.blaze, (number - len(loops.growth)) % len(loops.blaze)
+        number = int((seconds + phase) * rate)
+        since_walk = number % max(len(loops.walk) + 1, int(WALK_EVERY * rate))
+        if since_walk < len(loops.walk) and number >= len(loops.walk):
+            return loops.walk, since_walk
+        return loops.quiet, number % len(loops.quiet)
+
+    return looped_film(rate, place)
+
+
+def looped_film(rate: float, place: Callable[[float], tuple[Sequence[bytes], int]]) -> Film:
+    """A film of `rate` frames/s made of loops; `place` maps a time in seconds to a loop and a frame in it."""
+
+    def frame(seconds: float) -> bytes:
+        loop, number = place(seconds)
+        return loop[number]
+
+    return Film(rate, frame, place)
+
+
+def thermal_film(spec: CameraSpec, fires: Sequence[Fire], seed: int) -> Film:
+    """A room, as temperatures."""
+    room = ThermalRoom(seed, [fire for fire in fires if fire.reaches(spec.id, spec.zone)])
+    raw = RawWords(width=THERMAL_WIDTH, height=THERMAL_HEIGHT)
+    return Film(THERMAL_RATE, room.frame, lambda seconds: ([room.frame(seconds)], 0), raw)
+
+
+def clip_film(path: Path, quality: int = 85) -> Film:
+    """The video at `path`, repeated."""
+    video = cv2.VideoCapture(str(path))
+    rate = video.get(cv2.CAP_PROP_FPS) or 15.0
+    frames: list[bytes] = []
+    while len(frames) < CLIP_FRAMES:
+        whole, picture = video.read()
+        if not whole:
+            break
+        frames.append(cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes())
+    video.release()
+    if not frames:
+        raise UserError(f"{path} is not a video that can be read")
+    return looped_film(min(60.0, rate), lambda seconds: (frames, int(seconds * rate) % len(frames)))
+
+
+async def prepare(
+    specs: Sequence[CameraSpec],
+    *,
+    fps: float = 15.0,
+    size: tuple[int, int] = (640, 480),
+    seed: int = 1,
+    fires: Sequence[Fire] = (),
+) -> Cameras:
+    """Set up what `specs` will show, `size` (width, height) in pixels at `fps` frames/s.
+
+    Each frame is drawn once, when it is first due; from then on it is only sent.
+    """
+    cameras = Cameras(specs)
+    rooms = [spec for spec in specs if spec.clip is None and not spec.thermal]
+    loops: dict[int, Loops] = {}
+    for index, spec in enumerate(rooms):
+        room = index % ROOMS
+        if room not in loops:
+            loops[room] = await asyncio.to_thread(render, *size, seed * 1000 + room, fps)
+        cameras.films[spec.id] = room_film(loops[room], spec, fires, fps, phase=index * 7.3)
+    for number, spec in enumerate(specs):
+        if spec.thermal:
+            cameras.films[spec.id] = thermal_film(spec, fires, seed * 1000 + number)
+        if spec.clip is not None:
+            cameras.films[spec.id] = await asyncio.to_thread(clip_film, spec.clip)
+    cameras.started = time.monotonic()
+    return cameras

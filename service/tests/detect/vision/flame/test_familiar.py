@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+
+from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.flame.familiar import KNOWN_S, LARGE, Familiar
+from embereye.levels import Level
+from embereye.sim.scenes.lookalikes import candle, filmed
+from embereye.units import SECOND
+
+NOON = 1_700_000_000 * SECOND // (86400 * SECOND) * 86400 * SECOND + 12 * 3600 * SECOND
+HOUR, DAY = 3600 * SECOND, 86400 * SECOND
+STOVE, ELSEWHERE = (0.4, 0.5, 0.05, 0.08), (0.7, 0.2, 0.05, 0.08)
+AREA = 0.004
+
+
+def known(area=AREA, seconds=KNOWN_S, time_ns=NOON):
+    familiar = Familiar()
+    for second in range(int(seconds)):
+        familiar.learn(STOVE, area, 1.0, time_ns + second * SECOND)
+    return familiar
+
+
+def test_what_was_seen_for_ten_minutes_is_known_at_that_time_of_day_and_at_no_other():
+    familiar = known()
+    assert familiar.of(STOVE, AREA, NOON + 20 * 60 * SECOND) == pytest.approx(1.0, abs=0.05)
+    assert familiar.of(STOVE, AREA, NOON + DAY) == pytest.approx(1.0, abs=0.1)
+    assert familiar.of(STOVE, AREA, NOON + 5 * HOUR) == 0
+
+
+def test_what_was_seen_for_a_minute_is_not_known():
+    assert known(seconds=60).of(STOVE, AREA, NOON + 60 * SECOND) == 0
+
+
+def test_what_is_elsewhere_or_larger_is_new():
+    familiar, later = known(), NOON + 20 * 60 * SECOND
+    assert familiar.of(ELSEWHERE, AREA, later) == 0
+    assert familiar.of(STOVE, 2 * AREA, later) == 0
+    assert familiar.of((0.1, 0.1, 0.8, 0.8), AREA, later) == 0
+
+
+def test_a_fire_of_a_few_per_cent_of_the_picture_never_becomes_known():
+    assert known(area=LARGE).of(STOVE, LARGE, NOON) == 0
+
+
+def test_what_never_comes_again_is_forgotten_in_weeks():
+    familiar = known()
+    for day in range(1, 60):
+        familiar.learn(ELSEWHERE, AREA, 1.0, NOON + day * DAY)
+    assert familiar.of(STOVE, AREA, NOON + 60 * DAY) == 0
+
+
+def test_a_clock_that_steps_back_forgets_nothing():
+    familiar = known()
+    familiar.learn(ELSEWHERE, AREA, 1.0, NOON - 400 * DAY)
+    assert familiar.of(STOVE, AREA, NOON) > 0.9
+
+
+def test_a_marked_false_alarm_is_known_at_any_time_of_day():
+    familiar = Familiar()
+    familiar.mark(STOVE, AREA)
+    assert {familiar.of(STOVE, AREA, NOON + hour * HOUR) for hour in range(24)} == {1.0}
+    assert familiar.of(ELSEWHERE, AREA, NOON) == 0
+
+
+def test_what_is_kept_is_bounded_and_comes_back_as_it_was():
+    familiar = known()
+    data = familiar.dump()
+    assert len(data) < 40_000
+    assert Familiar.load(data).of(STOVE, AREA, NOON) == familiar.of(STOVE, AREA, NOON)
+    assert Familiar.load(data).share(NOON) == familiar.share(NOON) > 0
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 7, b"\xff" * 36864, b"\0" * 36860])
+def test_what_is_no_memory_of_a_view_is_refused(data):
+    with pytest.raises(ValueError, match="no memory of a view"):
+        Familiar.load(data)
+
+
+def watch(detector, draw, since_ns, seconds, rate=6.0):
+    """(level, terms) of the flame at each frame of `draw`, a film of 20 s again and again."""
+    film = list(filmed(draw, rate, 20.0))
+    for number in range(int(seconds * rate)):
+        picture, _ = film[number % len(film)]
+        finding = detector.detect(picture, since_ns + int(number / rate * SECOND)).findings[0]
+        yield finding.level, {term.name: term.value for term in finding.terms}
+
+
+def shifted(draw, columns):
+    return lambda t, random: np.maximum(draw(t, random), np.roll(draw(t + 3.7, random), columns, axis=1))
+
+
+def test_a_stove_that_burns_for_an_hour_becomes_known_and_a_fire_begun_beside_it_is_found():
+    """Simulated time: what is drawn of an hour is its beginning, its end, and what a stove's presence adds between."""
+    detector = Detector(smoke=None)
+    stove = candle(12)
+    levels, _ = zip(*watch(detector, stove, NOON, 30), strict=True)
+    assert max(levels) == Level.ALARM, "it is a flame, and new"
+    site = max(detector.flame.sites, key=lambda site: site.odds)
+    x, y, width, height = site.box
+    box, area = (x / 160, y / 120, width / 160, height / 120), np.count_nonzero(site.mask) / 19200
+    for second in range(30, 1770):
+        detector.flame.familiar.learn(box, area, 1.0, NOON + second * SECOND)
+    levels, terms = zip(*watch(detector, stove, NOON + 1770 * SECOND, 60), strict=True)
+    assert max(levels) < Level.ALARM, "half an hour later it is known"
+    assert max(its.get("flame.familiar.below", 0.0) for its in terms) > 90
+    levels, _ = zip(*watch(detector, shifted(candle(24), 50), NOON + 1830 * SECOND, 10), strict=True)
+    assert max(levels) == Level.ALARM, "a fire beside it is none the less one"
+
+
+def test_a_fire_that_grows_out_of_what_is_known_is_found():
+    detector = Detector(smoke=None)
+    detector.flame.familiar.mark((0.4, 0.4, 0.2, 0.3), 0.004)
+    levels, _ = zip(*watch(detector, candle(40), NOON, 10, rate=15.0), strict=True)
+    assert max(levels) == Level.ALARM

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+from embereye.detect.vision.flame.periodicity import Periodicity
+from embereye.detect.vision.flame.recent import Recent
+from embereye.detect.vision.thresholds import FlameThresholds
+
+RNG = np.random.default_rng(5)
+RATE = 15.0
+BOX = (0, 0, 32, 32)
+
+
+def value(draw, seconds=4.0, box=BOX):
+    recent = Recent()
+    memory = Periodicity(FlameThresholds(), recent)
+    before, time_ns = None, 0
+    for number in range(int(seconds * RATE)):
+        time_ns = int(number / RATE * 1e9)
+        picture = draw(number / RATE)
+        recent.see(picture, (slice(0, 32), slice(0, 32)), time_ns)
+        if before is not None:
+            recent.swing(np.uint8(255) * (np.abs(picture.astype(int) - before) > 20), time_ns)
+        before = picture
+    return memory.of(box, time_ns)
+
+
+def wheel(period):
+    """A picture with a bright spoke that turns once in `period` seconds."""
+    y, x = np.mgrid[-16:16, -16:16]
+    angle = np.arctan2(y, x)
+
+    def draw(seconds):
+        turned = np.angle(np.exp(1j * (angle - 2 * np.pi * seconds / period)))
+        return np.where(np.abs(turned) < 0.4, 230, 60).astype(np.uint8)
+
+    return draw
+
+
+@pytest.mark.parametrize("period", [0.5, 0.8, 1.2, 2.0])
+def test_what_turns_or_flashes_repeats_itself(period):
+    assert value(wheel(period)) > 0.6
+
+
+def test_noise_and_a_still_picture_do_not_repeat_themselves():
+    assert value(lambda _: RNG.integers(0, 255, (32, 32), dtype=np.uint8)) < 0.4
+    assert value(lambda _: np.full((32, 32), 80, np.uint8)) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_nothing_is_said_before_enough_is_known_and_after_everything_is_forgotten():
+    assert value(wheel(0.8), seconds=0.3) == 0.0
+
+
+@pytest.mark.parametrize("box", [(0, 0, 1, 1), (31, 31, 1, 1), (0, 0, 32, 32)])
+def test_a_region_at_any_edge_is_looked_at(box):
+    assert -1 <= value(wheel(0.8), box=box) <= 1.0001

@@ -1,0 +1,174 @@
+import cv2
+import numpy as np
+import pytest
+
+from embereye.detect.vision.health.health import PictureHealth
+from embereye.detect.vision.thresholds import HealthThresholds
+from embereye.units import SECOND
+
+LIMITS = HealthThresholds()
+RNG = np.random.default_rng(11)
+
+
+def draw_scene(seed, size=(120, 160)):
+    """A yard that never existed: walls, boxes, poles."""
+    rng = np.random.default_rng(seed)
+    picture = np.full(size, 120, np.uint8)
+    for _ in range(40):
+        x, y = rng.integers(0, size[1] - 10), rng.integers(0, size[0] - 10)
+        w, h = rng.integers(4, 40, 2)
+        cv2.rectangle(picture, (int(x), int(y)), (int(x + w), int(y + h)), int(rng.integers(30, 220)), -1)
+    return picture
+
+
+YARD, HARBOUR = draw_scene(1), draw_scene(2)
+
+
+def exposed(picture, noise=0.8):
+    return np.clip(picture + RNG.normal(0, noise, picture.shape), 0, 255).astype(np.uint8)
+
+
+class Camera:
+    """Shows pictures to a health check, one every 0.6 s."""
+
+    def __init__(self):
+        self.health, self.now = PictureHealth(), 0
+
+    def show(self, picture, seconds, *, noise=0.8, suspected=False):
+        """The faults that were told, one entry per look."""
+        told = []
+        for _ in range(int(seconds / 0.6)):
+            self.now += LIMITS.period_ns
+            shown = picture() if callable(picture) else picture
+            told.append(self.health.observe(exposed(shown, noise), self.now, suspected=suspected))
+        return told
+
+
+@pytest.fixture
+def camera():
+    watching = Camera()
+    assert not any(watching.show(YARD, 30))
+    return watching
+
+
+def sprayed(picture):
+    return 0.2 * cv2.GaussianBlur(picture.astype(np.float32), (0, 0), 10) + 80
+
+
+def covered(picture):
+    return np.full(picture.shape, 60.0) + np.linspace(0, 15, picture.shape[1])
+
+
+FAULTS = {
+    "picture black": (lambda: np.full(YARD.shape, 6), 0.8, 2.4),
+    "picture white": (lambda: np.full(YARD.shape, 250) + RNG.normal(0, 2, YARD.shape), 0.8, 2.4),
+    "picture blank": (lambda: np.full(YARD.shape, 128), 0.2, 2.4),
+    "overexposed": (lambda: np.clip(YARD * 2.0 + 120, 0, 255), 0.8, 7),
+    "lens covered or sprayed": (lambda: sprayed(YARD), 0.8, 20),
+    "lens covered or out of focus": (lambda: covered(YARD), 0.5, 20),
+    "out of focus": (lambda: cv2.GaussianBlur(YARD, (0, 0), 3), 0.8, 20),
+    "camera moved": (lambda: HARBOUR, 0.8, 27),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_picture_is_told_in_time_and_ends_with_its_cause(camera, fault):
+    picture, noise, within = FAULTS[fault]
+    told = camera.show(picture, within, noise=noise)
+    assert told[-1].partition(":")[0] == fault
+    assert camera.show(YARD, 12)[-1] == ""
+
+
+def test_a_picture_that_is_the_same_to_the_last_bit_is_frozen_until_it_changes(camera):
+    still = exposed(YARD)
+    told = camera.show(still, 6.6, noise=0)
+    assert told[-1] == "picture frozen: exactly the same for 6 s"
+    assert told[6] == ""
+    assert camera.show(YARD, 0.6) == [""]
+
+
+def test_a_device_with_a_long_deadline_may_show_the_same_picture_for_that_long(camera):
+    camera.health.patience_ns = 60 * SECOND
+    assert not any(camera.show(exposed(YARD), 50, noise=0))
+
+
+def test_a_clock_over_a_dead_picture_does_not_bring_it_to_life(camera):
+    dead = exposed(YARD)
+
+    def with_clock():
+        picture = dead.copy()
+        picture[2:10, 4:60] = RNG.integers(0, 255, (8, 56))
+        return picture
+
+    told = camera.show(with_clock, 40, noise=0)
+    assert told[-1].startswith("picture frozen behind an overlay: 9")
+
+
+LIGHTS = {
+    "lights off": lambda: YARD * 0.08 + 12,
+    "dusk": lambda: YARD * 0.35,
+    "sun": lambda: np.clip(YARD * 1.4, 0, 255),
+    "fog": lambda: YARD * 0.3 + 130,
+    "infrared": lambda: 255 * (YARD / 255) ** 1.7,
+    "flicker of a lamp": lambda: YARD * RNG.choice([0.4, 1.0]),
+}
+
+
+@pytest.mark.parametrize("light", LIGHTS)
+def test_other_light_is_no_fault(camera, light):
+    assert not any(camera.show(LIGHTS[light], 60, noise=3.0))
+    assert not any(camera.show(YARD, 10))
+
+
+def test_a_lorry_that_passes_is_no_fault(camera):
+    position = iter(range(-140, 170, 10))
+
+    def passing():
+        picture, x = YARD.copy(), next(position)
+        cv2.rectangle(picture, (x, 10), (x + 130, 110), 180, -1)
+        cv2.rectangle(picture, (x + 20, 30), (x + 60, 60), 90, -1)
+        return picture
+
+    assert not any(camera.show(passing, 18))
+
+
+def test_a_fire_that_fills_the_picture_blinds_nobody(camera):
+    def blaze():
+        return np.clip(cv2.GaussianBlur(RNG.normal(200, 400, YARD.shape), (0, 0), 6), 120, 255)
+
+    assert not any(camera.show(blaze, 60, suspected=True))
+
+
+def test_a_scene_that_stays_after_a_move_becomes_the_reference_and_the_old_one_is_remembered(camera):
+    told = camera.show(HARBOUR, 30)
+    assert told[-1] == ("camera moved: the scene is not the one learnt; if it stays it becomes the reference in 10 min")
+    assert camera.show(HARBOUR, 600)[-1] == ""
+    assert not any(camera.show(YARD, 60))
+    assert camera.show(draw_scene(3), 40)[-1].startswith("camera moved")
+
+
+@pytest.mark.parametrize("picture", [lambda: sprayed(YARD), lambda: cv2.GaussianBlur(YARD, (0, 0), 3)])
+def test_a_lens_that_is_covered_or_blurred_never_becomes_the_reference(camera, picture):
+    assert camera.show(picture, 1300)[-1]
+
+
+def test_a_camera_that_keeps_moving_stays_a_fault(camera):
+    numbers = iter(range(1000))
+
+    def turning():
+        return np.roll(HARBOUR, next(numbers) * 5, axis=1)
+
+    assert camera.show(turning, 300)[-1].startswith("camera moved")
+
+
+def test_a_new_size_of_the_picture_begins_anew(camera):
+    assert not any(camera.show(draw_scene(4, (90, 160)), 30))
+
+
+def test_a_look_is_due_twice_in_a_deadline_and_after_a_clock_went_back():
+    health = PictureHealth()
+    assert health.due(5 * SECOND)
+    health.observe(YARD, 5 * SECOND)
+    assert not health.due(5 * SECOND + LIMITS.period_ns - 1)
+    assert health.due(5 * SECOND + LIMITS.period_ns)
+    assert health.due(4 * SECOND)

@@ -1,0 +1,108 @@
+import hashlib
+import re
+from importlib import resources
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from embereye.camera.decode.shipped import FILE, load_network
+from embereye.detect.vision.networks.appearance import (
+    EVERY_NS,
+    KEPT_NS,
+    SIDE,
+    AppearanceNetwork,
+    Look,
+    Looks,
+    close_up_of,
+)
+from embereye.units import SECOND
+
+SHIPPED = resources.files("embereye.detect.vision.networks").joinpath(FILE)
+CARD = Path(__file__).parents[5] / "docs" / "appearance.md"
+MOST_BYTES = 600_000
+START = 1_700_000_000 * SECOND
+RNG = np.random.default_rng(3)
+
+
+@pytest.fixture(scope="module")
+def network():
+    return load_network()
+
+
+def test_the_file_that_ships_is_the_one_its_card_describes():
+    data = SHIPPED.read_bytes()
+    assert len(data) <= MOST_BYTES
+    assert re.findall(r"`([0-9a-f]{64})`", CARD.read_text()) == [hashlib.sha256(data).hexdigest()]
+
+
+def test_the_file_that_ships_takes_one_picture_and_gives_one_number():
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.load_from_string(SHIPPED.read_bytes()).graph
+    (taken,), (given,) = graph.input, graph.output
+    assert [side.dim_value for side in taken.type.tensor_type.shape.dim] == [1, 3, SIDE, SIDE]
+    assert [side.dim_value for side in given.type.tensor_type.shape.dim] == [1, 1, 1, 1]
+
+
+def test_the_number_is_that_of_the_reference_runtime(network):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    reference = onnxruntime.InferenceSession(SHIPPED.read_bytes(), providers=["CPUExecutionProvider"])
+    for _ in range(3):
+        picture = RNG.integers(0, 256, (SIDE, SIDE, 3), np.uint8)
+        blob = picture.astype(np.float32).transpose(2, 0, 1)[None] / 127.5 - 1
+        (expected,) = reference.run(None, {"pixels": blob})
+        assert network.logits(picture, ())[0] == pytest.approx(float(expected.ravel()[0]), abs=2e-3)
+
+
+@pytest.mark.parametrize("shape", [(90, 160), (160, 90), (120, 160), (3, 5), (1, 1)])
+def test_pictures_and_close_ups_of_any_shape_are_judged(network, shape):
+    picture = RNG.integers(0, 256, (*shape, 3), np.uint8)
+    found = network.logits(picture, [(0.0, 0.0, 1.0, 1.0), (0.9, 0.9, 0.1, 0.1), (1.0, 1.0, 0.0, 0.0)])
+    assert len(found) == 4
+    assert np.isfinite(found).all()
+    assert found[1] == pytest.approx(found[0], abs=1e-5), "a close-up of everything is the whole picture"
+
+
+def test_a_file_that_is_no_network_is_refused():
+    with pytest.raises(cv2.error):
+        AppearanceNetwork(b"not a network")
+
+
+def test_looks_become_more_frequent_with_interest():
+    for interest, every in enumerate(EVERY_NS):
+        looks = Looks()
+        asked = [time for time in range(START, START + 10 * SECOND, SECOND // 10) if looks.due(time, interest)]
+        assert len(asked) == pytest.approx(10 * SECOND / every, abs=1)
+
+
+def test_the_mean_of_the_latest_looks_counts_and_old_ones_say_nothing():
+    looks, box, elsewhere = Looks(), (0.1, 0.1, 0.3, 0.3), (0.6, 0.6, 0.3, 0.3)
+    assert looks.whole(START) is None
+    for number, value in enumerate((9.0, 1.0, 2.0, 3.0)):
+        looks.note(Look(START + number * SECOND // 2, value, ((box, -value),)))
+    now = START + 2 * SECOND
+    assert looks.whole(now) == pytest.approx(2.0)
+    assert looks.close_up((0.12, 0.1, 0.3, 0.3), now) == pytest.approx(-2.0)
+    assert looks.close_up(elsewhere, now) is None
+    assert looks.whole(now + KEPT_NS) is None
+
+
+def test_a_step_back_in_time_forgets_the_looks():
+    looks = Looks()
+    looks.note(Look(START, 9.0))
+    looks.note(Look(START - SECOND, -1.0))
+    assert looks.whole(START - SECOND) == -1.0
+
+
+@pytest.mark.parametrize("box", [(0.0, 0.0, 0.02, 0.02), (0.5, 0.5, 0.1, 0.3), (0.95, 0.9, 0.05, 0.1), (0, 0, 1, 1)])
+@pytest.mark.parametrize("size", [(160, 90), (90, 160)])
+def test_a_close_up_lies_inside_the_picture_and_holds_its_site(box, size):
+    x, y, w, h = close_up_of(box, *size)
+    assert 0 <= x <= box[0] + 1e-9
+    assert 0 <= y <= box[1] + 1e-9
+    assert x + w >= box[0] + box[2] - 1e-9
+    assert y + h >= box[1] + box[3] - 1e-9
+    assert max(x + w, y + h) <= 1 + 1e-9
+    if w < 1 and h < 1:
+        assert w * size[0] == pytest.approx(h * size[1]), "a square, as what the network has learnt"

@@ -1,0 +1,413 @@
+"""Clips from a shard's disk to the hub's, and from there to people."""
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import cv2
+import grpc
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from embereye.camera.clips import delivery as delivery_module
+from embereye.camera.clips.delivery import Delivery
+from embereye.camera.clips.recorder import Recorder
+from embereye.camera.clips.ring import KeptFrame
+from embereye.camera.clips.spool import ClipSpool
+from embereye.hub.http import replay as replay_module
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
+from embereye.hub.outputs import Outputs
+from embereye.hub.services.clips import ClipsService
+from embereye.hub.storage import clip_store as clips_module
+from embereye.hub.storage.clip_store import ClipStore
+from embereye.hub.storage.store import StoreThreads
+from embereye.levels import Kind, Level, Sense
+from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.process.http.server import bound_port, serve_http
+from embereye.process.tasks import Tasks
+from embereye.shard.links import Links
+from embereye.units import SECOND
+from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest
+from embereye.v1.clips_pb2_grpc import ClipsStub, add_ClipsServicer_to_server
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.wire.matroska import Muxer, frames
+
+JPEG = cv2.imencode(".jpg", np.full((48, 64, 3), 90, np.uint8))[1].tobytes()
+
+if TYPE_CHECKING:
+    from embereye.v1.clips_pb2_grpc import ClipsAsyncStub
+
+
+def content(seconds: float = 3.0, seed: int = 0) -> bytes:
+    began = time.time_ns() // 1_000_000 * 1_000_000 - 5 * SECOND + seed
+    muxer = Muxer(64, 48, f"clip {seed}", began)
+    data = muxer.begin()
+    for number in range(int(seconds * 10)):
+        data += muxer.frame(JPEG, began + number * SECOND // 10)
+    return data + muxer.finish()[0]
+
+
+def described(data: bytes, **fields: Any) -> Clip:
+    now = time.time_ns()
+    known: dict[str, Any] = {
+        "media": Clip.MEDIA_CLIP,
+        "device": "gate",
+        "episode": "e1",
+        "until_ns": now,
+        "from_ns": now - 3 * SECOND,
+    }
+    return Clip(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), **{**known, **fields})
+
+
+TOKEN = "an-admins-token-of-forty-characters-or-so"
+SHOWN = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@dataclass
+class Running:
+    hub: Hub
+    clips: ClipStore
+    stub: "ClipsAsyncStub"
+    control: "ClipsAsyncStub"
+    address: str
+    base: str
+    folder: Path
+
+    async def deliver(self, data: bytes, clip: Clip, offset: int = 0, upto: int | None = None) -> None:
+        async def chunks() -> AsyncIterator[ClipChunk]:
+            yield ClipChunk(clip=clip, offset=offset)
+            for start in range(offset, upto or len(data), 1000):
+                yield ClipChunk(offset=start, data=data[start : min(start + 1000, upto or len(data))])
+
+        await self.control.Deliver(chunks(), timeout=10)
+
+    async def alarm(self, episode: str = "e1") -> str:
+        now = time.time_ns()
+        item = EvidenceItem(
+            id=f"{episode}-1", episode=episode, fleet="default/cameras/yard", device="gate", zone="yard",
+            kind=Kind.FLAME.wire, sense=Sense.CAMERA.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+        )  # fmt: skip
+        self.hub.inbox.admit(item, lambda _: None)
+        await self.hub.committer.flush(10)
+        return next(zone.alarm for zone in self.hub.zones.messages() if zone.name == "yard")
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    """A hub in this process, with its clips, over gRPC and HTTP."""
+    store = StoreThreads(tmp_path)
+    hub, clips = Hub(store, retention_ns=10**15), ClipStore(tmp_path / "clips", capacity=200_000)
+    await hub.open()
+    hub.access.set_admin_token(TOKEN)
+    await clips.open()
+    writing = asyncio.ensure_future(hub.run())
+    service = Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips")
+    server, control = GrpcServer([service]), GrpcServer([service], control=True)
+    people, address = (f"127.0.0.1:{one.listen('127.0.0.1:0')}" for one in (server, control))
+    await server.start()
+    await control.start()
+    web = await serve_http(Api(hub, Outputs(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
+    async with channel(people) as link, channel(address) as opened:
+        base = f"http://127.0.0.1:{bound_port(web)}"
+        yield Running(hub, clips, ClipsStub(link), ClipsStub(opened), address, base, tmp_path / "clips")
+    await server.stop(0)
+    await control.stop(0)
+    await web.cleanup()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    await clips.close()
+    await store.close()
+
+
+async def test_a_clip_is_kept_under_the_name_of_its_content_and_known_after_a_restart(running: Running) -> None:
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+    assert running.clips.path(clip).read_bytes() == data
+    assert (await running.control.Held(clip)).whole
+    again = ClipStore(running.folder)
+    await again.open()
+    kept = again.find(clip.sha256[:8])
+    assert kept is not None
+    assert (kept.sha256, kept.until_ns, kept.bytes) == (clip.sha256, clip.until_ns, clip.bytes)
+    assert again.bytes == len(data)
+    await again.close()
+
+
+async def test_a_delivery_that_breaks_off_goes_on_where_it_stopped(running: Running) -> None:
+    data = content()
+    clip = described(data)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await running.deliver(data, clip, upto=3000)
+    assert caught.value.code() == grpc.StatusCode.ABORTED
+    held = await running.control.Held(clip)
+    assert (held.bytes, held.whole) == (3000, False)
+    await running.deliver(data, clip, offset=3000)
+    assert running.clips.path(clip).read_bytes() == data
+
+
+async def test_content_that_is_not_what_its_name_says_is_not_kept(running: Running) -> None:
+    data = content()
+    clip = described(data)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await running.deliver(data[:-1] + b"x", clip)
+    assert "has the SHA-256" in (caught.value.details() or "")
+    assert (await running.control.Held(clip)).bytes == 0
+    await running.deliver(data, clip)
+    assert len(running.clips) == 1
+
+
+@pytest.mark.parametrize(
+    ("clip", "sentence"),
+    [
+        (Clip(sha256="../../etc/passwd", media=Clip.MEDIA_CLIP, bytes=5), "is not 64 hexadecimal digits"),
+        (Clip(sha256="a" * 64, bytes=5), "neither a clip nor a still"),
+        (Clip(sha256="a" * 64, media=Clip.MEDIA_STILL), "bytes: 0 is not between"),
+        (Clip(sha256="a" * 64, media=Clip.MEDIA_STILL, bytes=2**40), "is not between"),
+    ],
+)
+async def test_what_is_no_clip_is_refused_for_good(running: Running, clip: Clip, sentence: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await running.control.Held(clip, timeout=10)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert sentence in (caught.value.details() or "")
+
+
+async def test_clips_go_when_they_are_too_old_and_the_oldest_where_there_are_too_many(running: Running) -> None:
+    now = time.time_ns()
+    old = content(seed=1)
+    await running.deliver(old, described(old, until_ns=now + 3600 * SECOND, retention_ns=1))
+    assert len(running.clips) == 0
+    for number in range(2, 12):
+        data = content(seed=number)
+        await running.deliver(data, described(data, until_ns=now + number))
+    assert running.clips.bytes <= 200_000
+    left = running.clips.newest(100)
+    assert [clip.until_ns for clip in left] == [now + number for number in range(11, 11 - len(left), -1)]
+    assert 1 < len(left) < 10
+    assert len(list(running.folder.glob("??/*.mkv"))) == len(left)
+
+
+async def test_a_full_disk_takes_no_clip_and_says_so_once(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = content()
+    monkeypatch.setattr(clips_module, "FREE_BYTES", 2**60)
+    for _ in range(3):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await running.control.Held(described(data), timeout=10)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert caplog.text.count("no clip is taken") == 1
+    assert running.clips.failing
+    assert await running.alarm(), "alarms go on"
+    monkeypatch.undo()
+    await running.deliver(data, described(data))
+    assert not running.clips.failing
+
+
+async def test_an_alarm_lists_the_clips_of_its_signs_also_those_that_come_later(running: Running) -> None:
+    alarm = await running.alarm()
+    mine, other = content(seed=1), content(seed=2)
+    await running.deliver(mine, described(mine))
+    await running.deliver(other, described(other, episode="another"))
+    listed = (await running.stub.List(ListClipsRequest(alarm=alarm))).clips
+    assert [clip.sha256 for clip in listed] == [described(mine).sha256]
+    assert len((await running.stub.List(ListClipsRequest())).clips) == 2
+    async with (
+        aiohttp.ClientSession(headers=SHOWN) as session,
+        session.get(f"{running.base}/v1/alarms/{alarm}/clips") as answer,
+    ):
+        (entry,) = (await answer.json())["clips"]
+    assert entry["url"] == f"/v1/clips/{listed[0].sha256}.mkv"
+    assert entry["view"] == f"/v1/clips/{listed[0].sha256}.mjpg"
+
+
+async def test_people_download_a_clip_whole_or_in_parts(running: Running) -> None:
+    data = content()
+    clip = described(data, device="gate/../7")
+    await running.deliver(data, clip)
+    url = f"{running.base}/v1/clips/{clip.sha256}.mkv"
+    async with aiohttp.ClientSession(headers=SHOWN) as session:
+        async with session.get(url) as answer:
+            assert await answer.read() == data
+            assert answer.headers["Content-Type"] == "video/matroska"
+            assert 'filename="gate----7-' in answer.headers["Content-Disposition"]
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        async with session.get(url, headers={"Range": "bytes=100-199"}) as answer:
+            assert answer.status == 206
+            assert await answer.read() == data[100:200]
+        for missing in (f"{'a' * 64}.mkv", f"{clip.sha256}.jpg"):
+            async with session.get(f"{running.base}/v1/clips/{missing}") as answer:
+                assert answer.status == 404
+    chunks = [chunk async for chunk in running.stub.Fetch(FetchClipRequest(sha256=clip.sha256[:12], offset=50))]
+    assert b"".join(chunk.data for chunk in chunks) == data[50:]
+    assert chunks[0].clip.device == "gate/../7"
+
+
+async def test_a_browser_is_shown_the_frames_one_after_the_other(running: Running) -> None:
+    data = content(0.3)
+    clip = described(data)
+    await running.deliver(data, clip)
+    url = f"{running.base}/v1/clips/{clip.sha256}.mjpg"
+    async with aiohttp.ClientSession(headers=SHOWN) as session, session.get(url) as answer:
+        assert answer.headers["Content-Type"].startswith("multipart/x-mixed-replace")
+        shown = b""
+        while shown.count(JPEG) < 3:
+            shown += await answer.content.readany()
+
+
+def ask_from(address: str, base: str, path: str) -> socket.socket:
+    """A request from `address` whose answer is not read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.bind((address, 0))
+    connection.connect(("127.0.0.1", int(base.rpartition(":")[2])))
+    connection.settimeout(10)
+    head = "".join(f"{name}: {value}\r\n" for name, value in SHOWN.items())
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode())
+    return connection
+
+
+async def test_one_address_is_not_shown_every_clip_at_once(running: Running) -> None:
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+    with contextlib.ExitStack() as stack:
+
+        async def status(address: str) -> bytes:
+            connection = stack.enter_context(ask_from(address, running.base, f"/v1/clips/{clip.sha256}.mjpg"))
+            return (await asyncio.to_thread(connection.recv, 4096)).partition(b"\r\n")[0]
+
+        greedy = [await status("127.0.0.1") for _ in range(6)]
+        assert [b"200" in one for one in greedy] == [True] * 4 + [False] * 2
+        others = [await status("127.0.0.2") for _ in range(5)]
+        assert [b"200" in one for one in others] == [True] * 4 + [False]
+        assert b"503" in await status("127.0.0.3")
+
+
+async def test_a_clip_that_nobody_reads_any_more_makes_room(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_module, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(replay_module, "_pauses", lambda stills: [0.0] * len(stills))
+    monkeypatch.setattr(replay_module, "ROUNDS", 100_000)
+    monkeypatch.setattr(replay_module, "OF_ONE_ADDRESS", 1)
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+    with ask_from("127.0.0.1", running.base, f"/v1/clips/{clip.sha256}.mjpg"):
+        async with aiohttp.ClientSession(headers=SHOWN) as session, asyncio.timeout(20):
+            refused = 0
+            while True:
+                async with session.get(f"{running.base}/v1/clips/{clip.sha256}.mjpg") as answer:
+                    if answer.status == 200:
+                        break
+                    refused += 1
+                await asyncio.sleep(0.05)
+    assert refused
+
+
+async def test_a_clip_that_memory_is_too_small_for_is_only_downloaded(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+    monkeypatch.setattr(replay_module, "ROOM", len(data) - 1)
+    async with aiohttp.ClientSession(headers=SHOWN) as session:
+        async with session.get(f"{running.base}/v1/clips/{clip.sha256}.mjpg") as answer:
+            assert (answer.status, "download it" in await answer.text()) == (413, True)
+        async with session.get(f"{running.base}/v1/clips/{clip.sha256}.mkv") as answer:
+            assert await answer.read() == data
+
+
+async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path: Path, running: Running) -> None:
+    killed = Recorder(tmp_path / "spool", lambda: None)
+    await killed.start()
+    now = time.time_ns()
+    before = [KeptFrame(now + number * SECOND // 10, JPEG, 64, 48) for number in range(10)]
+    report = EvidenceItem(
+        id="e1-1", episode="e1", device="gate", zone="yard", kind=Kind.FLAME.wire, level=Level.ALARM.wire
+    )  # fmt: skip
+    killed.record_report(
+        report, before, box=None, now_ns=now, about=Clip(fleet="default/cameras/yard"), after_ns=60 * SECOND
+    )
+    await killed.run(lambda _: None)
+    killed.close()  # as a kill would: the clip is not finished
+
+    alarm = await running.alarm()
+    recorder = Recorder(tmp_path / "spool", lambda: None)
+    await recorder.start()
+    for hub, delivers in (("127.0.0.1:1", False), (running.address, True)):
+        delivery = Delivery(Links(hub), recorder)
+        delivery.wake()
+        working = asyncio.ensure_future(delivery.run())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(10 if delivers else 0.3):
+                while delivery.waiting or (delivers and any((tmp_path / "spool").iterdir())):
+                    await asyncio.sleep(0.01)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        assert (delivery.delivered == 2) == delivers
+    recorder.close()
+    listed = (await running.stub.List(ListClipsRequest(alarm=alarm))).clips
+    assert {clip.media for clip in listed} == {Clip.MEDIA_CLIP, Clip.MEDIA_STILL}
+    clip = next(clip for clip in listed if clip.media == Clip.MEDIA_CLIP)
+    assert len(list(frames(running.clips.path(clip).read_bytes()))) == 10
+    assert not list((tmp_path / "spool").iterdir())
+
+
+class FaultyDisk:
+    """Fails the first `times` uses of a function with OSError."""
+
+    def __init__(self, function: Callable[..., Any], times: int) -> None:
+        self.function, self.left = function, times
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        return self.function(*arguments, **named)
+
+
+@pytest.mark.parametrize("faulty", ["Path.open", "ClipSpool.waiting", "ClipSpool.forget"])
+async def test_a_disk_that_fails_for_a_while_delays_a_clip_and_nothing_else(
+    tmp_path: Path, running: Running, monkeypatch: pytest.MonkeyPatch, faulty: str
+) -> None:
+    recorder = Recorder(tmp_path / "spool", lambda: None)
+    await recorder.start()
+    now = time.time_ns()
+    report = EvidenceItem(
+        id="e1-1", episode="e1", device="gate", zone="yard", kind=Kind.FLAME.wire, level=Level.ALARM.wire
+    )  # fmt: skip
+    frame = KeptFrame(now, JPEG, 64, 48)
+    recorder.record_report(report, [frame], box=None, now_ns=now, about=Clip(fleet="f"), after_ns=60 * SECOND)
+    await recorder.flush()
+    if faulty == "Path.open":
+        read = delivery_module._read
+        monkeypatch.setattr(delivery_module, "_read", FaultyDisk(read, 2))
+    else:
+        name = faulty.partition(".")[2]
+        times = 2 if name == "waiting" else 10**9  # a disk that cannot be written stays so
+        monkeypatch.setattr(ClipSpool, name, FaultyDisk(getattr(ClipSpool, name), times))
+    delivery = Delivery(Links(running.address), recorder)
+    async with Tasks() as tasks:
+        tasks.start(delivery.run(), name="deliver-clips")
+        delivery.wake()
+        async with asyncio.timeout(20):
+            while len(running.clips) < 2:
+                delivery.wake()
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
+        assert not tasks.failed.is_set()
+        assert delivery.delivered == 2, "each once"
+        assert delivery.refused == 0
+    recorder.close()

@@ -1,0 +1,86 @@
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from embereye.process.http import connections as http_connections
+from embereye.process.http.server import bound_port, serve_http
+
+
+async def slow(request: web.Request) -> web.Response:
+    await asyncio.sleep(float(request.query.get("seconds", "0")))
+    return web.Response(text="ok")
+
+
+@pytest.fixture
+async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
+    """A server with room for eight connections, which may be idle for half a second."""
+    monkeypatch.setattr(http_connections, "room", lambda: 8)
+    monkeypatch.setattr(http_connections, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(http_connections, "SWEEP_SECONDS", 0.05)
+    app = web.Application()
+    app.router.add_get("/", slow)
+    runner = await serve_http(app, "127.0.0.1", 0, connections=http_connections.Connections())
+    yield bound_port(runner)
+    await runner.cleanup()
+
+
+class Peer:
+    """A connection from an address of loopback."""
+
+    def __init__(self, port: int, address: str) -> None:
+        self.socket = socket.socket()
+        self.socket.bind((address, 0))
+        self.socket.settimeout(5)
+        self.socket.connect(("127.0.0.1", port))
+
+    async def ask(self, path: str = "/") -> bytes:
+        """The status line of an answer; empty where the connection was ended instead."""
+        try:
+            self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            return (await asyncio.to_thread(self.socket.recv, 4096)).partition(b"\r\n")[0]
+        except ConnectionError:
+            return b""
+
+    async def ended(self) -> bool:
+        try:
+            return await asyncio.to_thread(self.socket.recv, 1) == b""
+        except ConnectionError:
+            return True
+
+
+async def test_one_address_gets_half_of_the_connections(port: int) -> None:
+    greedy = [Peer(port, "127.0.0.1") for _ in range(6)]
+    assert [bool(await peer.ask()) for peer in greedy] == [True] * 4 + [False] * 2
+    assert await Peer(port, "127.0.0.2").ask() == b"HTTP/1.1 200 OK"
+
+
+async def test_whoever_is_idle_longest_makes_room_for_another(port: int) -> None:
+    peers = [Peer(port, f"127.0.0.{number // 3 + 1}") for number in range(9)]
+    assert await peers[8].ask() == b"HTTP/1.1 200 OK"
+    assert await peers[0].ended()
+    assert await peers[1].ask() == b"HTTP/1.1 200 OK"
+
+
+async def test_what_is_answered_is_no_reason_to_make_room(port: int) -> None:
+    peers = [Peer(port, f"127.0.0.{number // 3 + 1}") for number in range(8)]
+    answers = [asyncio.create_task(peer.ask("/?seconds=1")) for peer in peers]
+    await asyncio.sleep(0.3)
+    assert await Peer(port, "127.0.0.9").ask() == b""
+    assert await asyncio.gather(*answers) == [b"HTTP/1.1 200 OK"] * 8
+
+
+async def test_a_connection_that_is_silent_or_never_ends_its_request_is_ended(port: int) -> None:
+    silent, slow, kept = Peer(port, "127.0.0.1"), Peer(port, "127.0.0.2"), Peer(port, "127.0.0.3")
+    assert await kept.ask()
+    slow.socket.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-A: ")
+    ended = [asyncio.create_task(peer.ended()) for peer in (silent, slow, kept)]
+    for _ in range(20):
+        await asyncio.sleep(0.1)
+        try:
+            slow.socket.send(b"a")
+        except OSError:
+            break
+    assert await asyncio.gather(*ended) == [True] * 3

@@ -1,0 +1,100 @@
+import asyncio
+import contextlib
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from embereye.process.http import pages as module
+from embereye.process.http.pages import metrics_pages, serve_pages
+from embereye.process.lifecycle import UserError
+
+
+def explode():
+    raise ZeroDivisionError("boom")
+
+
+@pytest.fixture
+async def served():
+    """(port, what is wrong: the test says so)."""
+    registry, wrong = CollectorRegistry(), []
+    Gauge("doors", "Open doors.", registry=registry).set(3)
+    pages = {**metrics_pages(registry, lambda: "; ".join(wrong)), "/broken": explode}
+    server = await serve_pages(pages, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1], wrong
+    server.close()
+
+
+async def asked(port, request):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(10):
+        writer.write(request)
+        answer = await reader.read()
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.decode(), body.decode()
+
+
+async def test_metrics_and_health_are_told(served):
+    port, wrong = served
+    head, body = await asked(port, b"GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n")
+    assert head.startswith("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=")
+    assert f"Content-Length: {len(body)}" in head
+    assert "doors 3.0\n" in body
+    assert (await asked(port, b"GET /healthz HTTP/1.0\r\n\r\n"))[1] == "ok\n"
+    wrong.append("the disk is full")
+    head, body = await asked(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert head.startswith("HTTP/1.1 503 ")
+    assert body == "the disk is full\n"
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        ("GET /else HTTP/1.1", 404),
+        ("POST /metrics HTTP/1.1", 405),
+        ("GET /broken HTTP/1.1", 500),
+        ("garbage", 400),
+        ("\x16\x03\x01\x02", 400),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused(served, request_line, status):
+    head, _ = await asked(served[0], request_line.encode("latin-1") + b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ")
+
+
+async def test_a_head_request_gets_no_body(served):
+    head, body = await asked(served[0], b"HEAD /healthz HTTP/1.1\r\n\r\n")
+    assert "Content-Length: 3" in head
+    assert body == ""
+
+
+@pytest.mark.parametrize("request_bytes", [b"GET /metrics HTTP/1.1\r\n", b"", b"GET / " + b"x" * 100_000])
+async def test_who_is_too_slow_or_sends_too_much_is_cut_off(served, monkeypatch, request_bytes):
+    monkeypatch.setattr(module, "REQUEST_SECONDS", 0.1)
+    with contextlib.suppress(ConnectionError):
+        assert await asked(served[0], request_bytes) == ("", "")
+
+
+async def test_more_at_once_than_there_is_room_for_are_cut_off(served, monkeypatch):
+    monkeypatch.setattr(module, "CONNECTIONS", 2)
+    idle = [await asyncio.open_connection("127.0.0.1", served[0]) for _ in range(2)]
+    with contextlib.suppress(ConnectionError):
+        assert await asked(served[0], b"GET /healthz HTTP/1.1\r\n\r\n") == ("", "")
+    for _, writer in idle:
+        writer.close()
+    async with asyncio.timeout(10):
+        while not (await asked(served[0], b"GET /healthz HTTP/1.1\r\n\r\n"))[1]:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("host", ["[::]", "0.0.0.0"])
+async def test_every_address_means_ipv4_too(host):
+    server = await serve_pages(metrics_pages(CollectorRegistry()), host, 0)
+    port = next(one.getsockname()[1] for one in server.sockets if len(one.getsockname()) == 2)
+    assert (await asked(port, b"GET /healthz HTTP/1.1\r\n\r\n"))[1] == "ok\n"
+    server.close()
+
+
+async def test_a_taken_port_is_one_sentence(served):
+    with pytest.raises(UserError, match=rf"cannot listen for HTTP on 127\.0\.0\.1:{served[0]}"):
+        await serve_pages({}, "127.0.0.1", served[0])

@@ -1,0 +1,66 @@
+"""What is logged, for people and for machines."""
+
+import json
+import logging
+import sys
+
+import pytest
+
+from embereye.process.telemetry import logs
+
+
+def line(message: str, *arguments: object, level: int = logging.INFO) -> dict[str, str]:
+    record = logging.LogRecord("embereye.test", level, __file__, 1, message, arguments, None)
+    told = json.loads(logs.JsonFormatter().format(record))
+    assert isinstance(told, dict)
+    return told
+
+
+def test_a_line_of_json_says_when_how_bad_who_and_what() -> None:
+    told = line("hub %s: connected", "127.0.0.1:1", level=logging.WARNING)
+    assert told["time"].endswith("Z")
+    assert told["time"][10] == "T"
+    assert (told["level"], told["logger"], told["message"]) == (
+        "warning", "embereye.test", "hub 127.0.0.1:1: connected",
+    )  # fmt: skip
+
+
+def test_what_a_message_names_is_a_field() -> None:
+    told = line("%d readings of device %s in zone %s were lost by shard %s", 3, "s-1", "hall", "hall-0")
+    assert (told["device"], told["zone"], told["shard"]) == ("s-1", "hall", "hall-0")
+    assert line("camera %s: %.1f %% lost", "gate", 2.5)["device"] == "gate"
+    assert "device" not in line("a device said %s", "x")
+
+
+def test_a_shard_s_lines_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBEREYE_SHARD", "hall-sensors-0")
+    monkeypatch.setenv("EMBEREYE_FLEET", "site/sensors/hall")
+    told = line("ready")
+    assert (told["shard"], told["fleet"]) == ("hall-sensors-0", "site/sensors/hall")
+
+
+def test_an_exception_stays_on_the_line() -> None:
+    try:
+        raise ValueError("no such thing")
+    except ValueError:
+        record = logging.LogRecord("embereye", logging.ERROR, __file__, 1, "failed\nbadly", (), sys.exc_info())
+    text = logs.JsonFormatter().format(record)
+    assert "\n" not in text
+    assert "no such thing" in json.loads(text)["exception"]
+
+
+@pytest.mark.parametrize("form", logs.FORMATS)
+def test_both_forms_are_written_to_standard_error(
+    form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(logs.FORMAT_VARIABLE, form)
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        logs.configure()
+        logging.getLogger("embereye.test").info("device %s: heard", "s-1")
+    finally:
+        root.handlers[:], _ = before, root.setLevel(level)
+    written = capsys.readouterr().err
+    assert "device s-1: heard" in written
+    assert written.startswith("{") == (form == "json")

@@ -1,0 +1,29 @@
+"""What every process tells of itself."""
+
+import asyncio
+import time
+
+from prometheus_client import CollectorRegistry
+
+from embereye.process.telemetry.runtime_metrics import PROBE_SECONDS, RuntimeMetrics
+
+
+async def test_an_event_loop_that_is_held_up_shows_in_its_lag() -> None:
+    registry = CollectorRegistry()
+    probe = asyncio.create_task(RuntimeMetrics(registry).run())
+    await asyncio.sleep(0)
+    time.sleep(PROBE_SECONDS + 0.3)  # noqa: ASYNC251  # it is to be held up
+    await asyncio.sleep(0.01)
+    probe.cancel()
+    assert registry.get_sample_value("embereye_event_loop_lag_seconds_count") == 1
+    late = registry.get_sample_value("embereye_event_loop_lag_seconds_sum")
+    assert late is not None
+    assert late >= 0.3
+
+
+def test_threads_and_version_are_told() -> None:
+    registry = CollectorRegistry()
+    RuntimeMetrics(registry)
+    assert (registry.get_sample_value("embereye_threads") or 0) >= 1
+    (build,) = (family for family in registry.collect() if family.name == "embereye_build_info")
+    assert build.samples[0].labels["version"]

@@ -1,0 +1,142 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from embereye.levels import Level
+from embereye.process.grpc_server import GrpcServer, Service
+from embereye.shard.evidence.reporter import PART_BYTES, Reporter, split
+from embereye.shard.evidence.spool import Spool
+from embereye.shard.links import Links
+from embereye.v1.evidence_pb2 import (
+    ClosedLedger,
+    Coverage,
+    DeviceStatus,
+    EvidenceItem,
+    ReportRequest,
+    ReportResponse,
+    ShardHello,
+    ThermalPicture,
+)
+from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
+
+
+class RecordingHub(EvidenceServicer):
+    """Records what it is told; acknowledges only while `acknowledging`."""
+
+    def __init__(self) -> None:
+        self.evidence: list[str] = []
+        self.hellos: list[ShardHello] = []
+        self.coverage = 0
+        self.acknowledging = True
+
+    async def Report(self, requests: AsyncIterator[ReportRequest], context: object) -> AsyncIterator[ReportResponse]:
+        async for request in requests:
+            match request.WhichOneof("body"):
+                case "hello":
+                    self.hellos.append(request.hello)
+                case "coverage":
+                    self.coverage += 1
+                case "evidence":
+                    self.evidence.append(request.evidence.id)
+                    if self.acknowledging:
+                        yield ReportResponse(acknowledged=[request.evidence.id])
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def serve(hub: RecordingHub, port: int = 0) -> tuple[GrpcServer, int]:
+    server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")], control=True)
+    port = server.listen(f"127.0.0.1:{port}")
+    await server.start()
+    return server, port
+
+
+def reporter_to(port: int, spool: Spool) -> Reporter:
+    hello, coverage = ShardHello(shard="s", epoch=7), Coverage(shard="s")
+    return Reporter(Links(f"127.0.0.1:{port}"), spool, hello=lambda: hello, coverage=lambda: coverage)
+
+
+def evidence(name: str) -> EvidenceItem:
+    return EvidenceItem(id=name, episode=name, level=Level.ALARM.wire)
+
+
+async def test_evidence_is_forgotten_only_once_it_is_acknowledged() -> None:
+    hub, spool = RecordingHub(), Spool(None)
+    hub.acknowledging = False
+    server, port = await serve(hub)
+    reporter = reporter_to(port, spool)
+    task = asyncio.ensure_future(reporter.run())
+    reporter.report(evidence("a"))
+    await until(lambda: hub.evidence == ["a"])
+    assert hub.hellos[0].epoch == 7
+    assert len(spool) == 1
+    hub.acknowledging = True
+    reporter.report(evidence("b"))
+    await until(lambda: len(spool) == 1)
+    assert [item.id for _, item in spool.after(0)] == ["a"]
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await server.stop(0)
+
+
+async def test_a_hub_that_returns_gets_everything_that_was_not_acknowledged() -> None:
+    hub, spool = RecordingHub(), Spool(None)
+    hub.acknowledging = False
+    server, port = await serve(hub)
+    reporter = reporter_to(port, spool)
+    task = asyncio.ensure_future(reporter.run())
+    reporter.report(evidence("a"))
+    await until(lambda: hub.evidence == ["a"])
+    await server.stop(0)
+    reporter.report(evidence("b"))
+    successor = RecordingHub()
+    server, _ = await serve(successor, port)
+    await until(lambda: not len(spool))
+    assert successor.evidence == ["a", "b"]
+    assert successor.coverage >= 1
+    assert await reporter.flush(1)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await server.stop(0)
+
+
+async def test_a_hub_that_does_not_keep_canaries_apart_is_sent_none() -> None:
+    hub, spool = RecordingHub(), Spool(None)
+    server, port = await serve(hub)
+    spool.put(EvidenceItem(id="_canary_1", episode="_canary_", device="_canary_1", level=Level.ALARM.wire))
+    reporter = reporter_to(port, spool)
+    task = asyncio.ensure_future(reporter.run())
+    reporter.report(evidence("a"))
+    await until(lambda: hub.evidence and not len(spool))
+    assert hub.evidence == ["a"]
+    assert not reporter.welcomes_canaries
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await server.stop(0)
+
+
+@pytest.mark.parametrize(("devices", "parts"), [(0, 1), (10, 1), (5_000, 17)])
+def test_a_long_report_of_coverage_is_told_in_parts_that_leave_nothing_out(devices: int, parts: int) -> None:
+    picture = ThermalPicture(celsius=[20.5] * 768)
+    coverage = Coverage(
+        fleet="f", shard="s", epoch=3, time_ns=7, final=True, closed=[ClosedLedger(device="gone")],
+        devices=[DeviceStatus(id=f"d-{number}", thermal=picture) for number in range(devices)],
+    )  # fmt: skip
+    found = list(split(coverage))
+    assert len(found) in range(parts - 2, parts + 2)
+    assert [part.more for part in found] == [True] * (len(found) - 1) + [False]
+    assert max(part.ByteSize() for part in found) < 2 * PART_BYTES
+    assert [status.id for part in found for status in part.devices] == [f"d-{n}" for n in range(devices)]
+    assert [len(part.closed) for part in found] == [0] * (len(found) - 1) + [1]
+    assert {(part.fleet, part.shard, part.epoch, part.time_ns, part.final) for part in found} == {
+        ("f", "s", 3, 7, True)
+    }
