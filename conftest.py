@@ -3,9 +3,9 @@
 from collections.abc import Generator, Iterator
 
 import pytest
-from harness.apiserver import ApiServer, install_crds, run_api_server
 from harness.need import summary
-from harness.postgres import Postgres, run_postgres
+from harness.servers.apiserver import ApiServer, install_crds, run_api_server
+from harness.servers.postgres import Postgres, run_postgres
 
 from embereye_operator.api.crds import build_crd
 from embereye_operator.api.fleets import FLEET_TYPES

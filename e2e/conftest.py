@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import pytest_asyncio
-from harness.cluster import Cluster
-from harness.diary import Diary
-from harness.keep import keep
+from harness.cluster.cluster import Cluster
+from harness.cluster.keep import keep
+from harness.cluster.site import SITE, SYSTEM, Site, results_folder
 from harness.need import CLUSTER, HELM, KUBECTL
-from harness.page import write_page
-from harness.site import SITE, SYSTEM, Site, results_folder
+from harness.records.diary import Diary
+from harness.records.page import write_page
 
 DIARIES: pytest.StashKey[list[Diary]] = pytest.StashKey()
 FAILED: pytest.StashKey[bool] = pytest.StashKey()

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from harness.cluster import Json, node_ports, script, until
-from harness.site import (
+from harness.cluster.cluster import Json, node_ports, script, until
+from harness.cluster.site import (
     CAMERAS,
     CHART,
     MONITORING,
@@ -28,7 +28,7 @@ from harness.site import (
     VOLUME,
     Site,
 )
-from harness.witness import Witness
+from harness.records.witness import Witness
 
 from embereye_operator.monitoring.alerts import ALERTS
 from embereye_operator.monitoring.panels import DASHBOARDS

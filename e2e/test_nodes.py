@@ -7,10 +7,10 @@ import asyncio
 import time
 
 import pytest
-from harness.cluster import Json, until
-from harness.diary import Diary
-from harness.site import RELEASE, SENSORS, SITE, SYSTEM, TAINTS, Site
-from harness.witness import Witness
+from harness.cluster.cluster import Json, until
+from harness.cluster.site import RELEASE, SENSORS, SITE, SYSTEM, TAINTS, Site
+from harness.records.diary import Diary
+from harness.records.witness import Witness
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)]
 

@@ -10,11 +10,8 @@ import time
 from functools import partial
 
 import pytest
-from harness.cluster import Json, until
-from harness.devices import Film, TextDevice
-from harness.diary import Diary, percentile
-from harness.probers import EvidenceProber, IngestProber
-from harness.site import (
+from harness.cluster.cluster import Json, until
+from harness.cluster.site import (
     ADMIN_SECRET,
     CAMERAS,
     FIRE_ZONES,
@@ -28,8 +25,11 @@ from harness.site import (
     SYSTEM,
     Site,
 )
-from harness.stranger import LISTEN, LISTENER, build_pod, build_shut_door, knock
-from harness.witness import Witness
+from harness.cluster.stranger import LISTEN, LISTENER, build_pod, build_shut_door, knock
+from harness.devices import Film, TextDevice
+from harness.records.diary import Diary, percentile
+from harness.records.probers import EvidenceProber, IngestProber
+from harness.records.witness import Witness
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from harness.chart import render
+from harness.cluster.chart import render
 
 FOLDER = Path(__file__).parent / "golden"
 MONITORING = ("--set", "monitoring.enabled=true", "--set", "monitoring.labels.release=kube-prometheus-stack")

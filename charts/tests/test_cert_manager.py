@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import yaml
-from harness.apiserver import ApiError, ApiServer, path_of, wait_for
-from harness.chart import NAMESPACE, operators_rights, render
+from harness.cluster.chart import NAMESPACE, operators_rights, render
 from harness.need import CERT_MANAGER, CERTIFICATES
+from harness.servers.apiserver import ApiError, ApiServer, path_of, wait_for
 
 ISSUER = ("--set", "identity.issuerRef.name=internal", "--set", "identity.issuerRef.kind=ClusterIssuer")
 

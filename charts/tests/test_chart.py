@@ -5,8 +5,8 @@ import copy
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiError, ApiServer, path_of
-from harness.chart import CHART, NAMESPACE, helm, operators_rights, render, template
+from harness.cluster.chart import CHART, NAMESPACE, helm, operators_rights, render, template
+from harness.servers.apiserver import ApiError, ApiServer, path_of
 
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from harness.chart import NAMESPACE, render, template
+from harness.cluster.chart import NAMESPACE, render, template
 
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment

@@ -6,9 +6,9 @@ import subprocess
 from typing import Any
 
 import pytest
-from harness.chart import render
+from harness.cluster.chart import render
+from harness.cluster.site import IMAGE
 from harness.need import ROOT
-from harness.site import IMAGE
 
 ABSENT = {"node.kubernetes.io/not-ready": 30, "node.kubernetes.io/unreachable": 5}
 

@@ -1,9 +1,9 @@
 """Who may do what to fleets, asked of a real API server whose controllers aggregate roles."""
 
 import pytest
-from harness.apiserver import ApiServer, wait_for
-from harness.chart import render
+from harness.cluster.chart import render
 from harness.need import CONTROLLER_MANAGER
+from harness.servers.apiserver import ApiServer, wait_for
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.needs(CONTROLLER_MANAGER)]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

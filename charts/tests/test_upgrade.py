@@ -4,8 +4,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from harness.apiserver import ApiServer
-from harness.chart import CHART, helm
+from harness.cluster.chart import CHART, helm
+from harness.servers.apiserver import ApiServer
 
 RELEASE = "embereye-upgraded"
 

@@ -11,8 +11,8 @@ import grpc
 
 from embereye.v1.frames_pb2 import PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesStub
-from harness.diary import Diary
-from harness.witness import OPTIONS
+from harness.records.diary import Diary
+from harness.records.witness import OPTIONS
 
 RETRY_SECONDS = 0.2
 REST: Mapping[str, int] = {"ADC1": 280, "ADC2": 1300, "ADC3": 400}

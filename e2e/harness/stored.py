@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embereye.hub.storage.store import Store, StoreThreads, open_database
-from harness.postgres import Postgres
+from harness.servers.postgres import Postgres
 
 
 @dataclass

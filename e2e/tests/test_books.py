@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from harness.diary import Diary, percentile
-from harness.page import write_page
-from harness.probers import IngestProber
-from harness.witness import Heard, Witness
+from harness.records.diary import Diary, percentile
+from harness.records.page import write_page
+from harness.records.probers import IngestProber
+from harness.records.witness import Heard, Witness
 
 from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, wait_for
+from harness.servers.apiserver import ApiServer, wait_for
 
 from embereye.process.addresses import free_port
 

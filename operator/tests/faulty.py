@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-from harness.apiserver import TOKEN, ApiServer
+from harness.servers.apiserver import TOKEN, ApiServer
 
 from embereye.process.addresses import free_port
 

@@ -6,7 +6,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from harness.apiserver import ApiServer, path_of
+from harness.servers.apiserver import ApiServer, path_of
 
 from .faulty import FaultyServer
 from .processes.test_operator import children, create, names, sensor_fleet

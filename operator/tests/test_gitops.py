@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from harness.apiserver import ApiServer, path_of
 from harness.need import LUA, program
+from harness.servers.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
 from embereye.units import MINUTE, SECOND

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import web
-from harness.apiserver import ApiServer, wait_for
+from harness.servers.apiserver import ApiServer, wait_for
 
 from embereye_operator.controller import Controller
 from embereye_operator.handlers import REPEAT_SECONDS, Unrepeated

@@ -199,7 +199,7 @@ def alarm_path_postgres(scale: Scale) -> Result:
     """The same with the hub's history in a PostgreSQL of this machine, which fsyncs each commit."""
     if why := no_postgres():
         raise UserError(f"alarm-path-postgres: {why}")
-    postgres = importlib.import_module("harness.postgres")
+    postgres = importlib.import_module("harness.servers.postgres")
     with postgres.run_postgres() as server:
         return _alarm_path(
             "alarm-path-postgres", scale, (50, 100), lambda number: str(server.create_database(f"bench{number}"))

@@ -173,7 +173,7 @@ def _server(kubeconfig: Path | None) -> Iterator[Path]:
         yield kubeconfig
         return
     try:
-        from harness.apiserver import install_crds, run_api_server
+        from harness.servers.apiserver import install_crds, run_api_server
     except ImportError as error:
         raise UserError("there is no source tree here to start an API server from: give --kubeconfig") from error
     with run_api_server() as server:

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiError, ApiServer, path_of
+from harness.servers.apiserver import ApiError, ApiServer, path_of
 
 from embereye_operator.api.fleets import FleetError, parse_fleet
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import wait_for
 from harness.need import KUBECTL, program
+from harness.servers.apiserver import wait_for
 
 from embereye.process.lifecycle import UserError
 from embereye_cli import plugin

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer
+from harness.servers.apiserver import ApiServer
 
 from embereye_cli import plugin
 from embereye_cli.cluster.report import concealed, without_addresses

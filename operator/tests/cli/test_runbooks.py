@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, install_crds, path_of, wait_for
-from harness.chart import render
+from harness.cluster.chart import render
 from harness.need import HELM, KUBECTL, ROOT, program
+from harness.servers.apiserver import ApiServer, install_crds, path_of, wait_for
 
 from embereye_operator.monitoring.alerts import ALERTS
 

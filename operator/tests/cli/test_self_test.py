@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer
+from harness.servers.apiserver import ApiServer
 
 from embereye.process.addresses import free_port
 from embereye_cli.cluster.self_test import LABEL, NAME

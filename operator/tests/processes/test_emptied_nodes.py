@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, path_of, wait_for
+from harness.servers.apiserver import ApiServer, path_of, wait_for
 
 from embereye.process.addresses import free_ports
 from embereye_operator.decide.cluster.nodes import HEARTBEATS, STALE

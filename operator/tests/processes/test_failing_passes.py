@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from harness.apiserver import ApiServer, wait_for
+from harness.servers.apiserver import ApiServer, wait_for
 
 from ..faulty import status
 from ..site import Site

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiError, ApiServer, install_crds, path_of, run_api_server, wait_for
 from harness.need import CONTROLLER_MANAGER
+from harness.servers.apiserver import ApiError, ApiServer, install_crds, path_of, run_api_server, wait_for
 
 from embereye.process.addresses import free_port
 from embereye_operator.api.crds import build_crd

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, path_of, wait_for
 from harness.need import CONTROLLER_MANAGER
+from harness.servers.apiserver import ApiServer, path_of, wait_for
 
 from embereye.process.addresses import free_port
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, path_of, wait_for
+from harness.servers.apiserver import ApiServer, path_of, wait_for
 
 from .test_operator import answers, create, names, operator, sensor_fleet, settled
 

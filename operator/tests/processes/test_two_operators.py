@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, path_of, wait_for
+from harness.servers.apiserver import ApiServer, path_of, wait_for
 
 from .test_operator import children, create, has_status, names, operator, sensor_fleet, settled
 

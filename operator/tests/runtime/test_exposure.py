@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from harness.apiserver import ApiServer, install_crds, path_of
 from harness.need import GATEWAY_API, program
+from harness.servers.apiserver import ApiServer, install_crds, path_of
 
 from embereye_operator.api.status import FleetStatus
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from harness.apiserver import ApiServer, path_of
+from harness.servers.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
 from embereye.process.grpc_server import GrpcServer, Service, channel

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, path_of
+from harness.servers.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 from lightkube.core.exceptions import ApiError as ClientError
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer, path_of
+from harness.servers.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
 from embereye_operator.api.fleets import parse_fleet

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of, wait_for
-from harness.chart import NAMESPACE, operators_rights
+from harness.cluster.chart import NAMESPACE, operators_rights
+from harness.servers.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of, wait_for
 
 from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES

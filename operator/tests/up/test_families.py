@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.apiserver import ApiServer, wait_for
-from harness.chart import render
-from harness.identity import HUB, Issuer, shard
+from harness.cluster.chart import render
+from harness.servers.apiserver import ApiServer, wait_for
+from harness.servers.identity import HUB, Issuer, shard
 
 from embereye.process.addresses import free_ports
 

@@ -10,7 +10,7 @@ from embereye.process.http.server import bound_port, serve_http
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 
 from .conftest import assignment, device, eventually, noisy_jpeg, status_of
-from .sources.rtsp_camera import RtspCamera
+from .sources.rtp.rtsp_camera import RtspCamera
 
 
 async def test_a_camera_that_sends_rtp_is_covered_and_its_unusable_pictures_are_counted(running):

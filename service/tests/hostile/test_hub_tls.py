@@ -17,7 +17,7 @@ from pathlib import Path
 import aiohttp
 import grpc
 import pytest
-from harness.certificates import Pair, SiteAuthority
+from harness.servers.certificates import Pair, SiteAuthority
 
 from embereye.process.grpc_server import channel
 from embereye.process.tls.client import ClientTls, dial

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import json_format
-from harness.identity import HUB, OPERATOR, Issuer, shard
+from harness.servers.identity import HUB, OPERATOR, Issuer, shard
 from harness.settings import sensor_settings
 
 from embereye.levels import Kind, Level

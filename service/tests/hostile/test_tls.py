@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf import json_format
-from harness.certificates import Pair, SiteAuthority
+from harness.servers.certificates import Pair, SiteAuthority
 from harness.settings import camera_settings
 
 from embereye.client.client import Client

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from harness.postgres import Postgres
+from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
 from embereye.process.addresses import free_ports

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.postgres import run_postgres
+from harness.servers.postgres import run_postgres
 
 from embereye.process.addresses import free_ports
 

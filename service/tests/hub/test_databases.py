@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from harness.postgres import PASSWORD, Postgres
+from harness.servers.postgres import PASSWORD, Postgres
 from harness.stored import Stored
 
 from embereye.hub.access.records import AccessChanges, AuditEntry, TokenRecord

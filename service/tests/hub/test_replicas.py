@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 from harness.need import POSTGRES, ROOT
-from harness.postgres import Postgres
+from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
 from embereye.levels import Kind, Level, Sense, ZoneState

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from harness.apiserver import ApiServer
+from harness.servers.apiserver import ApiServer
 
 from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
 from embereye_operator.runtime.kubernetes.hub_pods import service_of

@@ -3,7 +3,7 @@ import asyncio
 from embereye.camera.sources.dials import DialLimiter
 
 from ..conftest import assignment, device, eventually, status_of
-from .rtsp_camera import RtspCamera
+from .rtp.rtsp_camera import RtspCamera
 
 
 async def entered(dials, log, name, until):

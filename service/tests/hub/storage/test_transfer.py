@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.postgres import Postgres
+from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role

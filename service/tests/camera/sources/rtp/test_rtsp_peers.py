@@ -20,7 +20,7 @@ from embereye.camera.sources.rtsp import session as rtsp
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.wire.jpeg.header import read_header
 
-from ..conftest import eventually
+from ...conftest import eventually
 
 SERVER = Path(__file__).with_name("gst_rtsp_server.py")
 BARS = [(240, 240, 240), (8, 240, 240), (240, 240, 8), (8, 240, 8)]  # BGR of the first test bars

@@ -3,7 +3,7 @@
 from html import escape
 from pathlib import Path
 
-from harness.diary import Diary, stamp
+from harness.records.diary import Diary, stamp
 
 STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 90em; padding: 0 1em; color: #1c1c1e }

@@ -14,7 +14,7 @@ from embereye.camera.sources.onvif.wanted import Wanted
 from embereye.camera.sources.poller import SocketPoller
 from embereye.process.http.server import bound_port, serve_http
 
-from ..conftest import eventually, noisy_jpeg
+from ...conftest import eventually, noisy_jpeg
 
 AHEAD = timedelta(hours=3)  # of the camera's clock
 

@@ -16,7 +16,7 @@ from embereye.camera.sources.rtp.source import RtpSource
 from embereye.process.addresses import free_port
 from embereye.wire.jpeg.header import JpegError, read_header
 
-from ..conftest import eventually
+from ...conftest import eventually
 
 SAMPLING = {"4:2:2": 0x211111, "4:2:0": 0x221111}
 FRAMES = 12

@@ -13,7 +13,7 @@ from google.protobuf import json_format
 from embereye.process.http.bearer import bearer
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, ZonesRequest, ZoneState
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from harness.diary import Diary
+from harness.records.diary import Diary
 
 RETRY_SECONDS = 0.1
 CONNECT_SECONDS = 1.0

@@ -18,9 +18,9 @@ from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.types_pb2 import Kind, Level, Sense, Term
-from harness.diary import Diary
-from harness.identity import shard
-from harness.witness import OPTIONS
+from harness.records.diary import Diary
+from harness.records.witness import OPTIONS
+from harness.servers.identity import shard
 
 RETRY_SECONDS = 0.1
 PERIOD = 0.1  # seconds between two readings

@@ -11,8 +11,8 @@ from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.wire.jpeg.header import read_header
 from embereye.wire.video.access_unit import AccessUnit
 
-from ...wire.video.coded import coded
-from ..conftest import eventually
+from ....wire.video.coded import coded
+from ...conftest import eventually
 from .rtsp_camera import RtspCamera, VideoCamera
 
 PLAYING = b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\n\r\n"

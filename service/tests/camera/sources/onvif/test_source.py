@@ -1,6 +1,6 @@
 """ONVIF against our simulated cameras, whose streams our RTSP simulator serves.
 
-They are a fake after the specification's WSDL; `test_onvif_peers.py` asks another maker's server.
+They are a fake after the specification's WSDL; `test_peers.py` asks another maker's server.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from embereye.sim.cameras.rtsp import serve_rtsp
 from embereye.sim.scenes.films import CameraSpec, prepare
 from embereye.wire.onvif.media import Profile
 
-from ..conftest import play
+from ...conftest import play
 
 MAIN = Profile("m", "main", "H264", 320, 240, 15, 2000, "v")
 SUB = Profile("s", "sub", "H264", 160, 120, 15, 300, "v")

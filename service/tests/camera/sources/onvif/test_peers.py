@@ -15,7 +15,7 @@ from embereye.camera.sources.onvif.wanted import Wanted
 from embereye.camera.sources.poller import SocketPoller
 from embereye.process.addresses import free_port
 
-from ..conftest import eventually, play
+from ...conftest import eventually, play
 
 pytestmark = pytest.mark.needs(GO2RTC, FFMPEG)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.diary import Diary
+from harness.records.diary import Diary
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPTS = ROOT / "e2e" / "cluster"
 NAME = "embereye"
 RAW_CHAINS = ("PREROUTING", "OUTPUT")  # that all packets pass, of pods and of the node itself

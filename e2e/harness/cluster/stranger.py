@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.cluster import Cluster, Json, until
+from harness.cluster.cluster import Cluster, Json, until
 
 PATIENCE = 3  # seconds for a connection
 KNOCK = f"""

@@ -11,7 +11,7 @@ from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 from embereye.wire.rtsp.messages import Interleaved, RtspParser, interleaved
 
-from ..conftest import noisy_jpeg
+from ...conftest import noisy_jpeg
 
 SDP = "v=0\r\nm=video 0 RTP/AVP 26\r\na=control:track1\r\n"
 

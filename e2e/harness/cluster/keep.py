@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from harness.cluster import Cluster, Json
+from harness.cluster.cluster import Cluster, Json
 
 METRICS = {"operator": 8081, "hub": 9100, "shard": 9100}  # container → port of its metrics page
 

@@ -18,7 +18,7 @@ from embereye.process.timing.backoff import Backoff
 from embereye.wire.jpeg.header import read_header
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 
-from ..conftest import eventually, noisy_jpeg
+from ...conftest import eventually, noisy_jpeg
 
 UDP_SEGMENT = 103
 

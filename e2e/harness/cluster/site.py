@@ -17,12 +17,12 @@ import yaml
 from embereye.process.identity.authority import Authority
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity
-from harness.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
+from harness.cluster.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
 from harness.devices import Film, PushCamera, TextDevice
-from harness.diary import Diary, Level
-from harness.identity import Issuer
-from harness.probers import EvidenceProber, IngestProber
-from harness.witness import Witness
+from harness.records.diary import Diary, Level
+from harness.records.probers import EvidenceProber, IngestProber
+from harness.records.witness import Witness
+from harness.servers.identity import Issuer
 
 CHART = ROOT / "charts" / "embereye"
 IMAGE = f"embereye:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"  # that `make image` builds
