@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
     systemctl("enable", NAME)
     systemctl("restart", NAME)  # starts it where it does not run, and has a running one take another unit
     print("started; its log: journalctl --unit embereye --follow")
-    print(f"sign in: see the log, or  embereye access link --token @{DATA}/hub/admin-token")
+    print(f"sign in by a link: embereye access link --token @{DATA}/hub/admin-token")
     return 0
 
 

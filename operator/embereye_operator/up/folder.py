@@ -2,6 +2,8 @@
 
 import contextlib
 import fcntl
+import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -43,9 +45,14 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
 
 @contextlib.contextmanager
 def locked(data: Path) -> Iterator[None]:
-    """Hold the data folder for this process alone; UserError where another holds it or it cannot be written."""
+    """Hold the data folder for this process alone, and what this process writes from now on for its user alone.
+
+    UserError where another process holds it, it is somebody else's, or it cannot be written.
+    """
     try:
         data.mkdir(parents=True, exist_ok=True)
+        _close_to_others(data)
+        os.umask(0o077)
         lock: TextIO = (data / "lock").open("w")
     except OSError as error:
         raise UserError(f"--data {data} cannot be written: {error.strerror}") from error
@@ -55,3 +62,20 @@ def locked(data: Path) -> Iterator[None]:
         except OSError as error:
             raise UserError(f"{data} is in use by another `embereye up`: stop it or choose another --data") from error
         yield
+
+
+def _close_to_others(data: Path) -> None:
+    """Let other users of this machine read nothing in the folder but what they know the name of, at its top.
+
+    Pictures, recordings, cameras' passwords and digests of tokens are in the folders below; beside them is the list of
+    metrics, which a Prometheus of another user reads.
+    """
+    found = data.stat()
+    if found.st_uid not in {0, os.geteuid()} and os.geteuid():
+        raise UserError(f"--data {data} belongs to another user, who could put anything there: choose another folder")
+    if found.st_mode & 0o066:
+        data.chmod(stat.S_IMODE(found.st_mode) & ~0o066)
+    for folder in data.iterdir():
+        mode = folder.lstat().st_mode
+        if stat.S_ISDIR(mode) and mode & 0o077:
+            folder.chmod(stat.S_IMODE(mode) & ~0o077)
