@@ -3,16 +3,18 @@
 import contextlib
 import fcntl
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
 import yaml
 
+from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.runtime.local.runtime import identified
+
+FOLDERS = ("config", "fleets", "hub", "identity", "logs", "objects", "scaling", "shards", "volumes")  # that we make
 
 
 def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
@@ -52,7 +54,6 @@ def locked(data: Path) -> Iterator[None]:
     try:
         data.mkdir(parents=True, exist_ok=True)
         _close_to_others(data)
-        os.umask(0o077)
         lock: TextIO = (data / "lock").open("w")
     except OSError as error:
         raise UserError(f"--data {data} cannot be written: {error.strerror}") from error
@@ -61,21 +62,20 @@ def locked(data: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UserError(f"{data} is in use by another `embereye up`: stop it or choose another --data") from error
-        yield
+        before = os.umask(0o077)
+        try:
+            yield
+        finally:
+            os.umask(before)
 
 
 def _close_to_others(data: Path) -> None:
-    """Let other users of this machine read nothing in the folder but what they know the name of, at its top.
+    """Let other users of this machine read nothing of what is below the folder; UserError where it is one of theirs.
 
-    Pictures, recordings, cameras' passwords and digests of tokens are in the folders below; beside them is the list of
-    metrics, which a Prometheus of another user reads.
+    Pictures, recordings, cameras' passwords and digests of tokens are there. At its top is the list of metrics, which a
+    Prometheus of another user reads.
     """
-    found = data.stat()
-    if found.st_uid not in {0, os.geteuid()} and os.geteuid():
+    if os.geteuid() and data.stat().st_uid not in {0, os.geteuid()}:
         raise UserError(f"--data {data} belongs to another user, who could put anything there: choose another folder")
-    if found.st_mode & 0o066:
-        data.chmod(stat.S_IMODE(found.st_mode) & ~0o066)
-    for folder in data.iterdir():
-        mode = folder.lstat().st_mode
-        if stat.S_ISDIR(mode) and mode & 0o077:
-            folder.chmod(stat.S_IMODE(mode) & ~0o077)
+    if (data / "hub" / "admin-token").exists():  # written by us before, maybe by an earlier version
+        restrict([data / name for name in FOLDERS], 0o077)

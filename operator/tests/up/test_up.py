@@ -312,7 +312,9 @@ async def test_wrong_arguments_are_refused_in_one_sentence(arguments: list[str])
 async def test_other_users_of_the_machine_read_nothing_but_where_metrics_are(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (data / "hub").mkdir(parents=True)  # as an earlier version left it
-    (data / "hub" / "hub.lock").touch(0o644)
+    (data / "hub" / "admin-token").write_text("a-token-that-an-earlier-version-made-0123456789")
+    (data / "hub").chmod(0o755)
+    (data / "mine").mkdir(0o755)  # and something that is not ours
     async with house(tmp_path) as running:
         await running.until(lambda: running.zones()["hall"])
 
@@ -325,7 +327,7 @@ async def test_other_users_of_the_machine_read_nothing_but_where_metrics_are(tmp
                     yield str(path.relative_to(data))
 
         assert set(readable(data)) - {"lock"} == {"prometheus-targets.json"}
-        assert data.stat().st_mode & 0o066 == 0
+        assert (data / "mine").stat().st_mode & 0o777 == 0o755
 
 
 def test_a_data_folder_that_somebody_else_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
