@@ -146,8 +146,7 @@ async def _serve(kind: str, devices: int, hub: str, grpc_port: int, tls: Path | 
             listener = await loop.create_server(_Counter if kind == "count" else _Echo, "127.0.0.1", 0, backlog=4096)
             ports = {"tcp": listener.sockets[0].getsockname()[1]}
             if tls:
-                shown = ServerTls(tls).context
-                secured = await loop.create_server(_Counter, "127.0.0.1", 0, backlog=4096, ssl=shown)
+                secured = await loop.create_server(_Counter, "127.0.0.1", 0, backlog=4096, ssl=ServerTls(tls).context)
                 ports["tls"] = secured.sockets[0].getsockname()[1]
             await _answer(loop, ports, lambda: {"offered": _Counter.total})
             listener.close()

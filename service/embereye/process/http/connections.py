@@ -48,7 +48,8 @@ class _Connection:
 
     def proceeds(self) -> bool:
         """Whether anything was delivered since this was asked last: a long answer is sent when its handler is over."""
-        before, connection = self.delivered, self.transport and self.transport.get_extra_info("socket")
+        before = self.delivered
+        connection = self.transport.get_extra_info("socket") if self.transport else None
         if connection is not None and hasattr(socket, "TCP_INFO"):
             with contextlib.suppress(OSError):
                 told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_ACKED + 8)
