@@ -27,6 +27,7 @@ OIDC_PROVIDER := oidc-provider@9.13.3
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once.
+E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
 
 .PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean
@@ -108,7 +109,7 @@ e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stay
 
 e2e-up: install ## Bring the cluster up where it is not, with the image as it is now
 	e2e/cluster/up >/dev/null
-	e2e/cluster/binaries helm >/dev/null
+	e2e/cluster/binaries helm $(E2E_PROGRAMS) >/dev/null
 	e2e/cluster/build-image $(IMAGE) >/dev/null
 	e2e/cluster/load $(IMAGE)
 
