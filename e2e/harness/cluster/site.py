@@ -19,6 +19,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity
 from harness.cluster.balancer import BALANCER, BALANCER_ROLES
 from harness.cluster.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
+from harness.cluster.enforcer import enforce_policies
 from harness.devices import Film, PushCamera, TextDevice
 from harness.records.diary import Diary, Level
 from harness.records.probers import EvidenceProber, IngestProber
@@ -122,6 +123,7 @@ class Site:
     async def prepare(self) -> None:
         """Load the image; make the namespaces, where only restricted pods are admitted, and the hub's volume."""
         await script("load", IMAGE)
+        await enforce_policies(self.cluster, IMAGE)
         self.entrance = await self.cluster.entrance()
         self.home_node = min(await self.cluster.nodes())
         path = f"/var/lib/embereye-e2e/{self.diary.began_ns}"
