@@ -26,7 +26,7 @@ GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 OIDC_PROVIDER := oidc-provider@9.13.3
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
-# What tests run of Kubernetes' own; built from Go modules into .cache, once.
+# What tests run of Kubernetes' own; built from Go modules into .cache, once. Beside it, what the end-to-end tests run.
 E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
 
