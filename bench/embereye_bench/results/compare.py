@@ -37,6 +37,8 @@ def show(old: Record, new: Record) -> int:
     if not is_alike(old.machine, new.machine):
         machines = (f"{machine['cores']} cores of {machine['cpu']}" for machine in (old.machine, new.machine))
         say(f"two machines, {' and '.join(machines)}: changes say little", "yellow")
+    if noisy := [row.name for row in rows if row.verdict == "noisy"]:
+        say(f"too noisy to tell: {', '.join(noisy)}; leave the machine alone and measure again", STYLES["noisy"])
     worse = [row.name for row in rows if row.verdict == "worse"]
     if worse:
         say(f"worse: {', '.join(worse)}", STYLES["worse"])

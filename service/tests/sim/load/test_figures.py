@@ -11,6 +11,7 @@ from embereye.sim.load.clients import Pace
 from embereye.sim.load.figures import ClientFigures, Latencies, Thresholds, judge, total
 from embereye.sim.load.run import is_local
 from embereye_cli.simulate import sensors
+from embereye_cli.simulate.load_options import is_load_test
 
 
 def test_percentiles_are_at_most_5_percent_above_the_truth_and_never_below() -> None:
@@ -106,4 +107,4 @@ def test_a_report_is_of_a_load_test_by_itself(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     sensors.add_arguments(parser)
     parsed = parser.parse_args(["--target", "h:1", "--devices", "a=hall", "--report", str(tmp_path / "r.json")])
-    assert sensors.is_load_test(parsed)
+    assert is_load_test(parsed)
