@@ -11,7 +11,8 @@ from embereye.hub.canaries import Canaries
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
 from embereye.hub.databases.interface import BeginAnewError, StoreError
-from embereye.hub.feed import Feed
+from embereye.hub.feeds.feed import Feed
+from embereye.hub.feeds.subscriptions import Subscriptions
 from embereye.hub.inbox import EvidenceInbox
 from embereye.hub.storage.committer import Committer, Step
 from embereye.hub.storage.history import History
@@ -67,6 +68,7 @@ class Hub:
             work=work,
         )
         self.actions = Actions(self.committer, self.zones)
+        self.subscriptions = Subscriptions(self.committer)
 
     def trace(self, traces: EvidenceTraces) -> None:
         """Go on with the traces that reports carry from now on."""
@@ -93,6 +95,7 @@ class Hub:
         self.coverage.restore(stored)
         self.canaries.restore(stored.canaries)
         self.access.restore(stored.access)
+        self.subscriptions.restore(stored.subscriptions)
         self.feed.latest = stored.cursor
         if self._store.failing:
             self.committer.note_failing(self._store.failing)

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from yarl import URL
 
-from embereye.hub import feed
+from embereye.hub.feeds import feed
 from embereye.hub.outputs import Lease
 from embereye.hub.services.control import ControlService
 from embereye.levels import Level

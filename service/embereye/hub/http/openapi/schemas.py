@@ -2,9 +2,21 @@
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from embereye.hub.feeds.selection import KINDS, LEVELS, TYPES
 from embereye.hub.http.lists import Json
 from embereye.hub.http.openapi.parts import NANOSECONDS, NEXT, NUMBER, ROLE, WORD, list_of, record, reference, whole
 from embereye.v1 import alarms_pb2, clips_pb2, evidence_pb2, types_pb2
+
+
+def selection() -> Json:
+    """What of the feed somebody wants: what is missing asks for all."""
+    words: dict[str, list[str]] = {"levels": list(LEVELS), "kinds": list(KINDS), "types": list(TYPES)}
+    return record(
+        {},
+        zones=list_of(WORD),
+        devices=list_of(WORD),
+        **{name: list_of({"type": "string", "enum": known}) for name, known in words.items()},
+    )
 
 
 def schemas() -> dict[str, Json]:
@@ -32,6 +44,8 @@ def schemas() -> dict[str, Json]:
             next=NEXT,
         ),
         "Device": _device(),
+        "Selection": selection(),
+        "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
         "Thermal": record(
             {
                 "celsius": list_of({"type": ["number", "null"]}),
