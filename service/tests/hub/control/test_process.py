@@ -79,7 +79,7 @@ async def test_a_loop_runs_by_tcp_and_by_a_socket_and_is_told_when_the_hub_stops
     assert hub.process is not None
     hub.process.send_signal(signal.SIGTERM)
     for link in (one, other):
-        with pytest.raises(LinkError, match="the hub stops|the actuator head is gone"):
+        with pytest.raises(LinkError, match=r"the hub stops|the actuator head is gone"):
             await asyncio.to_thread(link.receive, ControlResponse)
         link.close()
     assert hub.process.wait(10) == 0
