@@ -12,10 +12,12 @@ from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.actions import Action, UnknownZoneError, check_action
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.coverage.book import Watched
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.http import runbooks
 from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes
+from embereye.hub.http.actuators import describe_actuators
 from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
@@ -30,7 +32,6 @@ from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import Replays, replay
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
 from embereye.hub.storage.committer import StoreFailingError
 from embereye.hub.storage.history import MAX_EVENTS, EventQuery, history_limit
@@ -91,12 +92,12 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 class Api:
-    """All routes: `Api(hub, outputs, clips).app(registry)`; without `clips` none are served."""
+    """All routes: `Api(hub, actuators, clips).app(registry)`; without `clips` none are served."""
 
     def __init__(
         self,
         hub: Hub,
-        outputs: Outputs,
+        actuators: Actuators,
         clips: ClipStore | None = None,
         hosts: AllowedHosts | None = None,
         provider: "Provider | None" = None,
@@ -106,7 +107,7 @@ class Api:
         self._hub = hub
         self._clips = clips
         self._replays = Replays()
-        self._outputs = outputs
+        self._actuators = actuators
         self._entries = DeviceEntries(hub)
         self._device_list = SharedList("devices", self._entries.entries, self._entries.fields, period=DEVICES_SECONDS)
         self._zones_told: list[Zone] = []
@@ -143,7 +144,7 @@ class Api:
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg|mp4}", self._clip),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay),
                 web.get("/v1/history", self._history),
-                web.get("/v1/outputs", self._driven),
+                web.get("/v1/actuators", self._list_actuators),
                 web.get("/v1/alarms/ws", FeedSocket(self._hub).serve),
             ]
         )
@@ -273,8 +274,8 @@ class Api:
         with self._replays.enter(request.remote or "", clip.bytes):
             return await replay(request, self._clips.path(clip), SECURITY)
 
-    async def _driven(self, _: web.Request) -> web.Response:
-        return web.json_response({"controllers": self._outputs.in_force()})
+    async def _list_actuators(self, _: web.Request) -> web.Response:
+        return web.json_response({"actuators": describe_actuators(self._actuators)})
 
     # What was
 

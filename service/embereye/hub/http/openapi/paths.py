@@ -151,8 +151,7 @@ def _access() -> Paths:
 
 def _present() -> Paths:
     devices = record({"devices": list_of(reference("Device")), "timeNs": NANOSECONDS}, next=NEXT)
-    values: Json = {"type": "object", "additionalProperties": {"type": "number"}}
-    controllers = record({"controllers": {"type": "object", "additionalProperties": values}})
+    actuators = record({"actuators": list_of(reference("Actuator"))})
     return {
         "/v1/zones": {
             "get": operation(
@@ -176,8 +175,11 @@ def _present() -> Paths:
                 {200: answer("by shard", record({"canaries": list_of(reference("Heartbeat"))}))},
             )
         },
-        "/v1/outputs": {
-            "get": operation("Outputs and who drives them", {200: answer("values by controller", controllers)})
+        "/v1/actuators": {
+            "get": operation(
+                "Actuators that are connected, who steers them, and what they measure",
+                {200: answer("by name", actuators)},
+            )
         },
     }
 

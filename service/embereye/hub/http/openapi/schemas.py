@@ -46,6 +46,7 @@ def schemas() -> dict[str, Json]:
         "Device": _device(),
         "Selection": selection(),
         "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
+        "Actuator": _actuator(),
         "Thermal": record(
             {
                 "celsius": list_of({"type": ["number", "null"]}),
@@ -74,6 +75,22 @@ def schemas() -> dict[str, Json]:
         "required": ["url", "view"],
     }
     return described
+
+
+def _actuator() -> Json:
+    number: Json = {"type": ["number", "null"]}
+    kinds: Json = {"type": "string", "enum": ["angle", "velocity", "torque", "switch", "opening"]}
+    return record(
+        {
+            "name": WORD, "by": {"type": "string", "description": "whose token it showed"},
+            "silent": {"type": "boolean"}, "heardSeconds": NUMBER,
+            "controller": {"type": "string", "description": "what steers it; empty: nothing does"},
+            "controlledBy": WORD, "synchronised": {"type": "boolean"}, "missed": whole(),
+            "safe": {"type": "boolean", "description": "whether its safe values are in force"},
+            "outputs": list_of(record({"name": WORD, "kind": kinds, "value": NUMBER, "measured": number})),
+            "sensors": list_of(record({"name": WORD, "unit": WORD, "value": number})),
+        }
+    )  # fmt: skip
 
 
 def _device() -> Json:
