@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embereye.levels import Kind, Level, ZoneState
-from embereye.v1.alarms_pb2 import AlarmEvent, Fault, Zone
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Fault, Zone
 from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.zone.false_alarms import marks_like, resemblance
 from embereye.zone.fusion import WINDOW_NS, Verdict, judge
 from embereye.zone.sentences import duration, sign
 
@@ -72,6 +73,7 @@ class ZoneMachine:
     told: dict[Key, int] = field(default_factory=dict)  # highest level announced within the open alarm
     again: dict[Key, tuple[int, int]] = field(default_factory=dict)  # how often it was told to be back, and when last
     faults: dict[tuple[str, str], Fault] = field(default_factory=dict)  # by fleet and device
+    marks: dict[str, FalseAlarm] = field(default_factory=dict, compare=False)  # false alarms; the owner keeps them
     revision: int = 0  # grows with every change, so that its owner knows what to store
 
     @property
@@ -109,6 +111,7 @@ class ZoneMachine:
             kept = EvidenceItem()
             kept.CopyFrom(item)
             kept.ClearField("snapshot")
+            self._note_resemblance(kept)
             level = Level(item.level)
             peak = max(level, old.peak) if old is not None and same else level
             returned = old is not None and (old.returned or (not same and _is_over(old, now_ns)))
@@ -193,6 +196,12 @@ class ZoneMachine:
             words = f"test begun by {who}"
         return [self._event(AlarmEvent.TYPE_TEST, now_ns, _with_note(words, note), who=who)]
 
+    def tell_false_alarm(self, alarm: str, who: str, why: str, now_ns: int) -> AlarmEvent:
+        """A person called an alarm of this zone, open or over, a false one, or took that back."""
+        event = self._event(AlarmEvent.TYPE_FALSE_ALARM, now_ns, why, who=who)
+        event.alarm = alarm
+        return event
+
     # What others see
 
     @property
@@ -214,6 +223,7 @@ class ZoneMachine:
             faults=sorted(self.faults.values(), key=lambda fault: fault.device),
             testing=self.testing,
             why=self.why,
+            false_alarm=self.marks.get(self.alarm),
         )
         for contribution in self.contributions.values():
             if contribution.active(now_ns):
@@ -230,6 +240,11 @@ class ZoneMachine:
 
     # How it steps
 
+    def _note_resemblance(self, item: EvidenceItem) -> None:
+        """Say of `item` that it is like a sign of a marked alarm, where it is."""
+        if self.marks and (like := marks_like(item, self.marks.values())):
+            item.note = "; ".join(filter(None, (item.note, resemblance(like[0]))))
+
     @property
     def _word(self) -> str:
         return self.state.word
@@ -241,7 +256,7 @@ class ZoneMachine:
         """Step to the state that the active signs ask for; `trigger` is the report that came just now."""
         if self.state == ZoneState.NORMAL and trigger is None:
             return []  # only a report opens an alarm
-        verdict = judge(self._active(now_ns))
+        verdict = judge(self._active(now_ns), self.marks.values())
         step = self._step(verdict, now_ns, trigger)
         if step is None:
             return self._joined(now_ns, trigger)
@@ -258,7 +273,7 @@ class ZoneMachine:
             case ZoneState.NORMAL | ZoneState.PRE_ALARM if level == Level.ALARM:
                 return self._raise(ZoneState.ALARM, why, now_ns, trigger)
             case ZoneState.NORMAL if level == Level.PRE_ALARM:
-                why += "; a second sign would confirm it"
+                why += f"; {verdict.wanting}"
                 return self._raise(ZoneState.PRE_ALARM, why, now_ns, trigger)
             case ZoneState.PRE_ALARM if level == Level.CLEAR:
                 return self._enter(ZoneState.NORMAL, now_ns, "the signs have ended unconfirmed")

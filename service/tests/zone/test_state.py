@@ -326,11 +326,7 @@ def test_a_sign_that_came_back_too_soon_to_be_told_is_told_when_it_lasts() -> No
         machine.evidence(sign(level=Level.CLEAR, at=100 * number), at(100 * number))
         machine.evidence(sign(at=100 * number + 40, episode=f"e{number}"), at(100 * number + 40))
     machine.evidence(sign(level=Level.CLEAR, at=250), at(250))
-    told = [
-        second
-        for second in range(290, 900)
-        if machine.evidence(sign(at=second, episode="e3"), at(second))
-    ]
+    told = [second for second in range(290, 900) if machine.evidence(sign(at=second, episode="e3"), at(second))]
     assert len(told) == 1
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from embereye.hub.access.records import AuditEntry
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.feed import Feed
+from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.storage.committer import Committer
 from embereye.hub.storage.store import StoreThreads
 from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.zone.timeline import PastAlarm
 
 logger = logging.getLogger(__name__)
 DEFAULT_EVENTS = 100  # in one answer, where a request names no number
@@ -35,6 +37,22 @@ class History:
         """The newest `limit` durable events, ascending."""
         latest = self._feed.latest
         return await self._store.read(lambda store: store.latest_events(latest, limit))
+
+    async def events_between(self, from_ns: int, until_ns: int, limit: int) -> list[AlarmEvent]:
+        """As `Store.events_between`, of durable events."""
+        latest = self._feed.latest
+        events = await self._store.read(lambda store: store.events_between(from_ns, until_ns, limit))
+        return [event for event in events if event.cursor <= latest]
+
+    async def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
+        """The alarms that `wanted` names, newest first."""
+        return await self._store.read(lambda store: store.alarms(wanted))
+
+    async def alarm_events(self, alarm: str) -> list[AlarmEvent]:
+        """Every durable event of `alarm`, ascending."""
+        latest = self._feed.latest
+        events = await self._store.read(lambda store: store.alarm_events(alarm))
+        return [event for event in events if event.cursor <= latest]
 
     async def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """What `device` saw when its sign joined `alarm`: a JPEG."""

@@ -19,10 +19,13 @@ from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
 from embereye.hub.coverage.ledgers import LedgerKey, Part
 from embereye.hub.databases.interface import DamagedError, Database, OwnedError, StoreError
 from embereye.hub.databases.sqlite import SqliteDatabase
+from embereye.hub.storage import alarms
+from embereye.hub.storage.alarms import AlarmQuery
 from embereye.process.lifecycle import UserError
-from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.roster_pb2 import FleetRoster
+from embereye.zone.timeline import PastAlarm
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -61,6 +64,7 @@ class Transaction:
     # fleet, shard: when its latest canary was an alarm, after how many nanoseconds; None: removed
     canaries: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     access: AccessChanges = field(default_factory=AccessChanges)
+    false_alarms: dict[str, FalseAlarm | None] = field(default_factory=dict)  # by alarm; None: it was none after all
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
@@ -80,6 +84,7 @@ class StoredState:
     access: StoredAccess = field(default_factory=StoredAccess)
     latest_ns: int = 0  # the newest time on the hub's timeline; 0: nothing was stored yet
     canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, when alarmed, delay
+    false_alarms: list[FalseAlarm] = field(default_factory=list)
 
 
 def lock_folder(folder: Path) -> int:
@@ -148,6 +153,9 @@ class Store:
                     "SELECT fleet, shard, alarmed_ns, delay_ns FROM canaries",
                     lambda row: (str(row[0]), str(row[1]), int(row[2]), int(row[3])),
                 )
+            ),
+            false_alarms=list(
+                self._rows("SELECT mark FROM false_alarms", lambda row: FalseAlarm.FromString(bytes(row[0])))
             ),
         )
 
@@ -224,6 +232,8 @@ class Store:
                 for e in events
             ],
         )
+        alarms.write_events(db, events)
+        alarms.write_marks(db, transaction.false_alarms)
         db.execute_many(
             "DELETE FROM pictures WHERE alarm = ? AND device = ? AND kind = ?",
             [(p.alarm, p.device, p.kind) for p in transaction.pictures],
@@ -287,6 +297,7 @@ class Store:
             )
             gone += records.prune(db, before_ns)
             gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,))
+            gone += alarms.prune(db)
             gone += db.execute(
                 "DELETE FROM pictures WHERE time_ns < ? OR number <= (SELECT MAX(number) FROM pictures) - ?",
                 (before_ns, KEPT_PICTURES),
@@ -311,6 +322,21 @@ class Store:
         """The last `limit` events up to cursor `before`, ascending."""
         query = "SELECT event FROM events WHERE cursor <= ? ORDER BY cursor DESC LIMIT ?"
         return list(self._rows(query, _event, (before, limit)))[::-1]
+
+    def events_between(self, from_ns: int, until_ns: int, limit: int) -> list[AlarmEvent]:
+        """Up to `limit` events that were recorded from `from_ns` to before `until_ns`, ascending."""
+        query = "SELECT event FROM events WHERE time_ns >= ? AND time_ns < ? ORDER BY cursor LIMIT ?"
+        return list(self._rows(query, _event, (from_ns, until_ns, limit)))
+
+    def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
+        """The alarms that `wanted` names, newest first."""
+        return list(self._rows(*alarms.query(wanted)))
+
+    def alarm_events(self, alarm: str) -> list[AlarmEvent]:
+        """Every event of `alarm`, ascending; of one that a version before began, those that this version wrote."""
+        query = """SELECT event FROM events, alarms WHERE alarms.alarm = ? AND events.zone = alarms.zone
+            AND events.cursor >= first_cursor AND events.cursor <= last_cursor ORDER BY cursor"""
+        return [event for event in self._rows(query, _event, (alarm,)) if event.alarm == alarm]
 
     def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """The JPEG that was kept of `device` for `alarm`."""
