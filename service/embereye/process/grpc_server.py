@@ -71,7 +71,7 @@ def most_connections(*, control: bool) -> int:
     return max(64, min(4_000, descriptors // 16) if control else min(10_000, descriptors // 8))
 
 
-class _Health(health.aio.HealthServicer):  # type: ignore[misc]
+class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # it has no types
     """Answers who asks; changes have to be asked for.
 
     The library's Watch holds a lock while it writes, without end to a client that reads nothing, and the next change of
