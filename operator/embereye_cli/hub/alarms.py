@@ -185,7 +185,8 @@ class _Client:
         for mark in marks:
             seen = ", ".join(summary(item) for item in mark.signs)
             where = f"{mark.namespace}/{mark.zone}"
-            table.add_row(*map(_plain, (mark.alarm, where, _time(mark.time_ns), mark.who, seen, mark.reason)))
+            told = (mark.alarm, where, _time(mark.time_ns), mark.who, seen, mark.reason)
+            table.add_row(*(Text(visible(text)) for text in told))
         if not marks:
             table.add_row("no alarm is marked as false", "", "", "", "", "")
         self._console.print(table)
