@@ -101,8 +101,8 @@ def _table(clips: list[Clip], of_alarm: bool) -> Table:
     for clip in clips:
         still = clip.media == Clip.MEDIA_STILL
         table.add_row(
-            clip.sha256[:SHOWN_DIGITS], "still" if still else "clip", Text(visible(clip.device)), Text(visible(clip.zone)),
-            Kind(clip.kind).word,
+            clip.sha256[:SHOWN_DIGITS], "still" if still else "clip",
+            Text(visible(clip.device)), Text(visible(clip.zone)), Kind(clip.kind).word,
             _time(clip.from_ns, "%Y-%m-%d %H:%M:%S"), "" if still else f"{(clip.until_ns - clip.from_ns) / SECOND:.1f}",
             f"{clip.bytes / 1e6:.2f} MB", Text(visible(clip.note)),
         )  # fmt: skip
