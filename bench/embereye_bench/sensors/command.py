@@ -45,6 +45,7 @@ from embereye_bench.sensors.load import (
 )
 from embereye_bench.sensors.relay import relay_cost, relay_delay
 
+TLS_MORE_KB = 12  # of a connection that speaks TLS, beside what ssl and the event loop take for it
 IDENTITY = (lambda message: message, lambda message: message)
 
 
@@ -341,10 +342,11 @@ def idle_tls_memory(scale: Scale, connections: int = 10_000) -> Result:
             grown.append((server.ask()["memory_kb"] - before) / 1024)
             del sockets
     value, baseline = grown
-    unit = f"MB, {(value - baseline) * 1024 / connections:.1f} KB a connection more than the baseline"
-    ratio = value / max(baseline, 1e-9)
-    return Result("idle-10k-tls-memory", value, unit, baseline, ratio, "≤ 600, 1.2 of the baseline",
-                  value <= 600 and ratio <= 1.2)  # fmt: skip
+    more = (value - baseline) * 1024 / connections
+    unit = f"MB, {more:.1f} KB a connection more than the baseline"
+    reach = f"≤ 600, ≤ {TLS_MORE_KB} KB a connection more"
+    ok = value <= 600 and more <= TLS_MORE_KB
+    return Result("idle-10k-tls-memory", value, unit, baseline, value / max(baseline, 1e-9), reach, ok)
 
 
 class _Core(Collector):
