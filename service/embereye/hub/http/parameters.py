@@ -37,6 +37,10 @@ async def read_json(request: web.Request) -> dict[str, Any]:
         raise Refused(400, f"the body is not JSON: {str(error)[:200]}") from error
     if not isinstance(body, dict):
         raise Refused(400, "the body is not a JSON object")
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # JSON can write one; nothing that keeps or sends texts can
+        raise Refused(400, "what is in the body is no text: it has half of a character (a lone surrogate)") from None
     return body
 
 
@@ -45,8 +49,4 @@ def text_of(body: dict[str, Any], name: str) -> str:
     text = body.get(name, "")
     if not isinstance(text, str):
         raise Refused(400, f"{name}: {json.dumps(text)[:80]} is not a string")
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # JSON can write one; nothing that keeps or sends texts can
-        raise Refused(400, f"{name}: {json.dumps(text)[:80]} is no text: it has half of a character") from None
     return text
