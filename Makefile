@@ -30,7 +30,7 @@ CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker prometheus-adapter
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
 
-.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean
+.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -90,6 +90,9 @@ bench: install ## Measure sensors, cameras, hub and operator against baselines, 
 	$(BIN)/embereye bench operator --quick
 	$(BIN)/embereye bench heat --quick
 	$(BIN)/embereye bench detection --quick || true
+
+bench-gate: install ## Measure against the newest record of a machine like this one; fails where a row got worse by 5 % beyond noise
+	$(BIN)/embereye bench gate $(ARGS)
 
 model: install ## Train the appearance network anew from labelled pictures in DATA (an hour), as docs/appearance.md says
 	@for set in video video2 images; do test -f "$(DATA)/$$set/labels.json" || { echo "$(DATA)/$$set/labels.json is missing: make model DATA=FOLDER" >&2; exit 2; }; done

@@ -51,12 +51,12 @@ from embereye_bench.sensors.relay import relay_cost, relay_delay
 IDENTITY = (lambda message: message, lambda message: message)
 
 
-def _text_paced(name: str, connections: int, scale: Scale) -> tuple[float, float, float, float]:
-    """CPU µs per packet of the shard and of the baseline, and the share of a core of each."""
+def _text_paced(name: str, connections: int, scale: Scale, *more: str) -> dict[str, tuple[float, float]]:
+    """Of the shard, of the baseline and of each of `more`: CPU µs per packet, and % of a core."""
     dice = random.Random(name)
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(connections)]
-    costs: dict[str, list[float]] = {"shard": [], "count": []}
-    shares: dict[str, list[float]] = {"shard": [], "count": []}
+    costs: dict[str, list[float]] = {kind: [] for kind in ("shard", "count", *more)}
+    shares: dict[str, list[float]] = {kind: [] for kind in costs}
     with contextlib.ExitStack() as stack:
         servers = {kind: stack.enter_context(Server(kind, connections)) for kind in costs}
         sockets = {kind: connect(server.ports["tcp"], connections) for kind, server in servers.items()}
@@ -72,19 +72,22 @@ def _text_paced(name: str, connections: int, scale: Scale) -> tuple[float, float
                 spent = server.cpu() - before
                 costs[kind].append(spent / sent * 1e6)
                 shares[kind].append(spent / (time.perf_counter() - started) * 100)
-    return median(costs["shard"]), median(costs["count"]), median(shares["shard"]), median(shares["count"])
+    return {kind: (median(costs[kind]), median(shares[kind])) for kind in costs}
 
 
 def text_1000(scale: Scale) -> Result:
-    """1,000 connections at 10 Hz."""
-    value, baseline, _, _ = _text_paced("text-1000x10hz", 1000, scale)
+    """1,000 connections at 10 Hz; told besides: the least that Python can do for a reading."""
+    found = {kind: cost for kind, (cost, _) in _text_paced("text-1000x10hz", 1000, scale, "floor").items()}
+    value, baseline, floor = found["shard"], found["count"], found["floor"]
+    unit = f"µs CPU/packet; the least in Python takes {floor:.2f}, {floor / baseline:.2f} of the baseline"
     ratio = value / baseline
-    return Result("text-1000x10hz", value, "µs CPU/packet", baseline, ratio, "≤ 1.5 of the baseline", ratio <= 1.5)
+    return Result("text-1000x10hz", value, unit, baseline, ratio, "≤ 1.5 of the baseline", ratio <= 1.5)
 
 
 def text_100(scale: Scale) -> Result:
     """100 sensors at 10 Hz."""
-    _, _, value, baseline = _text_paced("text-100x10hz", 100, scale)
+    found = _text_paced("text-100x10hz", 100, scale)
+    value, baseline = found["shard"][1], found["count"][1]
     return Result("text-100x10hz", value, "% of a core", baseline, value / baseline, "≤ 4", value <= 4)
 
 
