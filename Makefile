@@ -27,7 +27,7 @@ OIDC_PROVIDER := oidc-provider@9.13.3
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once. Beside it, what the end-to-end tests run.
-E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker
+E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker prometheus-adapter
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
 
 .PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate
@@ -107,8 +107,8 @@ image: install ## Build the image that every component runs, tagged as the chart
 release: install ## Put all that a release consists of into dist/VERSION, for you to upload; ARGS="--without-image"
 	@$(BIN)/python deploy/release.py $(ARGS)
 
-e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stays up; results in e2e/results
-	$(BIN)/pytest $(wildcard e2e/test_*.py)
+e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stays up; ARGS="-m slow" for the long ones
+	$(BIN)/pytest $(wildcard e2e/test_*.py) $(ARGS)
 
 e2e-up: install ## Bring the cluster up where it is not, with the image as it is now
 	e2e/cluster/up >/dev/null

@@ -5,7 +5,8 @@ import copy
 from typing import Any
 
 import pytest
-from harness.cluster.chart import CHART, NAMESPACE, helm, operators_rights, render, template
+import yaml
+from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, operators_rights, render, template
 from harness.servers.apiserver import ApiError, ApiServer, path_of
 
 from embereye_operator.api.fleets import parse_fleet
@@ -382,3 +383,16 @@ def test_only_several_hubs_have_a_disruption_budget() -> None:
 
     assert budgets() == {"embereye-operator"}
     assert budgets(*VALUE_SETS["two hubs"]) == {"embereye-operator", "embereye-hub"}
+
+
+def test_a_release_for_each_tenant_shares_no_object_with_another() -> None:
+    def objects(tenant: str, *values: str) -> set[tuple[str, str, str]]:
+        result = helm("template", tenant, str(CHART), "--namespace", tenant, "--kube-version", KUBERNETES, *values)
+        assert result.returncode == 0, result.stderr
+        found = [document for document in yaml.safe_load_all(result.stdout) if document]
+        return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in found}
+
+    north = objects("north", "--set", "operator.fleetSelector=tenant=north")
+    south = objects("south", "--set", "crds.enabled=false", "--set", "operator.fleetSelector=tenant=south")
+    assert len(north) > len(south) > 10
+    assert not north & south
