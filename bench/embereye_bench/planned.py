@@ -12,7 +12,7 @@ from embereye_bench.films import draw
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import Server, close, connect, frame_lines, paced, reading_line
 from embereye_operator.decide.capacity.costs import Costs, parse_costs
-from embereye_operator.decide.capacity.plan import CameraDemand, SensorDemand, plan
+from embereye_operator.decide.capacity.plan import CameraDemand, plan
 
 WITHIN = 0.20  # share by which a plan may be off
 SENSORS, RATE = 400, 5.0
@@ -53,9 +53,8 @@ def sensors(scale: Scale) -> Result:
             paced(sockets, lines, RATE, scale.seconds)
             cores.append((server.cpu() - before) / (time.perf_counter() - began))
         close(sockets)
-    plain, thermal = SensorDemand("a", SENSORS - THERMAL, RATE, 0.0), SensorDemand("b", THERMAL, RATE, RATE)
     costs = recorded_costs()
-    planned = sum(need.cores for need in plan([plain, thermal], costs).needs) - costs.shard_idle  # it is one shard
+    planned = costs.sensor_shard + costs.readings.cores(SENSORS * RATE) + costs.frames.cores(THERMAL * RATE)
     return _result("plan-sensors", median(cores), planned)
 
 
