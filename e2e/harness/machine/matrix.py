@@ -5,13 +5,14 @@ import json
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from harness.machine.faults import AGAIN_SECONDS, HOLD_SECONDS, Fault, together
 from harness.machine.local_site import LocalSite
+from harness.machine.prometheus import Prometheus
 from harness.records.probers import EvidenceProber
 
 ALONE_SECONDS, PAIR_SECONDS = 30.0, 60.0  # within which a site has recovered from a fault, from two
@@ -37,6 +38,8 @@ class Outcome:
     taken_back: int  # acknowledged readings that were asked for again
     slowest: float  # seconds from a fire's first line until the witness was told, over the fires of this row
     problem: str = ""  # why the run ended here
+    pressure: float = 0.0  # share of the time for which some process of the machine waited for a processor
+    alerts: tuple[str, ...] = ()  # that began to fire meanwhile, where a Prometheus looked on
 
     @property
     def ok(self) -> bool:
@@ -56,7 +59,37 @@ def choose_pairs(names: Sequence[str], count: int, seed: int) -> list[tuple[str,
     return sorted(random.Random(seed).sample(pairs, min(count, len(pairs))))
 
 
-async def try_faults(site: LocalSite, prober: EvidenceProber, faults: Sequence[Fault]) -> Outcome:
+class Alerts:
+    """The alerts that begin to fire between two moments."""
+
+    def __init__(self, prometheus: Prometheus | None) -> None:
+        self._prometheus = prometheus
+        self._before: frozenset[str] = frozenset()
+        self._seen: set[str] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """From now on."""
+        if self._prometheus:
+            self._before = await self._prometheus.firing()
+            self._looking = asyncio.get_running_loop().create_task(self._look(self._prometheus), name="alerts")
+
+    async def _look(self, prometheus: Prometheus) -> None:
+        while True:
+            self._seen |= await prometheus.firing()
+            await asyncio.sleep(0.5)
+
+    async def end(self) -> tuple[str, ...]:
+        """Their names."""
+        if self._looking:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+        return tuple(sorted(self._seen - self._before))
+
+
+async def try_faults(
+    site: LocalSite, prober: EvidenceProber, faults: Sequence[Fault], prometheus: Prometheus | None = None
+) -> Outcome:
     """Do harm while it burns, mend it, and look at the books."""
     limit = ALONE_SECONDS if len(faults) == 1 else PAIR_SECONDS
     began, back_before = time.monotonic(), site.taken_back()
@@ -76,6 +109,8 @@ async def try_faults(site: LocalSite, prober: EvidenceProber, faults: Sequence[F
                 await site.witness.alarmed(zone, ALARM_SECONDS)
         return time.monotonic() - since
 
+    alerts, waited = Alerts(prometheus), waited_seconds()
+    await alerts.begin()
     fires = [asyncio.get_running_loop().create_task(burn(after), name="fire") for after in (0.2, HOLD_SECONDS / 2)]
     try:
         async with together(site, faults):
@@ -93,8 +128,20 @@ async def try_faults(site: LocalSite, prober: EvidenceProber, faults: Sequence[F
             fire.cancel()
     ended = time.monotonic()
     await asyncio.sleep(SETTLE_SECONDS)
-    return _judge(site, prober, faults, problem=problem, recovery=recovery, recovery_limit=limit, burning=burning,
+    fired = await alerts.end()
+    outcome = _judge(site, prober, faults, problem=problem, recovery=recovery, recovery_limit=limit, burning=burning,
                   gap=site.gap(began, ended), back=site.taken_back() - back_before)  # fmt: skip
+    busy = (waited_seconds() - waited) / max(time.monotonic() - began, 1e-9)
+    return replace(outcome, alerts=fired, pressure=round(min(busy, 1.0), 2))
+
+
+def waited_seconds() -> float:
+    """For how long some process of this machine had to wait for a processor so far; 0: the kernel does not say."""
+    try:
+        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return 0.0
+    return int(some.rpartition("total=")[2]) / 1e6
 
 
 def _judge(  # noqa: PLR0913 -- what was seen, all by name
@@ -139,4 +186,6 @@ def read_outcomes(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
     rows = about.pop("outcomes")
     names = {field.name for field in fields(Outcome)}
     known = [{key: value for key, value in row.items() if key in names} for row in rows]
-    return about, [Outcome(**row | {"faults": tuple(row["faults"])}) for row in known]
+    for row in known:
+        row |= {name: tuple(row.get(name, ())) for name in ("faults", "alerts")}
+    return about, [Outcome(**row) for row in known]

@@ -27,7 +27,7 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
     text = HEAD.read_text().format(
         hold=HOLD_SECONDS, at=about["at"], seed=about["seed"], commit=about["commit"][:8], cores=machine["cores"],
         cpu=machine["cpu"], memory=machine["memoryGb"], python=machine["python"],
-        quiet=about.get("load", "not watched for other work"),
+        pressure=f"{100 * sum(one.pressure for one in outcomes) / max(1, len(outcomes)):.0f}",
         evidence=max((one.evidence for one in outcomes), default=0),
         evidence_lost=max((one.evidence_lost for one in outcomes), default=0),
         evidence_doubled=max((one.evidence_doubled for one in outcomes), default=0),
@@ -49,13 +49,17 @@ def _slowest(outcomes: Sequence[Outcome]) -> str:
 
 
 def _table(outcomes: Sequence[Outcome]) -> str:
-    lines = ["| fault | gap | recovery | told | evidence lost, doubled | alarms lost, doubled | |",
-             "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    titles = (
+        "fault", "gap", "recovery", "told", "evidence lost, doubled", "alarms lost, doubled", "alerts that began",
+        "pressure", "",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
     for one in outcomes:
         name = " and ".join(FAULTS[fault].what if len(one.faults) == 1 else fault for fault in one.faults)
         verdict = "kept" if one.ok else f"**not kept**{': ' if one.problem else ''}{one.problem}"
+        alerts = ", ".join(alert.removeprefix("EmberEye") for alert in one.alerts)
         lines.append(
             f"| {name} | {one.gap:g} s | {one.recovery:g} s | {one.slowest:g} s | {one.evidence_lost}, "
-            f"{one.evidence_doubled} | {one.alarms_lost}, {one.alarms_doubled} | {verdict} |"
+            f"{one.evidence_doubled} | {one.alarms_lost}, {one.alarms_doubled} | {alerts} | {100 * one.pressure:.0f} % | {verdict} |"
         )
     return "\n".join(lines) + "\n\n"
