@@ -60,6 +60,7 @@ def _table(outcomes: Sequence[Outcome]) -> str:
         alerts = ", ".join(alert.removeprefix("EmberEye") for alert in one.alerts)
         lines.append(
             f"| {name} | {one.gap:g} s | {one.recovery:g} s | {one.slowest:g} s | {one.evidence_lost}, "
-            f"{one.evidence_doubled} | {one.alarms_lost}, {one.alarms_doubled} | {alerts} | {100 * one.pressure:.0f} % | {verdict} |"
+            f"{one.evidence_doubled} | {one.alarms_lost}, {one.alarms_doubled} | {alerts} | "
+            f"{100 * one.pressure:.0f} % | {verdict} |"
         )
     return "\n".join(lines) + "\n\n"
