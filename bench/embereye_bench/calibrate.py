@@ -29,6 +29,7 @@ HEADERS = 40 + 32  # bytes of TCP and IP for each packet and, every other one, i
 CAMERAS, CAMERA_RATE = (10, 50), 10.0
 LARGE, LARGE_CAMERAS = (1280, 960), 4
 HD, HD_CAMERAS = (1920, 1080), 2
+REACHED = 0.9  # of the pictures/s that are sent: what is shed has no cost
 BITS = {"h264": 0.1, "h265": 0.07}  # of a pixel: what cameras are commonly set to
 WATCHED = 500  # devices that a hub is told of
 
@@ -156,6 +157,11 @@ def _pictures(codec: str, seconds: float, own: float, bare: float) -> tuple[Pict
     for count in CAMERAS:
         with _cameras(codec, small, count) as running:
             measured = running.round(seconds)
+            if measured.rate < REACHED * count * CAMERA_RATE:
+                sent = f"{count * CAMERA_RATE:g} pictures/s of {codec}"
+                raise UserError(
+                    f"{measured.rate:.0f} of {sent} were looked at: this machine is busy, or too slow for them"
+                )
             points.append((measured.rate, measured.cores))
             memory = max(0.0, resident_mb(running.shard.pid) - bare) / count
     curve = _curve(points, own)

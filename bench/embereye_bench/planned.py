@@ -16,7 +16,7 @@ from embereye_operator.decide.capacity.plan import CameraDemand, plan
 
 WITHIN = 0.20  # share by which a plan may be off
 SENSORS, RATE = 400, 5.0
-THERMAL = 100  # of them send a thermal frame with every reading
+THERMAL = 100  # of them send readings and thermal frames in turn
 CAMERAS, CAMERA_RATE = 40, 8.0
 
 
@@ -33,7 +33,7 @@ def _result(name: str, measured: float, planned: float) -> Result:
 
 
 def sensors(scale: Scale) -> Result:
-    """Sensors by text, a quarter of which sends thermal frames as well."""
+    """Sensors by text, of which a quarter sends thermal frames as well."""
     dice, lines = random.Random(8), []
     with Server("shard", SENSORS) as server:
         sockets = connect(server.ports["tcp"], SENSORS)
@@ -42,8 +42,8 @@ def sensors(scale: Scale) -> Result:
             if number < THERMAL:
                 calibration, frames = frame_lines(number, 8)
                 connection.sendall(calibration)
-                both = zip(readings, frames.split(b"!")[:-1], strict=True)
-                readings = [reading + frame + b"!" for reading, frame in both]
+                turns = zip(readings, frames.split(b"!")[:-1], strict=True)
+                readings = [packet for reading, frame in turns for packet in (reading, frame + b"!")]
             lines.append(readings)
         paced(sockets, lines, RATE, 1.0)
         server.settled(0.3)
@@ -54,7 +54,8 @@ def sensors(scale: Scale) -> Result:
             cores.append((server.cpu() - before) / (time.perf_counter() - began))
         close(sockets)
     costs = recorded_costs()
-    planned = costs.sensor_shard + costs.readings.cores(SENSORS * RATE) + costs.frames.cores(THERMAL * RATE)
+    planned = costs.sensor_shard + costs.readings.cores((SENSORS - THERMAL / 2) * RATE)
+    planned += costs.frames.cores(THERMAL * RATE / 2)
     return _result("plan-sensors", median(cores), planned)
 
 
