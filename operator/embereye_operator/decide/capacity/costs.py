@@ -19,12 +19,13 @@ class Curve:
     points: tuple[tuple[float, float], ...]  # (items/s, cores), ascending
 
     def cores(self, rate: float) -> float:
-        """Cores at `rate` items/s; beyond the last measurement its last line goes on."""
+        """Cores at `rate` items/s; beyond the last measurement one item costs what it cost there."""
         line = [(0.0, 0.0), *self.points]
         for (x0, y0), (x1, y1) in pairwise(line):
-            if rate <= x1 or (x1, y1) == line[-1]:
+            if rate <= x1:
                 return y0 + (y1 - y0) * (rate - x0) / (x1 - x0)
-        return 0.0
+        most, cores = line[-1]
+        return cores * rate / most
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,11 @@ def test_the_cores_of_sensors_follow_the_measured_curves() -> None:
     assert whole.hub.cores == pytest.approx(0.02 + 550 * 10e-6)
     assert any("= 5,500/s" in step for step in need.arithmetic), "the arithmetic is shown"
     (thermal,) = plan([SensorDemand("hall", 100, 10.0, 4.0)], COSTS).needs
-    assert thermal.cores == pytest.approx(0.01 + 0.03 + 4 * 0.02), "beyond the last measurement its line goes on"
-    assert Curve(((100.0, 1.0),)).cores(0.0) == 0.0
+    assert thermal.cores == pytest.approx(0.01 + 0.03 + 4 * 0.02), (
+        "beyond the last measurement each costs what it cost there"
+    )
+    curve = Curve(((100.0, 1.0), (200.0, 1.5)))
+    assert [curve.cores(rate) for rate in (0.0, 50.0, 150.0, 400.0)] == [0.0, 0.5, 1.25, 3.0]
 
 
 def test_larger_pictures_cost_more_and_smaller_ones_less() -> None:
