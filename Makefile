@@ -30,7 +30,7 @@ CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker prometheus-adapter
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
 
-.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate
+.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -109,6 +109,13 @@ release: install ## Put all that a release consists of into dist/VERSION, for yo
 
 e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stays up; ARGS="-m slow" for the long ones
 	$(BIN)/pytest $(wildcard e2e/test_*.py) $(ARGS)
+
+faults: install ## Make faults on the real processes of this machine, alone and in pairs; ARGS="--page" writes docs/reliability.md
+	$(BIN)/python e2e/faults $(ARGS)
+
+HOURS := 1
+soak: install ## Let a steady load, fires and faults run for HOURS=1 on this machine; what leaks, what is lost; ARGS="--seed N" again
+	$(BIN)/python e2e/soak --hours $(HOURS) $(ARGS)
 
 e2e-up: install ## Bring the cluster up where it is not, with the image as it is now
 	e2e/cluster/up >/dev/null

@@ -35,6 +35,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
         "measure the hub against baselines",
     ),
     ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
+    ("bench", "plan"): ("embereye_bench.planned", "hold `embereye plan` against real runs"),
     ("bench", "record"): ("embereye_bench.results.record", "measure rows and keep them, with machine and commit"),
     ("bench", "compare"): ("embereye_bench.results.compare", "show two records side by side, noise told apart"),
     ("bench", "gate"): ("embereye_bench.results.gate", "measure against the newest record; fail where a row got worse"),
