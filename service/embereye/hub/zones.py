@@ -69,6 +69,10 @@ class Zones:
         messages.sort(key=lambda zone: (-ZoneState(zone.state).severity, not zone.faults, zone.namespace, zone.name))
         return messages
 
+    def states(self) -> dict[ZoneKey, ZoneState]:
+        """The state of every zone that anything happened in."""
+        return {key: machine.state for key, machine in self._machines.items()}
+
     def worst(self) -> ZoneState:
         """The most urgent state of any zone."""
         states = [machine.state for machine in self._machines.values()]
