@@ -12,7 +12,8 @@ from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
 from embereye.hub.databases.interface import BeginAnewError, StoreError
 from embereye.hub.false_alarms import FalseAlarms
-from embereye.hub.feed import Feed
+from embereye.hub.feeds.feed import Feed
+from embereye.hub.feeds.subscriptions import Subscriptions
 from embereye.hub.inbox import EvidenceInbox
 from embereye.hub.storage.committer import Committer, Step
 from embereye.hub.storage.history import History
@@ -68,6 +69,7 @@ class Hub:
             work=work,
         )
         self.actions = Actions(self.committer, self.zones)
+        self.subscriptions = Subscriptions(self.committer)
         self.false_alarms = FalseAlarms(self.committer, self.zones, self.history)
 
     def trace(self, traces: EvidenceTraces) -> None:
@@ -96,6 +98,7 @@ class Hub:
         self.coverage.restore(stored)
         self.canaries.restore(stored.canaries)
         self.access.restore(stored.access)
+        self.subscriptions.restore(stored.subscriptions)
         self.feed.latest = stored.cursor
         if self._store.failing:
             self.committer.note_failing(self._store.failing)

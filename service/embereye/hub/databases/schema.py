@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from embereye.hub.access import records
+from embereye.hub.feeds import records as subscriptions
 
 VERSION = 1  # of the tables below; grows when one that exists is altered, and MIGRATIONS says how
 
@@ -37,6 +38,7 @@ CREATE TABLE IF NOT EXISTS canaries (fleet TEXT NOT NULL, shard TEXT NOT NULL, a
     delay_ns INTEGER NOT NULL, PRIMARY KEY (fleet, shard)) WITHOUT ROWID;
 """
     + records.TABLES
+    + subscriptions.TABLES
 )
 
 # Version → the statements that make the tables of the version before into its own. A table that is new needs none:

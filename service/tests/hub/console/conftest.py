@@ -9,9 +9,9 @@ import pytest
 from harness.need import BROWSER
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.hub.storage.clip_store import ClipStore
 from embereye.hub.storage.store import StoreThreads
 from embereye.process.http.server import bound_port, serve_http
@@ -32,7 +32,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     await clips.open()
     hub.access.set_admin_token(TOKEN)
     running = asyncio.ensure_future(hub.run())
-    runner = await serve_http(Api(hub, Outputs(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
+    runner = await serve_http(Api(hub, Actuators(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
         house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session)
         async with beside(house.keep_reporting(), name="report"):

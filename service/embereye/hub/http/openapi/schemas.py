@@ -2,9 +2,21 @@
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from embereye.hub.feeds.selection import KINDS, LEVELS, TYPES
 from embereye.hub.http.lists import Json
 from embereye.hub.http.openapi.parts import NANOSECONDS, NEXT, NUMBER, ROLE, WORD, list_of, record, reference, whole
 from embereye.v1 import alarms_pb2, clips_pb2, evidence_pb2, types_pb2
+
+
+def selection() -> Json:
+    """What of the feed somebody wants: what is missing asks for all."""
+    words: dict[str, list[str]] = {"levels": list(LEVELS), "kinds": list(KINDS), "types": list(TYPES)}
+    return record(
+        {},
+        zones=list_of(WORD),
+        devices=list_of(WORD),
+        **{name: list_of({"type": "string", "enum": known}) for name, known in words.items()},
+    )
 
 
 def schemas() -> dict[str, Json]:
@@ -32,6 +44,9 @@ def schemas() -> dict[str, Json]:
             next=NEXT,
         ),
         "Device": _device(),
+        "Selection": selection(),
+        "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
+        "Actuator": _actuator(),
         "Thermal": record(
             {
                 "celsius": list_of({"type": ["number", "null"]}),
@@ -66,6 +81,22 @@ def schemas() -> dict[str, Json]:
         "required": ["url", "view", "namespace"],
     }
     return described
+
+
+def _actuator() -> Json:
+    number: Json = {"type": ["number", "null"]}
+    kinds: Json = {"type": "string", "enum": ["angle", "velocity", "torque", "switch", "opening"]}
+    return record(
+        {
+            "name": WORD, "by": {"type": "string", "description": "whose token it showed"},
+            "silent": {"type": "boolean"}, "heardSeconds": NUMBER,
+            "controller": {"type": "string", "description": "what steers it; empty: nothing does"},
+            "controlledBy": WORD, "synchronised": {"type": "boolean"}, "missed": whole(),
+            "safe": {"type": "boolean", "description": "whether its safe values are in force"},
+            "outputs": list_of(record({"name": WORD, "kind": kinds, "value": NUMBER, "measured": number})),
+            "sensors": list_of(record({"name": WORD, "unit": WORD, "value": number})),
+        }
+    )  # fmt: skip
 
 
 def _past() -> dict[str, Json]:
