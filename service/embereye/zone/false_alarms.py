@@ -15,7 +15,9 @@ from embereye.v1.evidence_pb2 import EvidenceItem, Region
 STRONGER = 1.1  # times the value that was marked: more is a new thing
 LARGER = 1.6  # times the area
 LONGER = 2  # times as long as it lasted then, …
-LEAST_NS = 120 * SECOND  # … and at least this
+LEAST_NS = 120 * SECOND  # … at least this, …
+MOST_NS = 600 * SECOND  # … and at most this, however long it lasted: a fire grows meanwhile
+LARGEST = 0.05  # of the picture: what is larger is never taken for what was marked
 REACH = 0.03  # of the picture, around where it was: a lamp sways, a camera shakes
 INSIDE = 0.8  # of a region lies where it was
 ASKED_AT_CAMERA = 50.0  # %: a camera that knows the place so well has asked for more evidence itself
@@ -93,7 +95,7 @@ def asked_at_camera(item: EvidenceItem) -> bool:
 
 def patience_ns(seen: EvidenceItem) -> int:
     """For how long a sign like the one `seen` in a marked alarm may last before it counts in full."""
-    return max(LEAST_NS, LONGER * _lasted(seen))
+    return min(MOST_NS, max(LEAST_NS, LONGER * _lasted(seen)))
 
 
 def resemblance(mark: FalseAlarm) -> str:
@@ -113,7 +115,7 @@ def _lasted(item: EvidenceItem) -> int:
 
 def _is_inside(region: Region, seen: Region) -> bool:
     """Whether `region` lies where one was `seen` in the same view, and is no larger."""
-    if region.view != seen.view or region.area > LARGER * seen.area:
+    if region.view != seen.view or region.area > min(LARGEST, LARGER * seen.area):
         return False
     width = min(region.x + region.width, seen.x + seen.width + REACH) - max(region.x, seen.x - REACH)
     height = min(region.y + region.height, seen.y + seen.height + REACH) - max(region.y, seen.y - REACH)

@@ -7,7 +7,7 @@ from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import FalseAlarm
 from embereye.v1.evidence_pb2 import EvidenceItem, Region
 from embereye.v1.types_pb2 import Term
-from embereye.zone.false_alarms import LEAST_NS, strongest
+from embereye.zone.false_alarms import LEAST_NS, MOST_NS, strongest
 from embereye.zone.fusion import judge
 from embereye.zone.state import ZoneMachine
 
@@ -69,6 +69,17 @@ def test_the_same_again_is_a_pre_alarm_that_says_whose_mark_it_is_like() -> None
 )
 def test_what_is_more_than_was_marked_counts_in_full(more: EvidenceItem) -> None:
     assert judge([more], [marked(sign())]).level == Level.ALARM
+
+
+def test_a_fire_of_more_than_a_few_per_cent_of_the_picture_is_never_taken_for_what_was_marked() -> None:
+    wall = (0.2, 0.2, 0.6, 0.5)
+    assert judge([flame(wall, area=0.12)], [marked(flame(wall, area=0.12))]).level == Level.ALARM
+
+
+def test_no_mark_asks_for_more_than_ten_minutes_of_patience() -> None:
+    hours = marked(sign(lasted=7_200))
+    assert judge([sign(lasted=MOST_NS / SECOND - 1)], [hours]).level == Level.PRE_ALARM
+    assert judge([sign(lasted=MOST_NS / SECOND + 1)], [hours]).level == Level.ALARM
 
 
 def test_another_sign_confirms_it_and_the_one_that_was_marked_with_it_does_not() -> None:
