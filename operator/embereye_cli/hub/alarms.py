@@ -184,7 +184,7 @@ class _Client:
         for mark in marks:
             seen = ", ".join(summary(item) for item in mark.signs)
             where = f"{mark.namespace}/{mark.zone}"
-            table.add_row(*map(_plain, (mark.alarm, where, _time(mark.time_ns), mark.who, seen, mark.reason)))
+            table.add_row(*map(plain, (mark.alarm, where, _time(mark.time_ns), mark.who, seen, mark.reason)))
         if not marks:
             table.add_row("no alarm is marked as false", "", "", "", "", "")
         self._console.print(table)
@@ -268,8 +268,8 @@ class _Client:
         line = Text.assemble(
             (f"{_time(event.time_ns)}  ", "dim"),
             (f"{word.upper():<13}", style),
-            (f" {_plain(event.namespace)}/{_plain(event.zone)}  ", "bold"),
-            _plain(event.why),
+            (f" {plain(event.namespace)}/{plain(event.zone)}  ", "bold"),
+            plain(event.why),
         )
         self._console.print(line, soft_wrap=True)
 
@@ -279,7 +279,7 @@ def _state_word(number: int) -> tuple[str, str]:
     return state.word, STYLES.get(state, "")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """`text` without control characters, which could steer a terminal."""
     return "".join(character if character.isprintable() else "�" for character in text)
 
@@ -296,11 +296,11 @@ def _zone_table(answer: ZonesResponse) -> Table:
         watched = Text(
             f"{zone.covered} of {zone.declared}", style="bold yellow" if zone.covered < zone.declared else ""
         )
-        reasons = [_plain(zone.why)] if zone.why else []
-        reasons += [_plain(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
+        reasons = [plain(zone.why)] if zone.why else []
+        reasons += [plain(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
         reasons += [f"{len(zone.faults) - LISTED} more are dark"] if len(zone.faults) > LISTED else []
         reasons += ["under test"] if zone.testing else []
-        table.add_row(Text(_plain(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))
+        table.add_row(Text(plain(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))
     if not answer.zones:
         table.add_row("no zone is known", "", "", "no device is declared, and no shard has reported")
     return table

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 
 from google.protobuf.message import DecodeError
 
@@ -15,6 +16,7 @@ from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Zone
 from embereye.zone.state import ZoneMachine
 
 logger = logging.getLogger(__name__)
+VERSION = version("embereye")
 RESET_MEMORY_NS = DAY  # a reset keeps reports from before it away for so long
 
 
@@ -98,6 +100,8 @@ class Zones:
             self._cursor += 1
             event.cursor = self._cursor
             label(event, draft.stepped_ns)
+            if event.type == AlarmEvent.TYPE_STATE:
+                event.version = VERSION
             draft.transaction.events.append(event)
             self.events[AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower()] += 1
 
