@@ -12,7 +12,7 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 
 # Programs of other makers that tests send from and compare with; without them those tests are skipped.
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
-  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql
+  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql chromium
 
 # The same, built from Go modules into .cache where Go is: an ONVIF camera, and a server of RTSP.
 CAMERA_PEERS := go2rtc mediamtx
@@ -24,6 +24,7 @@ TRAINING := .cache/training
 # What Grafana says that a dashboard is, and what checks that; where there is npm.
 GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 OIDC_PROVIDER := oidc-provider@9.13.3
+BROWSER_DRIVER := playwright-core@1.65.1 axe-core@4.14.1
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once. Beside it, what the end-to-end tests run.
@@ -53,6 +54,8 @@ peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, camera servers and 
 	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/grafana $(GRAFANA_TYPES); fi
 	@if command -v npm >/dev/null && [ ! -d .cache/oidc/node_modules/oidc-provider ]; then \
 	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/oidc $(OIDC_PROVIDER); fi
+	@if command -v npm >/dev/null && [ ! -d .cache/browser/node_modules/axe-core ]; then \
+	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/browser $(BROWSER_DRIVER); fi
 	@if command -v go >/dev/null && [ ! -f .cache/cert-manager/crd-certificates.yaml ]; then \
 	  module=$$(cd / && go mod download -json $(CERT_MANAGER) | sed -n 's/.*"Dir": "\(.*\)",/\1/p') && \
 	  mkdir -p .cache/cert-manager && cp "$$module/deploy/crds/crd-certificates.yaml" .cache/cert-manager/; fi

@@ -41,6 +41,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("bench", "gate"): ("embereye_bench.results.gate", "measure against the newest record; fail where a row got worse"),
     ("request",): ("embereye_cli.devices.request", "have a sensor send a frame or its calibration now"),
     ("bench", "detection"): ("embereye_bench.detection.command", "score flame and smoke detection on labelled clips"),
+    ("explain", "alarm"): ("embereye_cli.explain.alarm", "tell how an alarm came about, and whether it would again"),
     ("explain", "device"): ("embereye_cli.explain.device", "say what became of everything a device sent"),
     ("plan",): ("embereye_cli.plan", "say how many shards, cores and megabytes fleets take, with the arithmetic"),
     ("discover",): ("embereye_cli.devices.discover", "look for cameras in the network, and print a fleet of them"),
