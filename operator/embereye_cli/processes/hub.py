@@ -9,6 +9,7 @@ from embereye.hub.access.roles import Role, role_named
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
 from embereye.hub.server import HubOptions, serve
+from embereye.hub.webhooks.options import read_webhooks
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
@@ -54,6 +55,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--allowed-host", action="append", default=env("ALLOWED_HOSTS").split(), metavar="NAME",
                         help="a name that browsers may call the hub by, or *.DOMAIN; may be given again; addresses and "
                         "localhost always may [EMBEREYE_ALLOWED_HOSTS, separated by spaces]")  # fmt: skip
+    parser.add_argument("--webhooks", type=Path, default=Path(env("WEBHOOKS")) if env("WEBHOOKS") else None,
+                        metavar="FILE", help="JSON file that declares webhooks, as docs/feeds.md says; default: none "
+                        "[EMBEREYE_WEBHOOKS]")  # fmt: skip
     _add_provider(parser, env)
 
 
@@ -144,6 +148,7 @@ def run(arguments: Namespace) -> int:
         hosts=hosts,
         database=arguments.database,
         advertise=arguments.advertise,
+        webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),
         oidc=_provider(arguments),
     )
     return lifecycle.run(lambda stop: serve(options, stop))

@@ -15,6 +15,7 @@ from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.outputs import Outputs
 from embereye.hub.storage.store import StoreThreads
+from embereye.hub.webhooks.options import WebhookOptions
 from embereye.v1.control_pb2 import Handshake
 
 from .served import FOLDER, Served
@@ -65,7 +66,7 @@ async def test_it_names_the_role_that_each_operation_takes(served: Served) -> No
     ("path", "template"),
     [
         ("/v1/zones", ""), ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/history", ""), ("/v1/audit", ""),
-        ("/v1/subscriptions", ""), ("/v1/history?newest=1", ""), ("/v1/outputs", ""),
+        ("/v1/subscriptions", ""), ("/v1/webhooks", ""), ("/v1/history?newest=1", ""), ("/v1/outputs", ""),
         ("/v1/canaries", ""), ("/v1/access/me", ""), ("/v1/access/tokens", ""),
         (f"{FOLDER}/s-01/thermal", "/v1/devices/{namespace}/{kind}/{fleet}/{device}/thermal"),
     ],
@@ -77,6 +78,7 @@ async def test_an_answer_has_the_fields_that_are_described_and_no_others(
     served.outputs.acquire(Handshake(controller="crane", outputs=["valve"]))
     await served.alarm()
     await served.post("/v1/access/tokens", {"name": "ada", "role": "viewer"})
+    served.hub.webhooks.declare([WebhookOptions("pager", "https://pager.example/")])
     await served.put("/v1/subscriptions/night", {"levels": ["alarm"], "types": ["state"]})
     await served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada", "note": "going"})
     _, document = await served.get(URL)
