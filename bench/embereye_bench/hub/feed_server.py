@@ -17,9 +17,9 @@ from pathlib import Path
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.hub.storage.store import StoreThreads
 from embereye.levels import ZoneState
 from embereye.process.http.connections import Connections
@@ -58,7 +58,7 @@ async def _embereye() -> AsyncIterator[tuple[int, Publish]]:
         hub = Hub(StoreThreads(Path(folder)), retention_ns=10**18)
         await hub.open()
         hub.access.set_admin_token(TOKEN)
-        app = Api(hub, Outputs()).app(CollectorRegistry())
+        app = Api(hub, Actuators()).app(CollectorRegistry())
         runner = await serve_http(app, "127.0.0.1", 0, connections=Connections())
         yield bound_port(runner), hub.feed.publish
         hub.feed.close()

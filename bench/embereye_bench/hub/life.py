@@ -20,6 +20,7 @@ from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 from embereye.process.tasks import beside
+from embereye.process.telemetry.usage import resident_mb
 from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, HistoryRequest, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ReportResponse, ShardHello
@@ -29,7 +30,6 @@ from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.types_pb2 import Device
 from embereye_bench.hub.alarm_path import ROOT
 from embereye_bench.hub.fanout import Told
-from embereye_bench.process import resident_mb
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import HOST
 

@@ -12,10 +12,12 @@ from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.actions import Action, UnknownZoneError, check_action
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.coverage.book import Watched
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.http import runbooks
 from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes
+from embereye.hub.http.actuators import describe_actuators
 from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
@@ -28,10 +30,10 @@ from embereye.hub.http.oidc import OidcRoutes
 from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.origin import AllowedHosts, guard, is_own_name
 from embereye.hub.http.parameters import number_of, read_json, text_of
+from embereye.hub.http.past import PastRoutes, listed_clip
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.replay import Replays, replay
+from embereye.hub.http.replay import Replays, frame_at, replay
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
 from embereye.hub.storage.committer import StoreFailingError
 from embereye.hub.storage.history import MAX_EVENTS, EventQuery, history_limit
@@ -92,12 +94,12 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 class Api:
-    """All routes: `Api(hub, outputs, clips).app(registry)`; without `clips` none are served."""
+    """All routes: `Api(hub, actuators, clips).app(registry)`; without `clips` none are served."""
 
     def __init__(
         self,
         hub: Hub,
-        outputs: Outputs,
+        actuators: Actuators,
         clips: ClipStore | None = None,
         hosts: AllowedHosts | None = None,
         provider: "Provider | None" = None,
@@ -107,7 +109,7 @@ class Api:
         self._hub = hub
         self._clips = clips
         self._replays = Replays()
-        self._outputs = outputs
+        self._actuators = actuators
         self._entries = DeviceEntries(hub)
         self._device_list = SharedList("devices", self._entries.entries, self._entries.fields, period=DEVICES_SECONDS)
         self._zones_told: list[Zone] = []
@@ -129,6 +131,7 @@ class Api:
                 *SubscriptionRoutes(self._hub).routes(),
                 *WebhookRoutes(self._hub).routes(),
                 *runbooks.routes(),
+                *PastRoutes(self._hub, self._clips).routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),
@@ -144,8 +147,9 @@ class Api:
                 web.get("/v1/alarms/{alarm}/clips", self._alarm_clips),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg|mp4}", self._clip),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay),
+                web.get("/v1/clips/{name:[0-9a-f]{64}}/frame.jpg", self._frame),
                 web.get("/v1/history", self._history),
-                web.get("/v1/outputs", self._driven),
+                web.get("/v1/actuators", self._list_actuators),
                 web.get("/v1/alarms/ws", FeedSocket(self._hub).serve),
             ]
         )
@@ -242,11 +246,7 @@ class Api:
         """Newest first; each with the address of its content, and of what a browser can show of it."""
         episodes = await self._hub.history.episodes(request.match_info["alarm"])
         clips = self._clips.of_episodes(episodes) if self._clips else []
-        listed = []
-        for clip in clips[:MAX_CLIPS]:
-            address = f"/v1/clips/{clip.sha256}.{SUFFIXES[clip.media]}"
-            listed.append({**_fields(clip), "url": address, "view": address.replace(".mkv", ".mjpg")})
-        return web.json_response({"clips": listed})
+        return web.json_response({"clips": [listed_clip(clip) for clip in clips[:MAX_CLIPS]]})
 
     def _known_clip(self, request: web.Request) -> Clip:
         clip = self._clips.find(request.match_info["name"]) if self._clips else None
@@ -275,8 +275,22 @@ class Api:
         with self._replays.enter(request.remote or "", clip.bytes):
             return await replay(request, self._clips.path(clip), SECURITY)
 
-    async def _driven(self, _: web.Request) -> web.Response:
-        return web.json_response({"controllers": self._outputs.in_force()})
+    async def _list_actuators(self, _: web.Request) -> web.Response:
+        return web.json_response({"actuators": describe_actuators(self._actuators)})
+
+    async def _frame(self, request: web.Request) -> web.StreamResponse:
+        """One frame of a clip: the last at or before a moment, else its first."""
+        assert self._clips is not None
+        clip, at_ns = self._known_clip(request), number_of(request, "at", 0)
+        if clip.media != Clip.MEDIA_CLIP:
+            raise Refused(404, "it is no Motion JPEG: show it as it is")
+        with self._replays.enter(request.remote or "", clip.bytes):
+            jpeg = await frame_at(self._clips.path(clip), at_ns)
+        if not jpeg:
+            raise Refused(404, "the clip holds no frame")
+        return web.Response(
+            body=jpeg, content_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600", **SECURITY}
+        )
 
     # What was
 

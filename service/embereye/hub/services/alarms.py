@@ -7,12 +7,16 @@ import grpc
 from embereye.hub.access.roles import CALLER
 from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.coverage.keeper import OutdatedError
+from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.hub import Hub
 from embereye.hub.services.feed import FeedCalls
 from embereye.hub.storage.committer import StoreFailingError
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
+    FalseAlarmsRequest,
+    FalseAlarmsResponse,
+    MarkFalseRequest,
     ZonesRequest,
     ZonesResponse,
 )
@@ -41,6 +45,28 @@ class AlarmsService(FeedCalls):
     async def Test(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         """Begin a zone's test, or end the one that is on."""
         return await self._act(Action.TEST, request, context)
+
+    async def MarkFalse(self, request: MarkFalseRequest, context: AnyContext) -> AlarmEvent:
+        """A person calls an alarm a false one, or takes that back."""
+        if problem := check_action(request.who, request.reason):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        if not request.take_back and not request.reason.strip():
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "reason is empty: say what looked like a fire")
+        marks = self._hub.false_alarms
+        try:
+            if request.take_back:
+                return await marks.take_back(CALLER.get(), request.alarm, request.who)
+            return await marks.mark(CALLER.get(), request.alarm, request.reason.strip(), request.who)
+        except UnknownAlarmError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except NotMarkedError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except StoreFailingError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    async def FalseAlarms(self, request: FalseAlarmsRequest, context: object) -> FalseAlarmsResponse:
+        """The alarms that are marked as false."""
+        return FalseAlarmsResponse(false_alarms=self._hub.false_alarms.all())
 
     async def _act(self, action: Action, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         if problem := check_action(request.who, request.note):

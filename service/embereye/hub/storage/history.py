@@ -10,9 +10,11 @@ from embereye.hub.access.records import AuditEntry
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.feeds.feed import Feed
 from embereye.hub.feeds.selection import EVERYTHING, Selection
+from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.storage.committer import Committer
 from embereye.hub.storage.store import EventBounds, Store, StoreThreads
 from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.zone.timeline import PastAlarm
 
 logger = logging.getLogger(__name__)
 DEFAULT_EVENTS = 100  # in one answer, where a request names no number
@@ -78,6 +80,22 @@ class History:
         if (query.newest and following <= query.after + 1) or (not query.newest and following + 1 >= bounds.before):
             following = 0
         return EventPage(found[::-1] if query.newest else found, following)
+
+    async def events_between(self, from_ns: int, until_ns: int, limit: int) -> list[AlarmEvent]:
+        """As `Store.events_between`, of durable events."""
+        latest = self._feed.latest
+        events = await self._store.read(lambda store: store.events_between(from_ns, until_ns, limit))
+        return [event for event in events if event.cursor <= latest]
+
+    async def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
+        """The alarms that `wanted` names, newest first."""
+        return await self._store.read(lambda store: store.alarms(wanted))
+
+    async def alarm_events(self, alarm: str) -> list[AlarmEvent]:
+        """Every durable event of `alarm`, ascending."""
+        latest = self._feed.latest
+        events = await self._store.read(lambda store: store.alarm_events(alarm))
+        return [event for event in events if event.cursor <= latest]
 
     async def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """What `device` saw when its sign joined `alarm`: a JPEG."""

@@ -21,12 +21,15 @@ from embereye.hub.databases.interface import DamagedError, Database, OwnedError,
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.feeds import records as subscription_records
 from embereye.hub.feeds.records import StoredSubscription
+from embereye.hub.storage import alarms
+from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.webhooks import records as webhook_records
 from embereye.hub.webhooks.records import DeadLetter, WebhookChanges
 from embereye.process.lifecycle import UserError
-from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.roster_pb2 import FleetRoster
+from embereye.zone.timeline import PastAlarm
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -78,6 +81,7 @@ class Transaction:
     access: AccessChanges = field(default_factory=AccessChanges)
     subscriptions: dict[str, StoredSubscription | None] = field(default_factory=dict)  # None: removed
     webhooks: WebhookChanges = field(default_factory=WebhookChanges)
+    false_alarms: dict[str, FalseAlarm | None] = field(default_factory=dict)  # by alarm; None: it was none after all
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
@@ -99,6 +103,7 @@ class StoredState:
     canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, when alarmed, delay
     subscriptions: list[StoredSubscription] = field(default_factory=list)
     webhooks: dict[str, tuple[int, int]] = field(default_factory=dict)  # how far it has come, its dead letters
+    false_alarms: list[FalseAlarm] = field(default_factory=list)
 
 
 def lock_folder(folder: Path) -> int:
@@ -170,6 +175,9 @@ class Store:
             ),
             subscriptions=list(self._rows(subscription_records.QUERY, subscription_records.read)),
             webhooks=dict(self._rows(webhook_records.QUERY, webhook_records.read)),
+            false_alarms=list(
+                self._rows("SELECT mark FROM false_alarms", lambda row: FalseAlarm.FromString(bytes(row[0])))
+            ),
         )
 
     def _latest_ns(self) -> int:
@@ -247,6 +255,8 @@ class Store:
                 for e in events
             ],
         )
+        alarms.write_events(db, events)
+        alarms.write_marks(db, transaction.false_alarms)
         db.execute_many(
             "DELETE FROM pictures WHERE alarm = ? AND device = ? AND kind = ?",
             [(p.alarm, p.device, p.kind) for p in transaction.pictures],
@@ -311,6 +321,7 @@ class Store:
             gone += records.prune(db, before_ns)
             gone += webhook_records.prune(db, before_ns)
             gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,))
+            gone += alarms.prune(db)
             gone += db.execute(
                 "DELETE FROM pictures WHERE time_ns < ? OR number <= (SELECT MAX(number) FROM pictures) - ?",
                 (before_ns, KEPT_PICTURES),
@@ -343,6 +354,21 @@ class Store:
                 arguments += [zone, name, namespace]
         query = f"SELECT event FROM events WHERE {' AND '.join(where)} ORDER BY cursor {'DESC' * newest} LIMIT ?"
         return list(self._rows(query, _event, (*arguments, limit)))
+
+    def events_between(self, from_ns: int, until_ns: int, limit: int) -> list[AlarmEvent]:
+        """Up to `limit` events that were recorded from `from_ns` to before `until_ns`, ascending."""
+        query = "SELECT event FROM events WHERE time_ns >= ? AND time_ns < ? ORDER BY cursor LIMIT ?"
+        return list(self._rows(query, _event, (from_ns, until_ns, limit)))
+
+    def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
+        """The alarms that `wanted` names, newest first."""
+        return list(self._rows(*alarms.query(wanted)))
+
+    def alarm_events(self, alarm: str) -> list[AlarmEvent]:
+        """Every event of `alarm`, ascending; of one that a version before began, those that this version wrote."""
+        query = """SELECT event FROM events, alarms WHERE alarms.alarm = ? AND events.zone = alarms.zone
+            AND events.cursor >= first_cursor AND events.cursor <= last_cursor ORDER BY cursor"""
+        return [event for event in self._rows(query, _event, (alarm,)) if event.alarm == alarm]
 
     def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """The JPEG that was kept of `device` for `alarm`."""

@@ -20,9 +20,9 @@ from embereye.hub.access.admin_file import prepare
 from embereye.hub.access.attempts import BURST
 from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
 from embereye.hub.access.roles import Principal, Role
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService
 from embereye.hub.services.feed import add_alarms
@@ -99,7 +99,7 @@ async def running(folder: Path) -> AsyncIterator[Site]:
     )
     port = server.listen("127.0.0.1:0")
     await server.start()
-    web = await serve_http(Api(hub, Outputs()).app(CollectorRegistry()), "127.0.0.1", 0)
+    web = await serve_http(Api(hub, Actuators()).app(CollectorRegistry()), "127.0.0.1", 0)
     yield Site(hub, f"http://127.0.0.1:{bound_port(web)}", f"127.0.0.1:{port}")
     await server.stop(0)
     await web.cleanup()

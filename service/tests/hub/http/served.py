@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.levels import Kind, Level, Sense
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ThermalPicture
 from embereye.v1.types_pb2 import Term
@@ -22,7 +22,7 @@ FOLDER = "/v1/devices/default/sensors/hall"
 @dataclass
 class Served:
     hub: Hub
-    outputs: Outputs
+    actuators: Actuators
     base: str
     session: aiohttp.ClientSession
 

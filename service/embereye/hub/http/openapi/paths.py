@@ -19,6 +19,7 @@ from embereye.hub.http.openapi.parts import (
     reference,
     whole,
 )
+from embereye.hub.storage.alarms import SORTS
 
 Paths = dict[str, dict[str, Json]]
 
@@ -34,7 +35,9 @@ PAGE = [
 
 def paths() -> Paths:
     """All of them, without what follows from a path and from who may ask."""
-    return {**_pages(), **_access(), **_present(), **_pictures(), **_past(), **_webhooks(), **_actions()}
+    return {
+        **_pages(), **_access(), **_present(), **_pictures(), **_past(), **_alarms(), **_webhooks(), **_actions(),
+    }  # fmt: skip
 
 
 def _pages() -> Paths:
@@ -151,8 +154,7 @@ def _access() -> Paths:
 
 def _present() -> Paths:
     devices = record({"devices": list_of(reference("Device")), "timeNs": NANOSECONDS}, next=NEXT)
-    values: Json = {"type": "object", "additionalProperties": {"type": "number"}}
-    controllers = record({"controllers": {"type": "object", "additionalProperties": values}})
+    actuators = record({"actuators": list_of(reference("Actuator"))})
     return {
         "/v1/zones": {
             "get": operation(
@@ -176,8 +178,11 @@ def _present() -> Paths:
                 {200: answer("by shard", record({"canaries": list_of(reference("Heartbeat"))}))},
             )
         },
-        "/v1/outputs": {
-            "get": operation("Outputs and who drives them", {200: answer("values by controller", controllers)})
+        "/v1/actuators": {
+            "get": operation(
+                "Actuators that are connected, who steers them, and what they measure",
+                {200: answer("by name", actuators)},
+            )
         },
     }
 
@@ -217,6 +222,14 @@ def _pictures() -> Paths:
                     416: answer("no such Range"),
                 },
                 fails=[404],
+            )
+        },
+        "/v1/clips/{name}/frame.jpg": {
+            "get": operation(
+                "One frame of a Matroska clip: the last that was taken at or before a moment",
+                picture,
+                fails=(400, 404, 413, 503),
+                takes=[query("at", whole(), "nanoseconds since the Unix epoch; 0: its first")],
             )
         },
         "/v1/clips/{name}.mjpg": {
@@ -340,6 +353,58 @@ def _webhooks() -> Paths:
                 {200: answer("why it was not taken; empty: it was", record({"failed": WORD}))},
                 fails=(*CHANGES, 404, 503),
                 body=record({}),
+            )
+        },
+    }
+
+
+def _alarms() -> Paths:
+    time = "nanoseconds since the Unix epoch"
+    alarms = record({"alarms": list_of(reference("PastAlarm"))}, next=NEXT)
+    reason: Json = {"type": "string", "minLength": 1, "maxLength": 2000, "pattern": "\\S"}
+    said = record({"reason": reason}, who={"type": "string", "maxLength": 200})
+    marks = record({"falseAlarms": list_of(reference("FalseAlarm"))})
+    made = {200: answer("the event that it made, durable", reference("AlarmEvent"))}
+    return {
+        "/v1/alarms": {
+            "get": operation(
+                "Alarms that were or are",
+                {200: answer("newest first", alarms)},
+                fails=[400],
+                takes=[
+                    query("limit", whole(), "how many at most, 1,000 at most; 0: 100"),
+                    query("before", whole(), "go on behind a page: its `next`"),
+                    query("from", whole(), f"only what ended later, or not yet: {time}"),
+                    query("until", whole(), f"only what began earlier: {time}; 0: all"),
+                    query("zone", WORD, "ZONE or NAMESPACE/ZONE; empty: all"),
+                    query("of", {"type": "string", "enum": list(SORTS)}, "only of this sort; empty: all"),
+                ],
+            )
+        },
+        "/v1/alarms/{alarm}": {
+            "get": operation(
+                "One alarm, with all its events", {200: answer("it", reference("ExplainedAlarm"))}, fails=[404]
+            )
+        },
+        "/v1/alarms/{alarm}/false": {
+            "post": operation(
+                "Mark an alarm as false: what is like it is a pre-alarm until there is more of it",
+                made,
+                fails=(*CHANGES, 404, 409, 503),
+                body=said,
+            ),
+            "delete": operation("Take back that an alarm was false", made, fails=(404, 503)),
+        },
+        "/v1/false-alarms": {"get": operation("Alarms that are marked as false", {200: answer("newest first", marks)})},
+        "/v1/timeline": {
+            "get": operation(
+                "What happened in a span of time, by zone, and the clips of it",
+                {200: answer("zones in order of their names", reference("Timeline"))},
+                fails=[400],
+                takes=[
+                    query("from", whole(), time),
+                    query("until", whole(), f"{time}; later than `from`, by 8 days at most"),
+                ],
             )
         },
     }
