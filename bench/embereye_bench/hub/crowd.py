@@ -55,7 +55,8 @@ class Subscriber(asyncio.Protocol):
         self._frames = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).write(self._request)
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic_ns()
@@ -80,7 +81,9 @@ class Subscriber(asyncio.Protocol):
                 length, start = int.from_bytes(buffer[position + 2 : position + 4]), position + 4
             if end - start < length:
                 break
-            if buffer[position] in {0x81, 0x82}:
+            if buffer[position] == 0x88:
+                self._transport.close()  # as a browser does that is told to go
+            elif buffer[position] in {0x81, 0x82}:
                 seen.payloads.append(buffer[start : start + length])
                 seen.times.append(now)
             position = start + length

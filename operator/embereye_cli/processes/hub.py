@@ -126,7 +126,7 @@ def add_database(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run a hub until SIGTERM or SIGINT; returns the exit code."""
+    """Run a hub until SIGTERM or SIGINT, and end the process with its exit code."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     if arguments.data is None:
         raise UserError("--data is missing: name the folder that the hub's database is to be kept in")
@@ -159,4 +159,4 @@ def run(arguments: Namespace) -> int:
         association_port=arguments.association_port,
         association_socket=Path(arguments.association_socket) if arguments.association_socket else None,
     )
-    return lifecycle.run(lambda stop: serve(options, stop))
+    lifecycle.leave(lifecycle.run(lambda stop: serve(options, stop)))
