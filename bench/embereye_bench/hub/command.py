@@ -5,9 +5,16 @@ import sys
 
 from embereye_bench import report
 from embereye_bench.hub.alarm_path import alarm_path, alarm_path_postgres, no_postgres
+from embereye_bench.hub.lockstep import lockstep_500hz, lockstep_tcp, lockstep_unix
 from embereye_bench.report import Scale
 
-BENCHMARKS: dict[str, report.Benchmark] = {"alarm-path": alarm_path, "alarm-path-postgres": alarm_path_postgres}
+BENCHMARKS: dict[str, report.Benchmark] = {
+    "alarm-path": alarm_path,
+    "alarm-path-postgres": alarm_path_postgres,
+    "lockstep-tcp": lockstep_tcp,
+    "lockstep-unix": lockstep_unix,
+    "lockstep-500hz": lockstep_500hz,
+}
 FULL, QUICK = Scale(5, 3.0), Scale(3, 0.5)
 
 
