@@ -5,6 +5,7 @@ import sys
 
 from embereye_bench import report
 from embereye_bench.hub.alarm_path import alarm_path, alarm_path_postgres, no_postgres
+from embereye_bench.hub.echo import echo
 from embereye_bench.hub.lockstep import lockstep_500hz, lockstep_tcp, lockstep_unix
 from embereye_bench.report import Scale
 
@@ -14,6 +15,7 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "lockstep-tcp": lockstep_tcp,
     "lockstep-unix": lockstep_unix,
     "lockstep-500hz": lockstep_500hz,
+    "echo": echo,
 }
 FULL, QUICK = Scale(5, 3.0), Scale(3, 0.5)
 
