@@ -27,6 +27,7 @@ from embereye.hub.services.control import ControlService, began, worst_state
 from embereye.hub.services.echo import CALL as ECHO
 from embereye.hub.services.echo import EchoService, echo_call
 from embereye.hub.services.evidence import EvidenceService
+from embereye.hub.services.feed import add_alarms
 from embereye.hub.storage.clip_store import ClipStore
 from embereye.hub.storage.store import StoreThreads, read_address
 from embereye.hub.tracing import EvidenceTraces
@@ -42,7 +43,6 @@ from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye.process.telemetry.tracing import open_tracer
 from embereye.process.tls.folder import ServerTls
 from embereye.v1.access_pb2_grpc import add_AccessServicer_to_server
-from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
 from embereye.v1.echo_pb2_grpc import add_EchoServicer_to_server
@@ -167,7 +167,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     credentials = Credentials(options.identity) if options.identity else None
     services = [
         Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
-        Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
+        Service(add_alarms, AlarmsService(hub), "embereye.v1.Alarms"),
         Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
         Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
         Service(add_ControlServicer_to_server, ControlService(actuators, note), "embereye.v1.Control"),
@@ -214,6 +214,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         anew = running.result() if running.done() and not failed else None
         await asyncio.gather(grpc.set_serving(False), control.set_serving(False))
         evidence.close()
+        hub.feed.close()
         await associations.close("the hub stops: dial again")
         if metrics:
             metrics.close()

@@ -35,6 +35,10 @@ class Served:
         async with self.session.post(self.base + path, data=json.dumps(body), headers=headers) as response:
             return response.status, await response.json()
 
+    async def put(self, path: str, body: object) -> tuple[int, dict[str, Any]]:
+        async with self.session.put(self.base + path, json=body) as response:
+            return response.status, await response.json()
+
     async def alarm(self, name: str = "one", zone: str = "hall", device: str = "s-01") -> None:
         now = time.time_ns()
         item = EvidenceItem(

@@ -2,13 +2,14 @@
 
 import asyncio
 import re
+import time
 from importlib import resources
 
 import aiohttp
 import pytest
 from yarl import URL
 
-from embereye.hub import feed
+from embereye.hub.feeds import feed
 from embereye.levels import Level
 
 from .served import FOLDER, Served
@@ -257,3 +258,51 @@ async def test_the_hubs_own_pages_may_act(served: Served) -> None:
 )
 async def test_a_number_that_nobody_can_mean_is_a_mistake_of_who_sent_it(served: Served, path: str) -> None:
     assert (await served.get(path))[0] in {400, 404}
+
+
+async def test_an_alarm_is_marked_as_false_explained_and_taken_back(served: Served) -> None:
+    await served.alarm()
+    _, listed = await served.get("/v1/alarms")
+    (alarm,) = listed["alarms"]
+    path = f"/v1/alarms/{alarm['alarm']}"
+    assert (await served.post(f"{path}/false", {"who": "Ada"}))[0] == 400
+    status, event = await served.post(f"{path}/false", {"who": "Ada", "reason": "steam"})
+    assert (status, event["type"]) == (200, "TYPE_FALSE_ALARM")
+    assert (await served.post(f"{path}/false", {"reason": "dust"}))[0] == 409
+    _, explained = await served.get(path)
+    assert explained["falseAlarm"]["reason"] == "steam"
+    assert [event["type"] for event in explained["events"]] == ["TYPE_STATE", "TYPE_FALSE_ALARM"]
+    assert [mark["alarm"] for mark in (await served.get("/v1/false-alarms"))[1]["falseAlarms"]] == [alarm["alarm"]]
+    async with served.session.delete(f"{served.base}{path}/false") as response:
+        assert response.status == 200
+    async with served.session.delete(f"{served.base}{path}/false") as response:
+        assert response.status == 404
+    assert (await served.get("/v1/false-alarms"))[1] == {"falseAlarms": []}
+    assert (await served.get("/v1/alarms/0123456789abcdef"))[0] == 404
+
+
+async def test_alarms_are_listed_page_by_page(served: Served) -> None:
+    for number in range(5):
+        await served.alarm(f"{number}", zone=f"z{number}", device=f"s-{number}")
+    seen, asked = [], "/v1/alarms?limit=2"
+    while True:
+        _, body = await served.get(asked)
+        seen += [alarm["zone"] for alarm in body["alarms"]]
+        if "next" not in body:
+            break
+        asked = f"/v1/alarms?limit=2&before={body['next']}"
+    assert seen == ["z4", "z3", "z2", "z1", "z0"]
+    assert (await served.get("/v1/alarms?of=nonsense"))[0] == 400
+
+
+async def test_a_timeline_tells_what_was_with_each_zone(served: Served) -> None:
+    began = time.time_ns()
+    await served.alarm()
+    _, body = await served.get(f"/v1/timeline?from={began - 10**9}&until={began + 60 * 10**9}")
+    (lane,) = body["zones"]
+    (state,) = lane["states"]
+    assert (lane["zone"], state["state"], state["untilNs"]) == ("hall", "ZONE_STATE_ALARM", "0")
+    assert int(state["fromNs"]) >= began
+    assert (body["clips"], body["truncated"]) == ([], False)
+    assert (await served.get("/v1/timeline?from=5&until=5"))[0] == 400
+    assert (await served.get(f"/v1/timeline?from=0&until={10**18}"))[0] == 400

@@ -69,7 +69,9 @@ async def test_it_names_the_role_that_each_operation_takes(served: Served) -> No
     ("path", "template"),
     [
         ("/v1/zones", ""), ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/history", ""), ("/v1/audit", ""),
-        ("/v1/actuators", ""), ("/v1/canaries", ""), ("/v1/access/me", ""), ("/v1/access/tokens", ""),
+        ("/v1/subscriptions", ""), ("/v1/history?newest=1", ""), ("/v1/actuators", ""),
+        ("/v1/alarms", ""), ("/v1/false-alarms", ""), ("/v1/timeline?from=1&until=2", ""),
+        ("/v1/canaries", ""), ("/v1/access/me", ""), ("/v1/access/tokens", ""),
         (f"{FOLDER}/s-01/thermal", "/v1/devices/{namespace}/{kind}/{fleet}/{device}/thermal"),
     ],
 )  # fmt: skip
@@ -82,6 +84,7 @@ async def test_an_answer_has_the_fields_that_are_described_and_no_others(
     ControlSession(served.actuators, ADMIN, lambda _: None, lambda _: None).receive(shake)
     await served.alarm()
     await served.post("/v1/access/tokens", {"name": "ada", "role": "viewer"})
+    await served.put("/v1/subscriptions/night", {"levels": ["alarm"], "types": ["state"]})
     await served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada", "note": "going"})
     _, document = await served.get(URL)
     operation = document["paths"][template or path.partition("?")[0]]["get"]
