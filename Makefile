@@ -29,7 +29,7 @@ CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once. Beside it, what the end-to-end tests run.
 E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker prometheus-adapter
-PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
+PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua embereye-valve
 
 .PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
 
@@ -63,7 +63,7 @@ peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, camera servers and 
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
 	$(BIN)/embereye up --data .data $(ARGS) $(EXAMPLES)
 
-programs: ## Build what tests run of Kubernetes (done by test; minutes the first time, resumed where it was interrupted)
+programs: install ## Build what tests run of Kubernetes, and our own client in Go (done by test; minutes the first time, resumed where it was interrupted)
 	@e2e/cluster/binaries --optional $(PROGRAMS) >/dev/null
 
 observe: install ## The same with a real Prometheus, our alert rules and Alertmanager, from Debian's packages

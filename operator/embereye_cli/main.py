@@ -26,6 +26,8 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("shard", "sensor"): ("embereye_cli.processes.shard_sensor", "run one sensor shard"),
     ("shard", "camera"): ("embereye_cli.processes.shard_camera", "run one camera shard"),
     ("simulate", "sensors"): ("embereye_cli.simulate.sensors", "simulate thermal/gas sensors over the real protocol"),
+    ("simulate", "head"): ("embereye_cli.simulate.head", "simulate a pan-tilt head that a controller steers"),
+    ("control", "demo"): ("embereye_cli.control.demo", "steer a simulated head, and see what each turn costs"),
     ("simulate", "cameras"): ("embereye_cli.simulate.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("bench",): ("embereye_bench.calibrate", "measure this machine"),
     ("bench", "sensors"): ("embereye_bench.sensors.command", "measure the sensor path against baselines"),
@@ -63,6 +65,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
 GROUPS = {
     "bench": "measure this machine",
     "calibrate": "find out what is a device's own",
+    "control": "steer actuators",
     "dashboards": "see how everything is",
     "explain": "say how something came about",
     "service": "run `up` as a service of this machine",
