@@ -7,6 +7,7 @@ values are medians over the rounds. CPU is that of the measured process alone, w
 import argparse
 import asyncio
 import contextlib
+import os
 import random
 import socket
 import ssl
@@ -80,6 +81,28 @@ def text_1000(scale: Scale) -> Result:
     unit = f"µs CPU/packet; the least in Python takes {floor:.2f}, {floor / baseline:.2f} of the baseline"
     ratio = value / baseline
     return Result("text-1000x10hz", value, unit, baseline, ratio, "≤ 1.5 of the baseline", ratio <= 1.5)
+
+
+def text_pinned(scale: Scale) -> Result:
+    """The same with the shard on one processor alone, as `--cpus` has it; beside a shard that runs anywhere."""
+    dice = random.Random("pinned")
+    lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(1000)]
+    costs: dict[bool, list[float]] = {True: [], False: []}
+    with contextlib.ExitStack() as stack:
+        servers = {pinned: stack.enter_context(Server("shard", 1000)) for pinned in costs}
+        servers[True].pin(max(os.sched_getaffinity(0)))
+        sockets = {pinned: connect(server.ports["tcp"], 1000) for pinned, server in servers.items()}
+        stack.callback(lambda: close([one for group in sockets.values() for one in group]))
+        for group in sockets.values():
+            paced(group, lines, 10, 0.5)
+        for _ in range(scale.rounds):
+            for pinned, server in servers.items():
+                before = server.cpu()
+                sent = paced(sockets[pinned], lines, 10, scale.seconds)
+                time.sleep(0.1)
+                costs[pinned].append((server.cpu() - before) / sent * 1e6)
+    value, baseline = median(costs[True]), median(costs[False])
+    return Result("text-1000-pinned", value, "µs CPU/packet", baseline, value / baseline, "told, not judged", True)
 
 
 def text_100(scale: Scale) -> Result:
@@ -396,6 +419,7 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "scrape-1000": scrape_1000,
     "scrape-0": scrape_none,
     "text-1000x10hz": text_1000,
+    "text-1000-pinned": text_pinned,
     "text-100x10hz": text_100,
     "text-flood": text_flood,
     "thermal-flood": thermal_flood,

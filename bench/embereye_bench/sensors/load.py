@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import random
 import select
 import socket
@@ -70,6 +71,10 @@ class Server:
             if now["offered"] == known["offered"]:
                 return now
             known = now
+
+    def pin(self, cpu: int) -> None:
+        """Let it run on one processor alone."""
+        os.sched_setaffinity(self._process.pid, {cpu})
 
     def kill(self) -> None:
         """End it as a machine that fails does."""

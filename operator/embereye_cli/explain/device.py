@@ -55,14 +55,15 @@ def known_devices(console: str, token: str) -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = json.load(answer)["devices"]
     except urllib.error.HTTPError as error:
         if error.code != HTTPStatus.UNAUTHORIZED:
-            raise UserError(f"{url} answers {error.code} {error.reason}: {_reason(error)}") from error
+            raise UserError(f"{url} answers {error.code} {error.reason}: {reason_of(error)}") from error
         raise UserError(f"the hub at {console} does not let us in; {REMEDY}") from error
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{url} does not answer: {error}; --console names the hub's HTTP port") from error
     return found
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
+def reason_of(error: urllib.error.HTTPError) -> str:
+    """Why the hub refused, in its own words."""
     try:
         return str(json.load(error)["error"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -12,6 +12,7 @@ from embereye.hub.access.roles import Role, role_named
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
 from embereye.hub.server import HubOptions, serve
+from embereye.hub.webhooks.options import read_webhooks
 from embereye.process import lifecycle
 from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
@@ -67,6 +68,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--allowed-host", action="append", default=env("ALLOWED_HOSTS").split(), metavar="NAME",
                         help="a name that browsers may call the hub by, or *.DOMAIN; may be given again; addresses and "
                         "localhost always may [EMBEREYE_ALLOWED_HOSTS, separated by spaces]")  # fmt: skip
+    parser.add_argument("--webhooks", type=Path, default=Path(env("WEBHOOKS")) if env("WEBHOOKS") else None,
+                        metavar="FILE", help="JSON file that declares webhooks, as docs/feeds.md says; default: none "
+                        "[EMBEREYE_WEBHOOKS]")  # fmt: skip
     _add_provider(parser, env)
 
 
@@ -129,7 +133,7 @@ def add_database(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run a hub until SIGTERM or SIGINT; returns the exit code."""
+    """Run a hub until SIGTERM or SIGINT, and end the process with its exit code."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     if arguments.data is None:
         raise UserError("--data is missing: name the folder that the hub's database is to be kept in")
@@ -165,8 +169,9 @@ def run(arguments: Namespace) -> int:
         hosts=hosts,
         database=arguments.database,
         advertise=arguments.advertise,
+        webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),
         oidc=_provider(arguments),
         association_port=arguments.association_port,
         association_socket=Path(arguments.association_socket) if arguments.association_socket else None,
     )
-    return lifecycle.run(lambda stop: serve(options, stop))
+    lifecycle.leave(lifecycle.run(lambda stop: serve(options, stop)))

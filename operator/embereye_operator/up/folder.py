@@ -9,6 +9,7 @@ from typing import TextIO
 
 import yaml
 
+from embereye.hub.webhooks.options import parse_webhooks
 from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
@@ -43,6 +44,20 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
                 raise UserError(f"{path}: {fleet.key} is declared twice")
             fleets[fleet.key] = fleet
     return fleets
+
+
+def load_webhooks(path: Path) -> object:
+    """The webhooks that a YAML or JSON file declares, as `embereye hub --webhooks` has them; UserError."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        parse_webhooks(document)
+    except OSError as error:
+        raise UserError(f"--webhooks {path}: {error.strerror or error}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"--webhooks {path} is not YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise UserError(f"--webhooks {path}: {error}") from error
+    return document
 
 
 @contextlib.contextmanager

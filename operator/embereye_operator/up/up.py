@@ -90,6 +90,7 @@ class UpOptions:
     metrics_port: int = 0  # 0: a free one
     log_here: bool = False  # hub and shards log to this process's own standard error, not to files
     reach: Reach = field(default_factory=Reach)
+    webhooks: object = None  # what `embereye hub --webhooks` reads; None: there are none
     allowed_hosts: Sequence[str] = ()  # names that browsers may call the console by
     certificate_life: float = LIFE.total_seconds()  # of those by which its processes know each other
 
@@ -258,7 +259,11 @@ class Up:
         identities, reach = self._runtime.identities, options.reach
         if reach.is_outer:
             identities.add_names(HUB, tuple(dict.fromkeys((*OWN_NAMES, reach.advertised, *options.allowed_hosts))))
+        webhooks = folder / "webhooks.json"
+        if options.webhooks is not None:
+            write_whole(webhooks, json.dumps(options.webhooks).encode(), private=True)
         command = embereye_command("hub", "--host", HOST, "--outer-host", bracketed(options.reach.listen),
+                                   *(("--webhooks", str(webhooks)) if options.webhooks is not None else ()),
                                    *(f"--allowed-host={name}" for name in options.allowed_hosts),
                                    "--grpc-port", str(options.hub_port),
                                    "--http-port", str(options.console_port),

@@ -27,6 +27,8 @@ ROLES = {
     "/embereye.v1.Alarms/Test": Role.OPERATOR,
     "/embereye.v1.Alarms/StoreSubscription": Role.OPERATOR,
     "/embereye.v1.Alarms/RemoveSubscription": Role.OPERATOR,
+    "/embereye.v1.Webhooks/Resend": Role.OPERATOR,
+    "/embereye.v1.Webhooks/Test": Role.OPERATOR,
     "/embereye.v1.Alarms/MarkFalse": Role.OPERATOR,
     "/embereye.v1.Control/Session": Role.OPERATOR,
     "/embereye.v1.Access/CreateToken": Role.ADMIN,
