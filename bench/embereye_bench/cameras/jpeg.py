@@ -20,6 +20,7 @@ import cv2
 import numpy as np
 
 from embereye.process.addresses import free_ports
+from embereye.process.telemetry.usage import resident_mb
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
@@ -27,7 +28,7 @@ from embereye.wire.rtp.depacketize import Depacketizer, JpegFrame
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 from embereye_bench import report
 from embereye_bench.films import Films, draw, enlarge
-from embereye_bench.process import CameraShardProcess, Counters, Measured, Sender, resident_mb
+from embereye_bench.process import CameraShardProcess, Counters, Measured, Sender
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import HOST
 from embereye_operator.api.cameras import CameraFleetSpec

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from embereye.process.addresses import free_ports
+from embereye.process.telemetry.usage import resident_mb
 from embereye.sim.cameras.video import encode_loop
 from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat
 from embereye.wire.video.nal import START_CODE
@@ -33,7 +34,7 @@ from embereye_bench.cameras.jpeg import (
     quantile,
 )
 from embereye_bench.films import Films, draw, enlarge
-from embereye_bench.process import CameraShardProcess, Sender, resident_mb
+from embereye_bench.process import CameraShardProcess, Sender
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import HOST, end
 

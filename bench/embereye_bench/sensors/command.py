@@ -12,7 +12,7 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +27,14 @@ from embereye.process.tasks import beside
 from embereye.process.telemetry.series import exposition
 from embereye.process.tls.client import ClientTls, dial
 from embereye.sensor.shard import SensorShard
-from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
-from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
+from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 from embereye_bench import report
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.drain import drain
+from embereye_bench.sensors.evidence_hub import EvidenceHub
 from embereye_bench.sensors.load import (
     HOST,
     Server,
@@ -46,16 +46,17 @@ from embereye_bench.sensors.load import (
     paced,
     reading_line,
 )
+from embereye_bench.sensors.relay import relay_cost, relay_delay
 
 IDENTITY = (lambda message: message, lambda message: message)
 
 
-def _text_paced(name: str, connections: int, scale: Scale) -> tuple[float, float, float, float]:
-    """CPU µs per packet of the shard and of the baseline, and the share of a core of each."""
+def _text_paced(name: str, connections: int, scale: Scale, *more: str) -> dict[str, tuple[float, float]]:
+    """Of the shard, of the baseline and of each of `more`: CPU µs per packet, and % of a core."""
     dice = random.Random(name)
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(connections)]
-    costs: dict[str, list[float]] = {"shard": [], "count": []}
-    shares: dict[str, list[float]] = {"shard": [], "count": []}
+    costs: dict[str, list[float]] = {kind: [] for kind in ("shard", "count", *more)}
+    shares: dict[str, list[float]] = {kind: [] for kind in costs}
     with contextlib.ExitStack() as stack:
         servers = {kind: stack.enter_context(Server(kind, connections)) for kind in costs}
         sockets = {kind: connect(server.ports["tcp"], connections) for kind, server in servers.items()}
@@ -71,19 +72,22 @@ def _text_paced(name: str, connections: int, scale: Scale) -> tuple[float, float
                 spent = server.cpu() - before
                 costs[kind].append(spent / sent * 1e6)
                 shares[kind].append(spent / (time.perf_counter() - started) * 100)
-    return median(costs["shard"]), median(costs["count"]), median(shares["shard"]), median(shares["count"])
+    return {kind: (median(costs[kind]), median(shares[kind])) for kind in costs}
 
 
 def text_1000(scale: Scale) -> Result:
-    """1,000 connections at 10 Hz."""
-    value, baseline, _, _ = _text_paced("text-1000x10hz", 1000, scale)
+    """1,000 connections at 10 Hz; told besides: the least that Python can do for a reading."""
+    found = {kind: cost for kind, (cost, _) in _text_paced("text-1000x10hz", 1000, scale, "floor").items()}
+    value, baseline, floor = found["shard"], found["count"], found["floor"]
+    unit = f"µs CPU/packet; the least in Python takes {floor:.2f}, {floor / baseline:.2f} of the baseline"
     ratio = value / baseline
-    return Result("text-1000x10hz", value, "µs CPU/packet", baseline, ratio, "≤ 1.5 of the baseline", ratio <= 1.5)
+    return Result("text-1000x10hz", value, unit, baseline, ratio, "≤ 1.5 of the baseline", ratio <= 1.5)
 
 
 def text_100(scale: Scale) -> Result:
     """100 sensors at 10 Hz."""
-    _, _, value, baseline = _text_paced("text-100x10hz", 100, scale)
+    found = _text_paced("text-100x10hz", 100, scale)
+    value, baseline = found["shard"][1], found["count"][1]
     return Result("text-100x10hz", value, "% of a core", baseline, value / baseline, "≤ 4", value <= 4)
 
 
@@ -241,24 +245,6 @@ def grpc_packed_tls(scale: Scale) -> Result:
 def grpc_repeated(scale: Scale) -> Result:
     """Repeated readings of 500, acknowledged."""
     return _grpc("grpc-repeated", False, 1.5e6, scale)
-
-
-class EvidenceHub(EvidenceServicer):
-    """Takes evidence and notes when it came."""
-
-    def __init__(self) -> None:
-        self.seen: dict[str, float] = {}
-        self.more = asyncio.Event()
-
-    async def Report(self, requests: AsyncIterator[ReportRequest], context: object) -> AsyncIterator[ReportResponse]:
-        """Acknowledge everything."""
-        async for request in requests:
-            if request.HasField("evidence"):
-                self.seen.setdefault(request.evidence.device, time.perf_counter())
-                self.more.set()
-                yield ReportResponse(acknowledged=[request.evidence.id])
-            else:
-                yield ReportResponse()
 
 
 async def _crossings(samples: int) -> tuple[list[float], list[float]]:
@@ -426,6 +412,8 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "grpc-packed-tls": grpc_packed_tls,
     "grpc-repeated": grpc_repeated,
     "crossing-p99": crossing,
+    "relay-p99": relay_delay,
+    "relay-cost": relay_cost,
     "idle-10k-memory": idle_memory,
     "idle-10k-tls-memory": idle_tls_memory,
     "drain-100": drain,
