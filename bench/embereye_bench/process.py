@@ -16,41 +16,13 @@ import grpc
 from google.protobuf import json_format
 
 from embereye.process.addresses import free_ports
-from embereye.units import SECOND
+from embereye.process.telemetry.usage import cpu_seconds, resident_mb
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.shard_pb2 import Assignment, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye_bench.sensors.load import HOST, end
 
 READY_SECONDS = 20.0
-
-
-def tree(pid: int) -> list[int]:
-    """Process `pid` and all that it has started, and they have."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(found for child in children for found in tree(int(child)))]
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU seconds that process `pid`, all its threads and all that it has started have used, to the microsecond."""
-    total = 0
-    for each in tree(pid):
-        for thread in Path(f"/proc/{each}/task").iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-                total += int((thread / "schedstat").read_text().split()[0])
-    return total / SECOND
-
-
-def resident_mb(pid: int) -> float:
-    """Memory in MB that process `pid` has, and what those that it has started have besides."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    besides = 0
-    for child in tree(pid)[1:]:
-        rollup = Path(f"/proc/{child}/smaps_rollup").read_text()
-        fields = dict(line.split()[:2] for line in rollup.splitlines()[1:])
-        # Of a library that both have loaded the pages are the parent's; of what only children share each has its part.
-        besides += int(fields["Private_Clean:"]) + int(fields["Pss_Anon:"])
-    return (int(text.partition("VmRSS:")[2].split()[0]) + besides) / 1024
 
 
 def peak_mb() -> float:
@@ -122,7 +94,7 @@ class CameraShardProcess:
 
     def reasons(self) -> dict[str, str]:
         """Why each camera is not covered, or what is missing there; '' where nothing is."""
-        with grpc.insecure_channel(self.grpc) as link:
+        with grpc.insecure_channel(self._control) as link:
             status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
         return {device.id: device.reason or device.degraded for device in status.devices}
 

@@ -5,11 +5,13 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from embereye.process import environment
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry import logs
+from embereye.process.telemetry.profiling import pin, profiled
 
 # command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
@@ -24,7 +26,10 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("shard", "sensor"): ("embereye_cli.processes.shard_sensor", "run one sensor shard"),
     ("shard", "camera"): ("embereye_cli.processes.shard_camera", "run one camera shard"),
     ("simulate", "sensors"): ("embereye_cli.simulate.sensors", "simulate thermal/gas sensors over the real protocol"),
+    ("simulate", "head"): ("embereye_cli.simulate.head", "simulate a pan-tilt head that a controller steers"),
+    ("control", "demo"): ("embereye_cli.control.demo", "steer a simulated head, and see what each turn costs"),
     ("simulate", "cameras"): ("embereye_cli.simulate.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
+    ("bench",): ("embereye_bench.calibrate", "measure this machine"),
     ("bench", "sensors"): ("embereye_bench.sensors.command", "measure the sensor path against baselines"),
     ("bench", "cameras"): ("embereye_bench.cameras.command", "measure the camera path against baselines"),
     ("bench", "hub"): (
@@ -32,11 +37,18 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
         "measure the hub against baselines",
     ),
     ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
+    ("bench", "plan"): ("embereye_bench.planned", "hold `embereye plan` against real runs"),
+    ("bench", "record"): ("embereye_bench.results.record", "measure rows and keep them, with machine and commit"),
+    ("bench", "compare"): ("embereye_bench.results.compare", "show two records side by side, noise told apart"),
+    ("bench", "gate"): ("embereye_bench.results.gate", "measure against the newest record; fail where a row got worse"),
     ("request",): ("embereye_cli.devices.request", "have a sensor send a frame or its calibration now"),
     ("bench", "detection"): ("embereye_bench.detection.command", "score flame and smoke detection on labelled clips"),
+    ("explain", "alarm"): ("embereye_cli.explain.alarm", "tell how an alarm came about, and whether it would again"),
     ("explain", "device"): ("embereye_cli.explain.device", "say what became of everything a device sent"),
+    ("plan",): ("embereye_cli.plan", "say how many shards, cores and megabytes fleets take, with the arithmetic"),
     ("discover",): ("embereye_cli.devices.discover", "look for cameras in the network, and print a fleet of them"),
     ("access",): ("embereye_cli.hub.access", "say who may do what: make, list and revoke tokens"),
+    ("webhooks",): ("embereye_cli.hub.webhooks", "see how webhooks fare, and send again what they could not deliver"),
     ("alarms",): ("embereye_cli.hub.alarms", "watch, list and acknowledge alarms"),
     ("detect",): ("embereye_cli.devices.detect", "look for fire in recordings, and say why it is or is not one"),
     ("dashboards", "render"): (
@@ -53,6 +65,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
 GROUPS = {
     "bench": "measure this machine",
     "calibrate": "find out what is a device's own",
+    "control": "steer actuators",
     "dashboards": "see how everything is",
     "explain": "say how something came about",
     "service": "run `up` as a service of this machine",
@@ -85,9 +98,17 @@ def _overview() -> argparse.ArgumentParser:
         if name in GROUPS:
             kinds = group.add_subparsers(metavar="KIND", required=True)
             for words, (_, text) in COMMANDS.items():
-                if words[0] == name:
+                if words[0] == name and len(words) > 1:
                     kinds.add_parser(words[1], help=text)
     return parser
+
+
+def _add_process_options(parser: argparse.ArgumentParser) -> None:
+    """Options about this process itself, for whoever looks for where its time and memory go."""
+    group = parser.add_argument_group("this process")
+    group.add_argument("--cpus", metavar="LIST", help="run on these processors alone, such as 0,2-3; children, too")
+    group.add_argument("--profile", type=Path, metavar="FILE", help="write where its time goes, for pstats or snakeviz")
+    group.add_argument("--allocations", type=Path, metavar="FILE", help="write which lines hold memory at the end")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,10 +143,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=os.environ.get(logs.FORMAT_VARIABLE, "text"),
         help=f"of what is logged; json has fleet, shard, device and zone as fields [{logs.FORMAT_VARIABLE}]",
     )
+    _add_process_options(parser)
     parsed = parser.parse_args(arguments[len(words) :])
     os.environ[logs.FORMAT_VARIABLE] = parsed.log_format
     try:
-        return int(module.run(parsed))
+        pin(parsed.cpus)
+        with profiled(parsed.profile, parsed.allocations):
+            return int(module.run(parsed))
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2

@@ -13,9 +13,10 @@ from embereye.camera.sources.declared import parse_source
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.process.tasks import start_task
+from embereye.process.telemetry.usage import resident_mb
 from embereye.units import Box
 from embereye.wire.video.access_unit import AccessUnit
-from embereye_bench.process import peak_mb, resident_mb
+from embereye_bench.process import peak_mb
 from embereye_bench.sensors.load import HOST
 
 SETTLED = 60  # pictures, after which memory is to stay what it is

@@ -51,7 +51,7 @@ def _process(*arguments: str) -> Iterator[None]:
             process.wait()
 
 
-class _Site:
+class Site:
     """A hub and a sensor shard, as they always run; each device has a zone of its own."""
 
     def __init__(self, folder: Path, devices: int, database: str) -> None:
@@ -119,7 +119,7 @@ class _Subscriber:
 
 async def _alarms(samples: int, folder: Path, database: str) -> tuple[list[float], list[float]]:
     """Seconds from a crossing's send until a subscriber is told; and of a line's echo with a write and an fsync."""
-    site, subscriber = _Site(folder, TALKERS + samples, database), _Subscriber()
+    site, subscriber = Site(folder, TALKERS + samples, database), _Subscriber()
     dice = random.Random(3)
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(TALKERS)]
     with contextlib.ExitStack() as stack:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import gc
 import json
+import re
 import resource
 import sys
 import tempfile
@@ -34,7 +35,7 @@ from embereye_operator.decide.placement.assignments import build_sensor_settings
 
 FLEET = "bench/sensors/bench"
 DEADLINE_NS = 60_000_000_000
-KINDS = ("shard", "count", "echo", "ack")
+KINDS = ("shard", "count", "floor", "echo", "ack")
 
 
 class _Counter(asyncio.Protocol):
@@ -44,6 +45,24 @@ class _Counter(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         _Counter.total += len(data)
+
+
+class _Floor(asyncio.Protocol):
+    """The least that Python can do for a reading: know that it is one whole line within its bands, and when it came.
+
+    One search by a compiled pattern, one look at the clock, two numbers kept. No levels, no ledger, no statistics.
+    """
+
+    _quiet = re.compile(rb"#Sensor[^:]{1,40}:ADC1=2\d\d,ADC2=1[23]\d\d,ADC3=[34]\d\d,DIO=0!\r\n").fullmatch
+
+    def __init__(self) -> None:
+        self.readings = 0
+        self.latest_ns = 0
+
+    def data_received(self, data: bytes) -> None:
+        if self._quiet(data) is not None:
+            self.readings += 1
+            self.latest_ns = time.monotonic_ns()
 
 
 class _Echo(_Counter):
@@ -143,8 +162,12 @@ async def _serve(kind: str, devices: int, hub: str, grpc_port: int, tls: Path | 
             await _answer(loop, ports, lambda: {"offered": _Counter.total})
             await server.stop(0)
         else:
-            listener = await loop.create_server(_Counter if kind == "count" else _Echo, "127.0.0.1", 0, backlog=4096)
+            protocol = {"count": _Counter, "floor": _Floor, "echo": _Echo}[kind]
+            listener = await loop.create_server(protocol, "127.0.0.1", 0, backlog=4096)
             ports = {"tcp": listener.sockets[0].getsockname()[1]}
+            if tls:
+                secured = await loop.create_server(_Counter, "127.0.0.1", 0, backlog=4096, ssl=ServerTls(tls).context)
+                ports["tls"] = secured.sockets[0].getsockname()[1]
             await _answer(loop, ports, lambda: {"offered": _Counter.total})
             listener.close()
 

@@ -32,9 +32,15 @@ class EvidenceProber:
     """Reports to the hub as a shard does: one sign per zone of its own, sent again until it is acknowledged."""
 
     def __init__(
-        self, address: str, namespace: str, diary: Diary, credentials: Credentials, *, rate: float = 20.0
+        self,
+        address: str | Callable[[], str],
+        namespace: str,
+        diary: Diary,
+        credentials: Credentials,
+        *,
+        rate: float = 20.0,
     ) -> None:
-        """`address` is the hub's control port; `credentials` are those of `identity(namespace)`."""
+        """`address` is the hub's control port, or tells it; `credentials` are those of `identity(namespace)`."""
         self.sent: dict[str, str] = {}  # id → zone
         self.acknowledged: dict[str, int] = {}  # id → when, nanoseconds since the Unix epoch
         self.resent = 0
@@ -55,7 +61,8 @@ class EvidenceProber:
     async def run(self) -> None:
         """Report until `finish`, then until everything is acknowledged."""
         while not self._stopping or len(self.acknowledged) < len(self.sent):
-            link = control_channel(self._address, SERVER_NAMES[Role.HUB], self._credentials, OPTIONS)
+            address = self._address if isinstance(self._address, str) else self._address()
+            link = control_channel(address, SERVER_NAMES[Role.HUB], self._credentials, OPTIONS)
             call = EvidenceStub(link).Report()
             sending = asyncio.ensure_future(self._send(call))
             try:
@@ -113,12 +120,12 @@ class IngestProber:
 
     device: str
     home: str  # host:port of the fleet's Service
-    reroute: Callable[[str], str]  # an address as shards name it → one that can be dialled from here; "": unknown
     diary: Diary
     acks: list[float] = field(default_factory=list)  # monotonic seconds at which the watermark rose
     watermark: int = 0
     taken_back: list[str] = field(default_factory=list)  # acknowledged readings that were asked for again
     drains: int = 0
+    targets: list[str] = field(default_factory=list)  # where shards have sent it
     rejections: list[str] = field(default_factory=list)
     _made: int = 0
     _waiting: deque[Reading] = field(default_factory=deque)
@@ -194,11 +201,12 @@ class IngestProber:
                         self._acknowledge(mark.epoch, mark.sequence)
                 case "drain":
                     self.drains += 1
-                    target = self.reroute(response.drain.target) if response.drain.target else ""
+                    if response.drain.target:
+                        self.targets.append(response.drain.target)
                     self.diary.note_change(
                         self.device, f"DRAIN to {response.drain.target or 'home'}: {response.drain.reason}"
                     )
-                    self._moves.append(target)
+                    self._moves.append(response.drain.target)
                 case "rejected":
                     self.rejections.append(response.rejected.reason)
                     self.diary.note(self.device, f"rejected: {response.rejected.reason}", "bad")

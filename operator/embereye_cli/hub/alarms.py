@@ -19,19 +19,23 @@ from embereye.levels import ZoneState
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
+from embereye.process.telemetry.logs import visible
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import dial
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
+    FalseAlarmsRequest,
     HistoryRequest,
+    MarkFalseRequest,
     SubscribeRequest,
     Zone,
     ZonesRequest,
     ZonesResponse,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.zone.false_alarms import summary
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
 from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
@@ -54,6 +58,7 @@ EVENT_WORDS = {
     AlarmEvent.TYPE_FAULT_CLEARED: ("fault cleared", "green"),
     AlarmEvent.TYPE_TEST: ("test", "magenta"),
     AlarmEvent.TYPE_EVIDENCE: ("sign", "dim"),
+    AlarmEvent.TYPE_FALSE_ALARM: ("false alarm", "magenta"),
 }
 
 
@@ -79,6 +84,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     clip.add_argument("clip", metavar="CLIP", help="its name in the list of clips: the first 8 digits or more")
     clip.add_argument("--output", type=Path, default=None, metavar="FILE",
                       help="where to; default: DEVICE-TIME.mkv or .jpg, here")  # fmt: skip
+    false = actions.add_parser("false", help="mark an alarm as false: what is like it needs more evidence from then on")
+    false.add_argument("alarm", help="a zone whose alarm is open, or an alarm's id")
+    false.add_argument("--reason", default="", help="what it was that looked like a fire")
+    false.add_argument("--take-back", action="store_true", help="it was no false alarm after all")
+    false.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
+                       help="who says so, where several share a token; recorded beside its name")  # fmt: skip
+    actions.add_parser("false-alarms", help="the alarms that are marked as false")
     for name, text in (("ack", "acknowledge a zone's alarm"), ("reset", "reset a zone whose alarm is acknowledged")):
         action = actions.add_parser(name, help=text)
         action.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
@@ -118,9 +130,11 @@ class _Client:
                 if action in {"clips", "clip"}:
                     await ClipCommands(link, self._arguments, self._console).run(action)
                     return 0
-                await {"list": self._list, "history": self._history, "ack": self._act, "reset": self._act}[action](
-                    AlarmsStub(link)
-                )
+                perform = {
+                    "list": self._list, "history": self._history, "ack": self._act, "reset": self._act,
+                    "false": self._mark_false, "false-alarms": self._list_false,
+                }[action]  # fmt: skip
+                await perform(AlarmsStub(link))
             except grpc.aio.AioRpcError as error:
                 raise UserError(self._sentence(error)) from error
         return 0
@@ -150,6 +164,42 @@ class _Client:
         request = ActionRequest(namespace=zone.namespace, zone=zone.name, who=arguments.who, note=arguments.note)
         call = alarms.Acknowledge if arguments.action == "ack" else alarms.Reset
         self._event(await call(request, timeout=TIMEOUT))
+
+    async def _mark_false(self, alarms: "AlarmsAsyncStub") -> None:
+        arguments = self._arguments
+        if not (arguments.take_back or arguments.reason.strip()):
+            raise UserError("--reason is missing: say what it was that looked like a fire")
+        alarm = await self._alarm(alarms, arguments.alarm)
+        request = MarkFalseRequest(
+            alarm=alarm, who=arguments.who, reason=arguments.reason, take_back=arguments.take_back
+        )
+        self._event(await alarms.MarkFalse(request, timeout=TIMEOUT))
+
+    async def _list_false(self, alarms: "AlarmsAsyncStub") -> None:
+        marks = (await alarms.FalseAlarms(FalseAlarmsRequest(), timeout=TIMEOUT)).false_alarms
+        if self._json:
+            for mark in marks:
+                self._line(mark)
+            return
+        table = Table("Alarm", "Zone", "Marked", "By", "Seen", "Reason", box=None, header_style="dim", pad_edge=False)
+        for mark in marks:
+            seen = ", ".join(summary(item) for item in mark.signs)
+            where = f"{mark.namespace}/{mark.zone}"
+            told = (mark.alarm, where, _time(mark.time_ns), mark.who, seen, mark.reason)
+            table.add_row(*(Text(visible(text)) for text in told))
+        if not marks:
+            table.add_row("no alarm is marked as false", "", "", "", "", "")
+        self._console.print(table)
+
+    async def _alarm(self, alarms: "AlarmsAsyncStub", name: str) -> str:
+        """The id of the open alarm of the zone `name`; where there is no such zone, `name` is an alarm's id."""
+        zones = (await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)).zones
+        if not any(name in {zone.name, f"{zone.namespace}/{zone.name}"} for zone in zones):
+            return name
+        zone = await self._find(alarms, name)
+        if not zone.alarm:
+            raise UserError(f"zone {name} has no open alarm: name an alarm by its id, `embereye alarms --json history`")
+        return zone.alarm
 
     @staticmethod
     async def _find(alarms: "AlarmsAsyncStub", name: str) -> Zone:
@@ -220,8 +270,8 @@ class _Client:
         line = Text.assemble(
             (f"{_time(event.time_ns)}  ", "dim"),
             (f"{word.upper():<13}", style),
-            (f" {_plain(event.namespace)}/{_plain(event.zone)}  ", "bold"),
-            _plain(event.why),
+            (f" {visible(event.namespace)}/{visible(event.zone)}  ", "bold"),
+            visible(event.why),
         )
         self._console.print(line, soft_wrap=True)
 
@@ -229,11 +279,6 @@ class _Client:
 def _state_word(number: int) -> tuple[str, str]:
     state = ZoneState(number)
     return state.word, STYLES.get(state, "")
-
-
-def _plain(text: str) -> str:
-    """`text` without control characters, which could steer a terminal."""
-    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def _time(time_ns: int) -> str:
@@ -248,11 +293,11 @@ def _zone_table(answer: ZonesResponse) -> Table:
         watched = Text(
             f"{zone.covered} of {zone.declared}", style="bold yellow" if zone.covered < zone.declared else ""
         )
-        reasons = [_plain(zone.why)] if zone.why else []
-        reasons += [_plain(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
+        reasons = [visible(zone.why)] if zone.why else []
+        reasons += [visible(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
         reasons += [f"{len(zone.faults) - LISTED} more are dark"] if len(zone.faults) > LISTED else []
         reasons += ["under test"] if zone.testing else []
-        table.add_row(Text(_plain(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))
+        table.add_row(Text(visible(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))
     if not answer.zones:
         table.add_row("no zone is known", "", "", "no device is declared, and no shard has reported")
     return table

@@ -8,15 +8,27 @@ from pathlib import Path
 from embereye.process import lifecycle
 from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
+from embereye.process.tls.client import ClientTls
 from embereye.sim.cameras.mjpeg import serve_mjpeg
 from embereye.sim.cameras.onvif import OnvifCameras, serve_onvif
 from embereye.sim.cameras.push import push_cameras
 from embereye.sim.cameras.rtp import PORT_STEP, check_carried, send_rtp
 from embereye.sim.cameras.rtsp import serve_rtsp
+from embereye.sim.load.cameras import CameraLoad, push_load
+from embereye.sim.load.figures import ClientFigures
+from embereye.sim.load.run import LoadTest
 from embereye.sim.scenes.films import Cameras, CameraSpec, prepare
 from embereye.sim.scenes.fire import parse_fire
 from embereye.wire.onvif.media import Profile
 from embereye_cli.hub.token import add_device_token_option, device_token
+from embereye_cli.simulate.load_options import (
+    add_load_options,
+    check_load_options,
+    is_load_test,
+    packets_of,
+    run_load,
+    thresholds_of,
+)
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
 
 logger = logging.getLogger(__name__)
@@ -29,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--count", type=int, default=None,
                        help="how many cameras: camera-1, … (4; 0 where --clip or --thermal is given)")  # fmt: skip
     which.add_argument("--cameras", default="", help="id=zone,… instead of --count")
-    parser.add_argument("--fps", type=float, default=15.0, help="frames per second (%(default)s)")
+    which.add_argument("--clients", type=int, default=None, metavar="N",
+                       help="with --push: a load test by camera-1 to camera-N; with --cameras: --report")  # fmt: skip
+    parser.add_argument("--fps", "--rate", type=float, default=15.0, help="frames per second (%(default)s)")
     parser.add_argument("--size", default="640x480", help="WIDTHxHEIGHT in pixels (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="other rooms for other seeds")
     parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=Z",
@@ -54,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loss", type=float, default=0.0, metavar="PERCENT",
                         help="packets that --rtsp loses over UDP (%(default)s)")  # fmt: skip
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0: until stopped")
+    add_load_options(parser, "frames")
 
 
 def parse_specs(arguments: argparse.Namespace) -> list[CameraSpec]:
@@ -72,7 +87,10 @@ def parse_specs(arguments: argparse.Namespace) -> list[CameraSpec]:
                 raise UserError(f'--cameras "{arguments.cameras}": "{part}" is not id=zone, or is there twice')
             specs[camera] = CameraSpec(camera, zone, clips.get(camera))
     else:
-        count = arguments.count if arguments.count is not None else 0 if clips or arguments.thermal else 4
+        count = next(
+            (one for one in (arguments.count, arguments.clients) if one is not None),
+            0 if clips or arguments.thermal else 4,
+        )
         if not 0 <= count <= 10_000:
             raise UserError(f"--count {count} is not between 0 and 10000")
         for number in range(1, count + 1):
@@ -96,10 +114,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
+    check_load_options(arguments, arguments.fps)
+    if is_load_test(arguments) and (not arguments.push or arguments.thermal):
+        raise UserError("a load test needs --push, and pictures: all others are dialled by a shard at its own pace")
     specs = parse_specs(arguments)
-    width, times, height = arguments.size.partition("x")
-    if not (times and width.isdigit() and height.isdigit() and 64 <= int(width) <= 4096 and 64 <= int(height) <= 4096):
-        raise UserError(f'--size "{arguments.size}" is not WIDTHxHEIGHT with 64 to 4096 pixels a side')
+    size = _size(arguments.size)
     if not 0.1 <= arguments.fps <= 60:
         raise UserError(f"--fps {arguments.fps:g} is not between 0.1 and 60")
     fires = [parse_fire(text) for text in arguments.fire]
@@ -107,13 +126,15 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
             raise UserError(f'--fire: there is no camera "{fire.device}" and none in zone "{fire.zone}"')
     host, port = address_option("--listen", arguments.listen, any_port=True)
-    if arguments.duration > 0:
-        asyncio.get_running_loop().call_later(arguments.duration, stop.set)
-    options = {"fps": arguments.fps, "size": (int(width), int(height)), "seed": arguments.seed, "fires": fires}
+    if not is_load_test(arguments) and (seconds := arguments.duration or arguments.seconds) > 0:
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    options = {"fps": arguments.fps, "size": size, "seed": arguments.seed, "fires": fires}
     if arguments.push:
         address_option("--push", arguments.push, any_port=True)
     tls = tls_options(arguments, usable=bool(arguments.push), needed="--push")
     cameras = await prepare(specs, **options)
+    if is_load_test(arguments):
+        return await _load(arguments, cameras, tls, stop)
     if arguments.push:
         logger.info("pushing %d cameras to %s", len(specs), arguments.push)
         await push_cameras(cameras, arguments.push, stop, device_token(arguments.token), tls)
@@ -130,6 +151,23 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
 
     await serve_mjpeg(cameras, host, port, stop, ready)
     return 0
+
+
+def _size(text: str) -> tuple[int, int]:
+    """Width and height of "640x480", in pixels; UserError where it is none."""
+    width, times, height = text.partition("x")
+    if not (times and width.isdigit() and height.isdigit() and 64 <= int(width) <= 4096 and 64 <= int(height) <= 4096):
+        raise UserError(f'--size "{text}" is not WIDTHxHEIGHT with 64 to 4096 pixels a side')
+    return int(width), int(height)
+
+
+async def _load(arguments: argparse.Namespace, cameras: Cameras, tls: ClientTls | None, stop: asyncio.Event) -> int:
+    rate, packets = arguments.fps, packets_of(arguments, arguments.fps)
+    load = CameraLoad(arguments.push, rate, packets, device_token(arguments.token), tls, arguments.seed)
+    figures = [ClientFigures(spec.id) for spec in cameras.specs]
+    settings = {"protocol": "push", "size": arguments.size, "latency": "due until the shard's window has taken it"}
+    test = LoadTest(load.target, rate, packets, thresholds_of(arguments), settings)
+    return await run_load(arguments, test, figures, lambda: push_load(cameras, figures, load), stop)
 
 
 def _check_rtsp_options(arguments: argparse.Namespace) -> None:

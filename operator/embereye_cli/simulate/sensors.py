@@ -1,17 +1,30 @@
-"""`embereye simulate sensors`: devices that speak the real protocol."""
+"""`embereye simulate sensors`: devices that speak the real protocol; with --clients a load test of a shard."""
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from embereye.process import lifecycle
 from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
+from embereye.process.tls.client import ClientTls
+from embereye.sim.load.figures import ClientFigures
+from embereye.sim.load.run import LoadTest
+from embereye.sim.load.sensors import SensorLoad, send_sensors
 from embereye.sim.scenes.fire import parse_fire
 from embereye.sim.sensors import SensorSpec, run_sensors
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SerialNumber
 from embereye_cli.hub.token import add_device_token_option, device_token
+from embereye_cli.simulate.load_options import (
+    add_load_options,
+    check_load_options,
+    is_load_test,
+    packets_of,
+    run_load,
+    thresholds_of,
+)
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
 
 
@@ -43,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--count", type=int, default=1, help="simulate sensor-0001 to sensor-N, four to a zone (default 1)"
     )
     which.add_argument("--devices", metavar="ID=ZONE,…", help="simulate these")
-    parser.add_argument("--rate", type=float, default=10.0, help="readings per second and device (default 10); 0: none")
+    which.add_argument("--clients", type=int, metavar="N", help="load test by sensor-0001 to sensor-N")
+    parser.add_argument("--rate", type=float, default=10.0,
+                        help="readings a second and device (default 10); 0: none; packets in a load test")  # fmt: skip
     parser.add_argument("--frame-rate", type=float, default=4.0, help="thermal frames likewise (default 4)")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same calibrations and noise")
     parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=ZONE",
@@ -53,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tls_options(parser)
     parser.add_argument("--spool", type=Path, metavar="FILE", help="with --grpc: keep there what is not acknowledged")
     parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0 (default): until stopped")
+    add_load_options(parser, "packets")
+    parser.add_argument("--include-frames", action="store_true",
+                        help="in a load test: every second packet is a thermal frame")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -64,17 +82,23 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("rate", "frame_rate", "duration"):
         if not 0 <= getattr(arguments, name) <= 1e6:
             raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g} is not between 0 and a million")
-    specs = parse_devices(arguments.devices) if arguments.devices else count_devices(arguments.count)
+    check_load_options(arguments, arguments.rate)
+    count = arguments.count if arguments.clients is None else arguments.clients
+    specs = parse_devices(arguments.devices) if arguments.devices else count_devices(count)
     fires = [parse_fire(text) for text in arguments.fire]
     for fire, text in zip(fires, arguments.fire, strict=True):
         if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
             raise UserError(f"--fire {text}: no simulated device is there")
 
     tls = tls_options(arguments)
+    if is_load_test(arguments):
+        if fires or arguments.spool:
+            raise UserError("--fire and --spool mean nothing in a load test: simulate devices beside it")
+        return lifecycle.run(lambda stop: _load(arguments, specs, tls, stop))
 
     async def main(stop: asyncio.Event) -> int:
-        if arguments.duration:
-            asyncio.get_running_loop().call_later(arguments.duration, stop.set)
+        if seconds := arguments.duration or arguments.seconds:
+            asyncio.get_running_loop().call_later(seconds, stop.set)
         stats = await run_sensors(
             specs,
             arguments.target,
@@ -97,3 +121,18 @@ def run(arguments: argparse.Namespace) -> int:
         return 0 if stats.connections else 1
 
     return lifecycle.run(main)
+
+
+async def _load(
+    arguments: argparse.Namespace, specs: Sequence[SensorSpec], tls: ClientTls | None, stop: asyncio.Event
+) -> int:
+    rate, packets = arguments.rate, packets_of(arguments, arguments.rate)
+    load = SensorLoad(
+        target=arguments.target, rate=rate, packets=packets, frames=arguments.include_frames, grpc=arguments.grpc,
+        token=device_token(arguments.token), tls=tls, seed=arguments.seed,
+    )  # fmt: skip
+    figures = [ClientFigures(spec.id) for spec in specs]
+    latency = "due until the shard has acknowledged it" if load.grpc else "due until the kernel has taken it"
+    settings = {"protocol": "grpc" if load.grpc else "text", "frames": load.frames, "latency": latency}
+    test = LoadTest(load.target, rate, packets, thresholds_of(arguments), settings)
+    return await run_load(arguments, test, figures, lambda: send_sensors(figures, load), stop)

@@ -1,8 +1,9 @@
 """The zones' alarm state machines: every step of one becomes part of a transaction."""
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 
 from google.protobuf.message import DecodeError
 
@@ -11,10 +12,11 @@ from embereye.hub.storage.committer import Draft, ZoneKey
 from embereye.levels import ZoneState
 from embereye.process.timing.clock import Timeline
 from embereye.units import DAY
-from embereye.v1.alarms_pb2 import AlarmEvent, Zone
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Zone
 from embereye.zone.state import ZoneMachine
 
 logger = logging.getLogger(__name__)
+VERSION = version("embereye")
 RESET_MEMORY_NS = DAY  # a reset keeps reports from before it away for so long
 
 
@@ -26,6 +28,7 @@ class Zones:
         self._timeline = timeline
         self._steady = steady
         self._machines: dict[ZoneKey, ZoneMachine] = {}
+        self.marks: defaultdict[ZoneKey, dict[str, FalseAlarm]] = defaultdict(dict)  # by zone and alarm
         self.unreadable = 0  # zones that begin anew because what was stored of them cannot be read
         self._cursor = 0  # of the newest event, durable or not
         self.events: Counter[str] = Counter()  # by type, since the start
@@ -39,6 +42,7 @@ class Zones:
                 self.unreadable += 1
                 logger.error("a stored zone cannot be read and begins anew: %s: %.200r", error, data)  # noqa: TRY400
                 continue
+            machine.marks = self.marks[machine.namespace, machine.name]
             self._machines[machine.namespace, machine.name] = machine
         self._cursor = cursor
 
@@ -67,6 +71,10 @@ class Zones:
         messages.sort(key=lambda zone: (-ZoneState(zone.state).severity, not zone.faults, zone.namespace, zone.name))
         return messages
 
+    def states(self) -> dict[ZoneKey, ZoneState]:
+        """The state of every zone that anything happened in."""
+        return {key: machine.state for key, machine in self._machines.items()}
+
     def worst(self) -> ZoneState:
         """The most urgent state of any zone."""
         states = [machine.state for machine in self._machines.values()]
@@ -82,7 +90,7 @@ class Zones:
         """The zone, which is about to step within `draft`; made where there is none."""
         machine = self._machines.get(key)
         if machine is None:
-            machine = self._machines[key] = ZoneMachine(*key)
+            machine = self._machines[key] = ZoneMachine(*key, marks=self.marks[key])
         draft.touched.setdefault(key, machine.revision)
         return machine
 
@@ -92,6 +100,8 @@ class Zones:
             self._cursor += 1
             event.cursor = self._cursor
             label(event, draft.stepped_ns)
+            if event.type == AlarmEvent.TYPE_STATE:
+                event.version = VERSION
             draft.transaction.events.append(event)
             self.events[AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower()] += 1
 
@@ -131,6 +141,8 @@ class Zones:
                 continue
             if machine.idle and draft.now_ns - machine.reset_ns > RESET_MEMORY_NS:
                 del self._machines[key]
+                if not self.marks[key]:
+                    del self.marks[key]
                 draft.transaction.zones[key] = None
             elif machine.revision != revision:
                 draft.transaction.zones[key] = machine.dump(draft.now_ns)

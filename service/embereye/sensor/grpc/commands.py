@@ -6,8 +6,7 @@ import grpc
 
 from embereye.process.grpc_server import Service
 from embereye.process.identity.guard import CALLER
-from embereye.sensor.device.sensor import SensorDevice
-from embereye.shard.access import DeviceAccess
+from embereye.sensor.grpc.owner import Owner
 from embereye.shard.links import Links, PeerAddress
 from embereye.v1.ingest_pb2 import AskRequest, AskResponse
 from embereye.v1.ingest_pb2_grpc import SensorsServicer, SensorsStub, add_SensorsServicer_to_server
@@ -16,30 +15,16 @@ from embereye.v1.shard_pb2 import Commands, Peer
 FORWARD_SECONDS = 2.0  # for the device's owner to answer
 
 
-class Owner(Protocol):
-    """What the servicer needs of the shard."""
+class Commander(Owner, Protocol):
+    """A shard whose devices take commands."""
 
-    access: DeviceAccess
     commands: Commands
-
-    @property
-    def links(self) -> Links:
-        """How other shards are dialled."""
-        ...
-
-    def owned(self, device: str) -> SensorDevice | None:
-        """The device's state where this shard owns it."""
-        ...
-
-    def peer_of(self, device: str) -> Peer | None:
-        """The shard that owns the device where it is another one."""
-        ...
 
 
 class CommandService(SensorsServicer):
     """Serves `Sensors.Ask` for one shard."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Commander) -> None:
         self._owner = owner
 
     def service(self) -> Service:

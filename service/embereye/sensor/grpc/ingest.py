@@ -13,9 +13,10 @@ from embereye.process.grpc_server import Service
 from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import now_ns
 from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.grpc.owner import Owner
 from embereye.sensor.handoff import Handoffs
-from embereye.shard.access import EVERYTHING, DeviceAccess, Grant
-from embereye.shard.links import Links, PeerAddress
+from embereye.shard.access import EVERYTHING, Grant
+from embereye.shard.links import PeerAddress
 from embereye.v1.ingest_pb2 import (
     Ack,
     Drain,
@@ -40,28 +41,14 @@ DEVICE_TAGS = (b"\x0a", b"\x8a")  # how the tag of a device begins in a request,
 MOST_RESPONSES = 16  # waiting on a stream, beyond which its sender is not read any further
 
 
-class Owner(Protocol):
-    """What the servicer needs of the shard."""
+class Receiver(Owner, Protocol):
+    """A shard that batches are sent to."""
 
-    access: DeviceAccess
     fleet: str
     epoch: int  # of the assignment in force
 
-    @property
-    def links(self) -> Links:
-        """How other shards are dialled."""
-        ...
-
-    def owned(self, device: str) -> SensorDevice | None:
-        """The device's state where this shard owns it."""
-        ...
-
     def since(self, device: str) -> int:
         """The epoch from which on this shard owns it."""
-        ...
-
-    def peer_of(self, device: str) -> Peer | None:
-        """The shard that owns the device where it is another one."""
         ...
 
     def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
@@ -110,7 +97,7 @@ class _Stream:
 class Ingest:
     """Serves `Ingest.Stream` for one shard."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Receiver) -> None:
         self._owner = owner
         self._streams: set[_Stream] = set()
         self._idle = asyncio.Event()

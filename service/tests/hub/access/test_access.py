@@ -20,11 +20,12 @@ from embereye.hub.access.admin_file import prepare
 from embereye.hub.access.attempts import BURST
 from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
 from embereye.hub.access.roles import Principal, Role
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService
+from embereye.hub.services.feed import add_alarms
 from embereye.hub.storage.store import StoreThreads
 from embereye.levels import Kind, Level
 from embereye.process.grpc_server import GrpcServer, Service, channel
@@ -34,7 +35,7 @@ from embereye.units import HOUR
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub, add_AccessServicer_to_server
 from embereye.v1.alarms_pb2 import ActionRequest, SubscribeRequest, ZonesRequest
-from embereye.v1.alarms_pb2_grpc import AlarmsStub, add_AlarmsServicer_to_server
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 ADMIN = "an-admins-token-of-forty-characters-or-so"
@@ -91,14 +92,14 @@ async def running(folder: Path) -> AsyncIterator[Site]:
     writing = asyncio.ensure_future(hub.run())
     server = GrpcServer(
         [
-            Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
+            Service(add_alarms, AlarmsService(hub), "embereye.v1.Alarms"),
             Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
         ],
         interceptors=[AccessCheck(hub.access)],
     )
     port = server.listen("127.0.0.1:0")
     await server.start()
-    web = await serve_http(Api(hub, Outputs()).app(CollectorRegistry()), "127.0.0.1", 0)
+    web = await serve_http(Api(hub, Actuators()).app(CollectorRegistry()), "127.0.0.1", 0)
     yield Site(hub, f"http://127.0.0.1:{bound_port(web)}", f"127.0.0.1:{port}")
     await server.stop(0)
     await web.cleanup()
@@ -338,7 +339,49 @@ def test_sessions_and_links_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
                     prove(text, "10.0.0.1")
 
 
+def test_who_signs_in_without_end_loses_their_own_sessions_and_nobody_elses() -> None:
+    steady = Steady()
+    access = sessions(steady)
+    chief = access.sign_in(ME, "token")
+    guest = Principal("guest", Role.VIEWER, "guest", "10.0.0.1")
+    own = []
+    for _ in range(keeper.MAX_SESSIONS + 10):
+        own.append(access.sign_in(guest, "token"))
+        steady.now += keeper.WRITE_NS
+    link = access.create_link(ME, "ada", Role.VIEWER)
+    for _ in range(keeper.MAX_LINKS + 10):
+        access.create_link(guest, "guest", Role.VIEWER)
+        steady.now += keeper.WRITE_NS
+    assert access.resume(own[-1], "10.0.0.1").name == "guest"
+    with pytest.raises(DeniedError):
+        access.resume(own[-1 - keeper.SESSIONS_EACH], "10.0.0.1")
+    assert access.resume(chief, "10.0.0.9").name == "admin"
+    assert access.use_link(link, "10.0.0.9").name == "ada"
+
+
+async def test_who_signs_in_without_end_is_slowed(site: Site) -> None:
+    token = await site.hub.access.create_token(ME, "guest", Role.VIEWER)
+    statuses = [(await site.ask("/v1/session", {"token": token}))[0] for _ in range(keeper.WRITES + 1)]
+    assert statuses == [200] * keeper.WRITES + [429]
+    async with channel(site.grpc, token=token) as link:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await AccessStub(link).CreateLink(messages.CreateLinkRequest(), timeout=10)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (await site.ask("/v1/session", {"token": ADMIN}))[0] == 200
+
+
 # Guessing
+
+
+async def test_links_and_sessions_are_good_while_somebody_guesses_behind_the_same_address(site: Site) -> None:
+    code = site.hub.access.create_link(ME, "ada", Role.VIEWER)
+    answers = [(await site.ask("/v1/zones", token=f"guess-{number}"))[0] for number in range(BURST + 1)]
+    assert answers[-1] == 429
+    status, _, response = await site.ask("/v1/session", {"code": code})
+    assert status == 200
+    cookies = {cookie.key: cookie.value for cookie in response.cookies.values()}
+    assert (await site.ask("/v1/zones", cookies=cookies))[0] == 200
+    assert (await site.ask("/v1/zones", cookies=dict.fromkeys(cookies, "guess")))[0] == 429
 
 
 async def test_who_guesses_is_slowed_and_who_was_in_is_not_kept_out(site: Site) -> None:
@@ -405,3 +448,13 @@ def test_the_admins_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -
     path.write_text("short\n")
     with pytest.raises(UserError, match="at least 32"):
         prepare(path)
+
+
+async def test_half_a_character_is_no_text_and_changes_nothing(site: Site) -> None:
+    await site.alarm()
+    for body in ({"who": "A\ud800da"}, {"who": "Ada", "note": "\udfff"}):
+        status, answer, _ = await site.ask("/v1/zones/default/hall/acknowledge", body, token=ADMIN)
+        assert (status, "is no text" in answer["error"]) == (400, True)
+    zones = (await site.ask("/v1/zones", token=ADMIN))[1]["zones"]
+    assert [zone["state"] for zone in zones] == ["ZONE_STATE_ALARM"]
+    assert (await site.ask("/v1/zones/default/hall/acknowledge", {"who": "Ada"}, token=ADMIN))[0] == 200

@@ -1,0 +1,117 @@
+"""Measure rows several times, each beside a reference load, and keep them in bench/results with machine and commit."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from embereye.process.lifecycle import UserError, raise_descriptor_limit
+from embereye_bench.cameras import command as cameras
+from embereye_bench.hub import command as hub
+from embereye_bench.report import Benchmark, Result, Scale
+from embereye_bench.results.records import Record, Row, Sample, describe_machine, write
+from embereye_bench.results.reference import measure_reference
+from embereye_bench.sensors import command as sensors
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "bench" / "results"
+ROWS: Mapping[str, Benchmark] = {
+    **sensors.BENCHMARKS, **cameras.BENCHMARKS, **hub.BENCHMARKS,
+}  # fmt: skip
+# Each path once, in rows that take some seconds: what a change of any of them would show in.
+GATE = ("scrape-1000", "text-1000x10hz", "text-flood", "thermal-flood", "grpc-packed", "fleet-push", "alarm-path")
+REPEATS = 5
+SECONDS = 1.0  # of a sample
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_measuring_arguments(parser)
+    parser.add_argument("--to", type=Path, default=None, metavar="FILE", help="default: bench/results/TIME-COMMIT.json")
+
+
+def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which rows, and how often."""
+    rows = f"default: {', '.join(GATE)}; there are: {', '.join(ROWS)}"
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"row, may be repeated; {rows}")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="samples of each row (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each sample (%(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and write; returns the exit code."""
+    record = measure(arguments)
+    path = arguments.to or FOLDER / f"{record.at[:16].replace(':', '-')}-{record.commit[:8]}.json"
+    write(path, record)
+    for row in record.rows:
+        print(f"{row.name:20} {row.value:,.4g} {row.unit}")
+    print(f"reference load {record.reference:.3g} ms; written to {path}")
+    return 0
+
+
+def measure(arguments: argparse.Namespace) -> Record:
+    """The rows that were asked for, one after the other, again and again, so that a slow minute is shared by all."""
+    chosen = choose(arguments.only)
+    if not 2 <= arguments.repeats <= 100:
+        raise UserError(f"--repeats {arguments.repeats} is not between 2 and 100: of one sample nothing can be said")
+    if not 0.1 <= arguments.seconds <= 600:
+        raise UserError(f"--seconds {arguments.seconds:g} is not between 0.1 and 600")
+    raise_descriptor_limit()
+    at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    say = Console(stderr=True).print
+    rows = sample_rows(chosen, Scale(1, arguments.seconds), arguments.repeats, measure_reference, say)
+    commit, changed = _commit()
+    return Record(at, commit, changed, describe_machine(), rows)
+
+
+def choose(names: Sequence[str]) -> dict[str, Benchmark]:
+    """The benchmarks of these names, or those of the gate; UserError where there is none of a name."""
+    for name in names:
+        if name not in ROWS:
+            raise UserError(f'--only "{name}" is not one of {", ".join(ROWS)}')
+    return {name: ROWS[name] for name in names or GATE}
+
+
+def sample_rows(
+    benchmarks: Mapping[str, Benchmark], scale: Scale, repeats: int, reference: Callable[[], float],
+    say: Callable[[str], None],
+) -> tuple[Row, ...]:  # fmt: skip
+    """`repeats` samples of each, the reference load before and after each."""
+    results: dict[str, list[tuple[Result, float]]] = {name: [] for name in benchmarks}
+    before = reference()
+    for number in range(repeats):
+        for name, benchmark in benchmarks.items():
+            result = benchmark(scale)
+            after = reference()
+            results[name].append((result, (before + after) / 2))
+            before = after
+            say(f"{number + 1}/{repeats} {name} {result.value:.4g} (reference {after:.3g} ms)")
+    return tuple(
+        Row(
+            name,
+            taken[-1][0].unit,
+            taken[-1][0].reach,
+            tuple(Sample(result.value, result.baseline, load) for result, load in taken),
+        )
+        for name, taken in results.items()
+    )
+
+
+def _commit() -> tuple[str, bool]:
+    """The commit that is measured, and whether files were changed since."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit, bool(_git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        print("embereye: which commit this is cannot be told without git", file=sys.stderr)
+        return "unknown", True
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()  # fmt: skip

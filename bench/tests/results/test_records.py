@@ -1,0 +1,112 @@
+"""Records of benchmarks: what is worse, what is noise, and what only the machine did."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from embereye.process.lifecycle import UserError
+from embereye_bench.report import Result, Scale
+from embereye_bench.results import compare as compare_command
+from embereye_bench.results.record import choose, sample_rows
+from embereye_bench.results.records import Record, Row, Sample, compare, describe_machine, newest, read, write
+from embereye_bench.results.reference import measure_reference
+
+MACHINE = {"cpu": "Some", "cores": 2}
+
+
+def row(name: str = "text", *, cost: float = 10.0, noise: float = 0.01, slow: float = 1.0, reach: str = "≤ 20") -> Row:
+    dice = random.Random(f"{name}{cost}{noise}{slow}")
+    better = reach.startswith("≥")
+    samples = []
+    for _ in range(5):
+        value = cost * dice.gauss(1, noise)
+        samples.append(Sample(value / slow if better else value * slow, 1.0, 5.0 * slow))
+    return Row(name, "µs", reach, tuple(samples))
+
+
+def record(*rows: Row, at: str = "2026-01-01T00:00:00Z", machine: dict[str, object] | None = None) -> Record:
+    return Record(at, "abcdef0123", False, machine or MACHINE, rows)
+
+
+def verdict(old: Row, new: Row) -> str:
+    (found,) = compare(record(old), record(new))
+    return found.verdict
+
+
+@pytest.mark.parametrize("reach", ["≤ 20", "≥ 5"])
+def test_a_change_for_the_worse_beyond_noise_is_told_and_one_within_it_is_not(reach: str) -> None:
+    more, less = (0.8, 1.25) if reach.startswith("≥") else (1.25, 0.8)
+    assert verdict(row(reach=reach), row(cost=10 * more, reach=reach)) == "worse"
+    assert verdict(row(reach=reach), row(cost=10 * less, reach=reach)) == "better"
+    assert verdict(row(reach=reach), row(cost=10.3, reach=reach)) == "same"
+
+
+@pytest.mark.parametrize("reach", ["≤ 20", "≥ 5"])
+def test_a_machine_that_was_slow_for_a_while_is_not_held_against_a_change(reach: str) -> None:
+    assert verdict(row(reach=reach), row(slow=1.4, reach=reach)) == "same"
+    assert verdict(row(slow=1.4, reach=reach), row(reach=reach)) == "same"
+    assert verdict(row(slow=1.4, reach=reach), row(cost=7.0 if "≥" in reach else 14.0, reach=reach)) == "worse"
+
+
+def test_of_what_varies_too_much_nothing_is_said_unless_it_is_far_worse() -> None:
+    assert verdict(row(noise=0.4), row(cost=10.5, noise=0.4)) == "noisy"
+    assert verdict(row(noise=0.1), row(cost=40.0, noise=0.1)) == "worse"
+
+
+def test_a_count_of_what_should_not_be_is_worse_with_every_one_more() -> None:
+    none = Row("late", "alarms", "0", tuple(Sample(0.0, 0.0, 5.0) for _ in range(3)))
+    one = Row("late", "alarms", "0", tuple(Sample(1.0, 0.0, 5.0) for _ in range(3)))
+    assert [verdict(none, none), verdict(none, one), verdict(one, none)] == ["same", "worse", "better"]
+
+
+def test_a_record_is_read_as_it_was_written_and_the_newest_of_a_like_machine_is_found(tmp_path: Path) -> None:
+    old = record(row(), row("flood", reach="≥ 5"))
+    new = record(row(), at="2026-02-01T00:00:00Z")
+    other = record(row(), at="2026-03-01T00:00:00Z", machine={"cpu": "Another", "cores": 64})
+    for name, one in (("a", new), ("b", old), ("c", other)):
+        write(tmp_path / f"{name}.json", one)
+    assert read(tmp_path / "b.json") == old
+    assert newest(tmp_path, MACHINE) == tmp_path / "a.json"
+    assert newest(tmp_path, {"cpu": "None", "cores": 1}) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 99}', '{"version": 1, "rows": [{}]}'])
+def test_what_is_no_record_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(UserError, match=r"x\.json"):
+        read(tmp_path / "x.json")
+    with pytest.raises(UserError, match="cannot be read"):
+        read(tmp_path / "none.json")
+
+
+def test_compare_fails_where_a_row_got_worse_and_only_then(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare_command.show(record(row()), record(row(cost=10.2))) == 0
+    assert compare_command.show(record(row()), record(row(cost=15.0))) == 1
+    out = capsys.readouterr().out
+    assert "worse: text" in out
+    assert "-3" in out, "the change is told in percent"
+
+
+def test_samples_are_taken_in_turn_each_beside_the_reference_load() -> None:
+    order: list[str] = []
+
+    def benchmark(name: str) -> Result:
+        order.append(name)
+        return Result(name, 2.0, "µs", 1.0, 2.0, "≤ 3", True)
+
+    def reference() -> float:
+        order.append("reference")
+        return float(order.count("reference"))
+
+    chosen = {"a": lambda _: benchmark("a"), "b": lambda _: benchmark("b")}
+    rows = sample_rows(chosen, Scale(1, 0.1), 2, reference, lambda _: None)
+    assert order == ["reference", "a", "reference", "b", "reference", "a", "reference", "b", "reference"]
+    assert [sample.reference for sample in rows[0].samples] == [1.5, 3.5]
+    with pytest.raises(UserError, match='"nothing" is not one of'):
+        choose(["nothing"])
+
+
+def test_the_reference_load_takes_time_and_the_machine_is_described() -> None:
+    assert measure_reference() > 0
+    assert describe_machine()["cores"] >= 1

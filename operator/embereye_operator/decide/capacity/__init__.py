@@ -1,0 +1,1 @@
+"""How much a fleet takes, on paper: measured costs, and the scaling law."""

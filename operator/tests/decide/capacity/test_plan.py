@@ -1,0 +1,122 @@
+"""What fleets take on paper."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from embereye.process.lifecycle import UserError
+from embereye_cli import plan as command
+from embereye_operator.api.shared import Autoscaling
+from embereye_operator.decide.capacity.costs import Costs, Curve, PictureCost, parse_costs
+from embereye_operator.decide.capacity.plan import CameraDemand, SensorDemand, most_of, plan
+
+COSTS = Costs(
+    measured="here, today", readings=Curve(((1000.0, 0.03), (10_000.0, 0.12))), frames=Curve(((100.0, 0.02),)),
+    reading_bytes=120.0, frame_bytes=3300.0,
+    pictures={"jpeg": PictureCost(Curve(((100.0, 0.22),)), 1_000_000, 0.002, 1.0),
+              "h264": PictureCost(Curve(((100.0, 0.3),)), 230_400, 0.003, 0.1)},
+    sensor_shard_mb=80.0, sensor_mb=0.02, camera_shard_mb=150.0, camera_mb={"jpeg": 0.5, "h264": 2.0},
+    sensor_shard=0.01, camera_shard=0.0, hub_idle=0.02, hub_device=10e-6, hub_mb=90.0, hub_device_mb=0.004,
+)  # fmt: skip
+HALF = Autoscaling(target_utilization=0.5)
+
+
+def test_the_cores_of_sensors_follow_the_measured_curves() -> None:
+    whole = plan([SensorDemand("hall", 550, 10.0, 0.0)], COSTS)
+    (need,) = whole.needs
+    assert need.shards == 1
+    assert need.cores == pytest.approx(0.01 + 0.03 + 0.09 * 4500 / 9000), "between two measurements"
+    assert need.inward == pytest.approx(550 * 10 * 120)
+    assert whole.hub.cores == pytest.approx(0.02 + 550 * 10e-6)
+    assert any("= 5,500/s" in step for step in need.arithmetic), "the arithmetic is shown"
+    (thermal,) = plan([SensorDemand("hall", 100, 10.0, 4.0)], COSTS).needs
+    assert thermal.cores == pytest.approx(0.01 + 0.03 + 4 * 0.02), (
+        "beyond the last measurement each costs what it cost there"
+    )
+    curve = Curve(((100.0, 1.0), (200.0, 1.5)))
+    assert [curve.cores(rate) for rate in (0.0, 50.0, 150.0, 400.0)] == [0.0, 0.5, 1.25, 3.0]
+
+
+def test_larger_pictures_cost_more_and_smaller_ones_less() -> None:
+    def cores(width: int, height: int) -> float:
+        return plan([CameraDemand("yard", 10, 10.0, "jpeg", width, height)], COSTS).needs[0].cores
+
+    assert cores(1000, 1000) == pytest.approx(0.22)
+    assert cores(2000, 1000) == pytest.approx(0.22 + 100 * 0.002)
+    assert 0 <= cores(10, 10) < 0.22
+
+
+def test_there_are_the_fewest_shards_that_stay_at_the_target_utilization() -> None:
+    def shards(cameras: int, capacity: float = 1.0) -> int:
+        demand = CameraDemand("yard", cameras, 10.0, "jpeg", 1000, 1000, capacity, HALF)
+        return plan([demand], COSTS).needs[0].shards
+
+    # 2.2 ms a picture: 22 ms/s a camera, 0.5 of a core for each shard.
+    assert [shards(1), shards(22), shards(23), shards(46)] == [1, 1, 2, 3]
+    assert shards(46, capacity=2.0) == 2
+
+
+def test_what_the_fleet_s_own_bounds_do_not_allow_is_told() -> None:
+    few = Autoscaling(target_utilization=0.5, max_shards=1)
+    demand = CameraDemand("yard", 100, 10.0, "jpeg", 1000, 1000, 1.0, few)
+    assert "maxShards is 1" in plan([demand], COSTS).needs[0].warning
+    alone = CameraDemand("gate", 1, 1000.0, "jpeg", 1000, 1000)
+    assert "one device alone" in plan([alone], COSTS).needs[0].warning
+    assert not plan([SensorDemand("hall", 1, 1.0, 0.0)], COSTS).needs[0].warning
+
+
+def test_the_most_that_a_machine_carries_leaves_room_for_everything_else() -> None:
+    demand = SensorDemand("hall", 100, 10.0, 0.0)
+    whole = plan([demand], COSTS)
+    most = most_of(demand, whole, 2.0, COSTS)
+    full = plan([SensorDemand("hall", most, 10.0, 0.0)], COSTS)
+    assert full.cores == pytest.approx(2.0 * demand.limits.target_utilization, rel=0.02)
+    assert full.cores <= 2.0 * demand.limits.target_utilization
+
+
+def test_costs_are_read_as_they_were_written_and_refused_where_something_is_missing() -> None:
+    assert parse_costs(COSTS.to_json()) == COSTS
+    document = json.loads(COSTS.to_json())
+    del document["readings"]
+    with pytest.raises(ValueError, match="readings is missing"):
+        parse_costs(json.dumps(document))
+    with pytest.raises(ValueError, match="no measurements at rising rates"):
+        parse_costs(COSTS.to_json().replace("10000.0", "1000.0"))
+    assert command.load_costs(None).measured, "costs are recorded with every version"
+
+
+def arguments(*given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return parser.parse_args(given)
+
+
+def test_the_command_plans_fleets_as_they_are_declared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    costs = tmp_path / "costs.json"
+    costs.write_text(COSTS.to_json())
+    example = Path(__file__).parents[4] / "charts/embereye/examples"
+    manifests = [str(example / "sensorfleet.yaml"), str(example / "camerafleet.yaml")]
+    assert command.run(arguments(*manifests, "--costs", str(costs), "--cores", "2")) == 0
+    out = capsys.readouterr().out
+    assert "default/sensors/warehouse: 4 devices on 1 shards" in out
+    assert "in all: " in out
+    assert command.run(arguments("--sensors", "100", "--costs", str(costs), "-o", "json")) == 0
+    assert json.loads(capsys.readouterr().out)["needs"][0]["devices"] == 100
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ([], "name fleets, or say --sensors"),
+        (["--sensors", "-1"], "--sensors -1 is not between"),
+        (["--cameras", "1", "--size", "big"], '--size "big" is not'),
+        (["--cameras", "1", "--fps", "0"], "--fps 0 is not between"),
+        (["--sensors", "1", "--cores", "0"], "--cores 0 is not more than 0"),
+        (["--sensors", "1", "--costs", "/none"], "/none cannot be read"),
+    ],
+)
+def test_what_makes_no_sense_is_named(given: list[str], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        command.run(arguments(*given))

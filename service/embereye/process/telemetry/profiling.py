@@ -1,0 +1,99 @@
+"""Where a process's time and memory go: a profile of its main thread, lines that hold memory, processors it runs on."""
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from embereye.process.lifecycle import UserError
+
+LINES = 50  # of those that hold most memory
+FRAMES = 1  # kept of each allocation's stack: more take more memory than what is looked for
+
+
+@contextlib.contextmanager
+def profiled(profile: Path | None, allocations: Path | None) -> Iterator[None]:
+    """Profile the block's thread into file `profile`, and what it still holds at its end into file `allocations`.
+
+    A profile makes Python's calls about twice as slow, keeping allocations makes each some times as slow; without
+    either nothing is done. Threads and processes that the block starts are not in a profile.
+    """
+    for option, path in (("--profile", profile), ("--allocations", allocations)):
+        if path is not None:
+            _check(option, path)
+    with contextlib.ExitStack() as stack:
+        if allocations is not None:
+            stack.enter_context(_allocations(allocations))
+        if profile is not None:
+            stack.enter_context(_profile(profile))
+        yield
+
+
+def _check(option: str, path: Path) -> None:
+    """UserError where `path` cannot be written: not only once everything is over."""
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise UserError(f"{option} {path} cannot be written: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _profile(path: Path) -> Iterator[None]:
+    import cProfile
+
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        yield
+    finally:
+        profiler.disable()
+        profiler.dump_stats(path)
+        print(f"embereye: profile in {path}: python -m pstats {path}, or snakeviz {path}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _allocations(path: Path) -> Iterator[None]:
+    import tracemalloc
+
+    tracemalloc.start(FRAMES)
+    blocks = sys.getallocatedblocks()
+    try:
+        yield
+    finally:
+        grown = sys.getallocatedblocks() - blocks
+        current, peak = tracemalloc.get_traced_memory()
+        statistics = tracemalloc.take_snapshot().statistics("lineno")
+        tracemalloc.stop()
+        lines = [f"{grown:+} blocks, {current} bytes held, {peak} at most", "bytes  blocks  line"]
+        lines += [f"{one.size}  {one.count}  {one.traceback[0]}" for one in statistics[:LINES]]
+        path.write_text("\n".join(lines) + "\n")
+        print(f"embereye: what holds memory is in {path}", file=sys.stderr)
+
+
+def pin(cpus: str | None) -> None:
+    """Run on processors such as "0,2-3" alone, and all that is started from now on; UserError where there are none."""
+    if cpus is None:
+        return
+    wanted: set[int] = set()
+    for part in cpus.split(","):
+        match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
+        if not match:
+            raise UserError(f'--cpus "{cpus}": "{part}" is no processor, such as 0, and no range, such as 2-3')
+        wanted.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    there = os.sched_getaffinity(0)
+    if not wanted or not wanted <= there:
+        absent = ", ".join(map(str, sorted(wanted - there))) or cpus
+        raise UserError(f"--cpus {cpus}: processor {absent} is not among those of this process: {_ranges(there)}")
+    os.sched_setaffinity(0, wanted)
+
+
+def _ranges(numbers: set[int]) -> str:
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)

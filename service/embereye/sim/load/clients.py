@@ -1,0 +1,57 @@
+"""What clients of a load test have in common: when they send, and how what goes wrong is counted."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import grpc
+
+from embereye.sim.load.figures import ClientFigures
+
+CONNECT_SECONDS = 5.0
+STALLED_SECONDS = 10.0  # for one packet, after which the connection is given up
+
+
+@dataclass
+class Pace:
+    """When packets are due. One that is sent late does not put off those after it: its lateness counts as latency."""
+
+    rate: float  # packets/s
+    packets: int  # 0: without end
+    began: float  # monotonic seconds
+    number: int = 0  # packets that were due so far
+
+    async def next(self) -> float:
+        """Wait until the next packet is due; monotonic seconds of that moment."""
+        due = self.began + self.number / self.rate
+        self.number += 1
+        while (rest := due - time.monotonic()) > 0:  # timers are of whole milliseconds, and end early
+            await asyncio.sleep(rest)
+        return due
+
+    def skip_to(self, now: float) -> int:
+        """Leave out all packets that are due before the latest one by `now`; how many."""
+        latest = int((now - self.began) * self.rate) + 1
+        skipped = max(0, (min(latest, self.packets) if self.packets else latest) - self.number)
+        self.number += skipped
+        return skipped
+
+    @property
+    def over(self) -> bool:
+        """Whether all packets have been due."""
+        return bool(self.packets) and self.number >= self.packets
+
+
+@contextlib.contextmanager
+def counted(figure: ClientFigures) -> Iterator[None]:
+    """Count what goes wrong on a connection as one error, by its reason."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        figure.errors[f"{error.code().name}: {error.details()}"] += 1
+    except TimeoutError:
+        figure.errors["timed out"] += 1
+    except (OSError, EOFError, asyncio.InvalidStateError) as error:
+        figure.errors[str(error) or type(error).__name__] += 1

@@ -1,0 +1,229 @@
+"""A load test: clients that send, who is watched meanwhile, and the report at the end."""
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from embereye.process.addresses import outward_address
+from embereye.process.tasks import Tasks, first_of
+from embereye.process.telemetry.usage import Usage, listeners, usage_of, usage_of_trees
+from embereye.sim.load.figures import Check, ClientFigures, Thresholds, judge, total
+from embereye.units import split_address
+
+SAMPLE_SECONDS = 1.0
+PROGRESS_SECONDS = 2.0
+GRACE_SECONDS = 20.0  # beyond the time that a test should take
+
+
+@dataclass(frozen=True)
+class LoadTest:
+    """What is tested, and what it has to keep."""
+
+    target: str  # host:port
+    rate: float  # packets/s of each client
+    packets: int  # of each client; 0: until stopped
+    thresholds: Thresholds
+    settings: dict[str, Any] = field(default_factory=dict)  # for the report
+
+    @property
+    def limit(self) -> float | None:
+        """Seconds after which clients that have not sent everything are given up; None: never."""
+        return self.packets / self.rate + GRACE_SECONDS if self.packets else None
+
+
+class SystemWatch:
+    """What the processes that listen on the target's port use, where they are on this machine."""
+
+    def __init__(self, target: str) -> None:
+        host, port = split_address(target)
+        self.why_not = "" if is_local(host) else f"{host} is another machine"
+        self._pids = [] if self.why_not else listeners(port)
+        if not self._pids and not self.why_not:
+            self.why_not = f"no process that this user may look at listens on port {port}"
+        self._first = {usage.pid: usage for usage in usage_of_trees(self._pids)}
+        self._latest = dict(self._first)
+        self._most: dict[int, float] = {}  # MB
+        self._began = time.monotonic()
+        self._seconds = 0.0
+        self._own = usage_of(os.getpid())
+
+    async def run(self) -> None:
+        """Look every second until cancelled."""
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            self.sample()
+
+    def sample(self) -> None:
+        """Look now."""
+        self._seconds = time.monotonic() - self._began
+        for usage in usage_of_trees(self._pids):
+            self._first.setdefault(usage.pid, usage)
+            self._latest[usage.pid] = usage
+            self._most[usage.pid] = max(self._most.get(usage.pid, 0.0), usage.memory_mb)
+
+    @property
+    def cores(self) -> float:
+        """Of all its processes together, since the beginning."""
+        return sum(self._spent(usage) for usage in self._latest.values()) / max(self._seconds, 1e-9)
+
+    @property
+    def memory_mb(self) -> float:
+        """Resident, of all its processes; pages that they share count for each."""
+        return sum(usage.memory_mb for usage in self._latest.values())
+
+    def _spent(self, usage: Usage) -> float:
+        return max(0.0, usage.cpu - self._first[usage.pid].cpu)
+
+    def to_json(self) -> dict[str, Any]:
+        """As the report has it."""
+        own = usage_of(os.getpid())
+        spent = own.cpu - self._own.cpu if own and self._own else 0.0
+        generator = {
+            "cores": round(spent / max(self._seconds, 1e-9), 4),
+            "memoryMb": round(own.memory_mb if own else 0),
+        }
+        if self.why_not:
+            return {"local": False, "why": self.why_not, "generator": generator}
+        processes = [
+            {
+                "pid": usage.pid,
+                "command": usage.command[:200],
+                "cores": round(self._spent(usage) / max(self._seconds, 1e-9), 4),
+                "memoryMb": round(usage.memory_mb, 1),
+                "peakMemoryMb": round(self._most.get(usage.pid, usage.memory_mb), 1),
+                "threads": usage.threads,
+            }
+            for usage in self._latest.values()
+        ]
+        whole = {"cores": round(self.cores, 4), "memoryMb": round(self.memory_mb, 1),
+                 "threads": sum(usage.threads for usage in self._latest.values())}  # fmt: skip
+        return {"local": True, **whole, "processes": processes, "generator": generator}
+
+
+def is_local(host: str) -> bool:
+    """Whether `host` is this machine, as far as can be told without asking it."""
+    with contextlib.suppress(OSError, ValueError):
+        addresses = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+        own = outward_address()
+        return all(ipaddress.ip_address(address).is_loopback or address == own for address in addresses)
+    return False
+
+
+async def run_load_test(
+    test: LoadTest,
+    figures: Sequence[ClientFigures],
+    send: Callable[[], Coroutine[Any, Any, None]],
+    stop: asyncio.Event,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Let `send` run until it ends, until it takes far too long, or until `stop`; returns the report."""
+    watch = SystemWatch(test.target)
+    began_at, began = datetime.now(UTC), time.monotonic()
+
+    async def progress() -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            say(describe_progress(figures, time.monotonic() - began, watch))
+
+    async with Tasks() as tasks:
+        tasks.start(watch.run(), name="watch")
+        tasks.start(progress(), name="progress")
+        sending = tasks.start(send(), name="send")
+        await first_of(_ended(sending), stop.wait(), timeout=test.limit)
+        if sending.done():
+            await sending
+        elif not stop.is_set():
+            for figure in figures:
+                figure.errors["did not send everything in time"] += figure.packets < test.packets
+        watch.sample()
+    return build_report(test, figures, began_at, began, watch)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+
+
+def describe_progress(figures: Sequence[ClientFigures], seconds: float, watch: SystemWatch) -> str:
+    """One line that says how it goes."""
+    found = total(figures)
+    system = "" if watch.why_not else f"; target {watch.cores:.2f} cores, {watch.memory_mb:.0f} MB"
+    return (
+        f"{seconds:.0f} s: {found.packets} packets, {found.packets / max(seconds, 1e-9):.1f}/s, "
+        f"{found.errors.total()} errors, latency p95 {found.latencies.percentile(0.95) * 1e3:.3g} ms{system}"
+    )
+
+
+def build_report(
+    test: LoadTest, figures: Sequence[ClientFigures], began_at: datetime, began: float, watch: SystemWatch
+) -> dict[str, Any]:
+    """Everything that was counted, as JSON has it; `began` in monotonic seconds."""
+    found = total(figures)
+    seconds = max(found.last_sent - began, 1e-9)
+    rates = [figure.rate(test.rate) for figure in figures]
+    achieved = sum(rates)
+    checks: list[Check] = judge(found, achieved=achieved, wanted=test.rate * len(figures), thresholds=test.thresholds)
+    whole = found.to_json(achieved)
+    del whole["id"]
+    return {
+        "began": began_at.isoformat(timespec="milliseconds"),
+        "seconds": round(seconds, 3),
+        "target": test.target,
+        "clients": len(figures),
+        "ratePerClient": test.rate,
+        **test.settings,
+        "total": {
+            **whole,
+            "bytesPerSecond": round(achieved * found.sent_bytes / max(found.packets, 1), 1),
+            "histogram": found.latencies.histogram(),
+        },
+        "perClient": [figure.to_json(rate) for figure, rate in zip(figures, rates, strict=True)],
+        "system": watch.to_json(),
+        "thresholds": [asdict(check) for check in checks],
+        "passed": all(check.ok for check in checks),
+    }
+
+
+def write_report(path: Path, report: dict[str, Any]) -> None:
+    """Write it as JSON; OSError where that cannot be done."""
+    path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+
+
+def sentences(report: dict[str, Any]) -> list[str]:
+    """The report for people."""
+    whole, latency, system = report["total"], report["total"]["latencyMs"], report["system"]
+    lines = [
+        f"{report['clients']} clients, {report['seconds']:.1f} s: {whole['packets']} packets, "
+        f"{whole['packetsPerSecond']:.1f}/s, {whole['bytesPerSecond'] / 1e3:.1f} kB/s, {whole['errors']} errors",
+        f"latency ({report['latency']}): avg {latency['avg']:.3g} ms, p50 {latency['p50']:.3g}, "
+        f"p95 {latency['p95']:.3g}, p99 {latency['p99']:.3g}, max {latency['max']:.3g}",
+    ]
+    most = max((entry["count"] for entry in whole["histogram"]), default=1)
+    lines += [
+        f"  ≤ {entry['upToMs']:>8g} ms {entry['count']:>9}  {'▇' * max(1, round(40 * entry['count'] / most))}"
+        for entry in whole["histogram"]
+    ]
+    if whole["shed"] or whole["skipped"]:
+        lines.append(f"{whole['shed']} frames shed by the shard, {whole['skipped']} not sent since it took none")
+    lines += [f"  {count} times {reason}" for reason, count in sorted(whole["errorsByReason"].items())]
+    if system["local"]:
+        lines.append(
+            f"target: {system['cores']:.2f} cores, {system['memoryMb']:.0f} MB, {system['threads']} threads in "
+            f"{len(system['processes'])} processes"
+        )
+    else:
+        lines.append(f"target: not measured: {system['why']}")
+    lines.append(f"this generator: {system['generator']['cores']:.2f} cores")
+    lines += [
+        f"{'ok   ' if check['ok'] else 'SHORT'} {check['name']} {check['value']} ({check['limit']})"
+        for check in report["thresholds"]
+    ]
+    return lines

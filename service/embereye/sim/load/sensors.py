@@ -1,0 +1,198 @@
+"""Sensors as a load: each client a connection that sends packets when they are due, however the server fares."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from embereye.process.http.bearer import bearer
+from embereye.process.tasks import beside
+from embereye.process.timing.backoff import Backoff
+from embereye.process.tls.client import ClientTls, dial
+from embereye.sim.load.clients import CONNECT_SECONDS, STALLED_SECONDS, Pace, counted
+from embereye.sim.load.figures import ClientFigures
+from embereye.sim.sensors import CHIPS, Chip, reading
+from embereye.units import split_address
+from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ThermalFrame
+from embereye.v1.ingest_pb2_grpc import IngestStub
+from embereye.wire.device.commands import CALIBRATION, REQUEST, CommandParser
+from embereye.wire.device.encode import encode
+from embereye.wire.device.messages import Eeprom, FrameWords, SerialNumber
+
+ACKNOWLEDGED_SECONDS = 5.0  # at the end, for what is on its way
+SPREAD_SECONDS = 1.0  # over which the first connections are opened
+
+
+@dataclass(frozen=True)
+class SensorLoad:
+    """What sensors are to send."""
+
+    target: str  # host:port
+    rate: float  # packets/s of each client
+    packets: int = 0  # of each client; 0: until stopped
+    frames: bool = False  # every second packet is a thermal frame
+    grpc: bool = False
+    token: str = ""
+    tls: ClientTls | None = None
+    seed: int = 0
+
+
+class _Packets:
+    """What one client sends in turn: readings and, where asked for, thermal frames of an invented chip."""
+
+    def __init__(self, id_: str, index: int, load: SensorLoad) -> None:
+        self.chip = chip(load.seed * 1000 + index % CHIPS)
+        self._dice = random.Random(f"{load.seed}/{id_}")
+        self._frames = load.frames
+        self.id = id_
+
+    def is_frame(self, number: int) -> bool:
+        return self._frames and number % 2 == 0
+
+    def words(self, number: int) -> bytes:
+        return self.chip.frame(0.0, number // 2)
+
+    def line(self, number: int) -> bytes:
+        if self.is_frame(number):
+            return encode(FrameWords(self.id, self.words(number)))
+        return encode(reading(self._dice, 0.0, self.id))
+
+    def message(self, number: int, sequence: int, batch: DeviceBatch) -> None:
+        if self.is_frame(number):
+            batch.frames.append(ThermalFrame(sequence=sequence, time_ns=time.time_ns(), words=self.words(number)))
+            return
+        said = reading(self._dice, 0.0)
+        batch.readings.append(
+            Reading(sequence=sequence, time_ns=time.time_ns(), smoke_adc=said.smoke_adc, flame_adc=said.flame_adc,
+                    gas_adc=said.gas_adc, flame_detected=said.flame_detected)
+        )  # fmt: skip
+
+
+_CHIPS: dict[int, Chip] = {}
+
+
+def chip(number: int) -> Chip:
+    """An invented chip: made once, its frames are drawn once."""
+    if number not in _CHIPS:
+        _CHIPS[number] = Chip(number)
+    return _CHIPS[number]
+
+
+async def send_sensors(figures: Sequence[ClientFigures], load: SensorLoad) -> None:
+    """Let a client for each of `figures` send what `load` says; over when all have sent everything."""
+    for index in range(min(len(figures), CHIPS)):  # drawn before the clock runs
+        await asyncio.to_thread(chip(load.seed * 1000 + index).frame, 0.0, 0)
+    began, spread = time.monotonic(), min(SPREAD_SECONDS, 1 / load.rate) / max(1, len(figures))
+    async with asyncio.TaskGroup() as group:
+        for index, figure in enumerate(figures):
+            pace = Pace(load.rate, load.packets, began + index * spread)
+            group.create_task(_keep(_Packets(figure.id, index, load), figure, pace, load), name=f"load-{figure.id}")
+
+
+async def _keep(packets: _Packets, figure: ClientFigures, pace: Pace, load: SensorLoad) -> None:
+    """Speak until all packets have been due; dial again where the connection breaks, as devices do."""
+    backoff = Backoff(floor=0.1, cap=5.0, jitter=random.Random(f"{load.seed}/{packets.id}/again"))
+    speak = _speak_grpc if load.grpc else _speak_text
+    while not pace.over:
+        with counted(figure):
+            await speak(packets, figure, pace, load)
+        if not pace.over:
+            await asyncio.sleep(backoff.next())
+
+
+async def _speak_text(packets: _Packets, figure: ClientFigures, pace: Pace, load: SensorLoad) -> None:
+    host, port = split_address(load.target)
+    tls = load.tls
+    async with asyncio.timeout(CONNECT_SECONDS):
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=tls.context() if tls else None, server_hostname=(tls.server_name or host) if tls else None
+        )
+    figure.connections += 1
+    # What the kernel has not taken counts as not sent.
+    writer.transport.set_write_buffer_limits(high=0)
+    writer.write(encode(SerialNumber(packets.id)))
+    try:
+        async with beside(_answer(reader, writer, packets), name=f"answer-{packets.id}") as answering:
+            while not pace.over:
+                due = await pace.next()
+                if answering.done():
+                    raise ConnectionResetError("the server closed the connection")
+                line = packets.line(pace.number)
+                writer.write(line)
+                async with asyncio.timeout(STALLED_SECONDS):
+                    await writer.drain()
+                figure.latencies.add(time.monotonic() - due)
+                figure.sent(len(line))
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, packets: _Packets) -> None:
+    """Answer the server's commands as a device does, until it closes the connection."""
+    commands = CommandParser()
+    with contextlib.suppress(OSError):
+        while data := await reader.read(4096):
+            for command in commands.feed(data):
+                if command == CALIBRATION:
+                    writer.write(encode(Eeprom(packets.id, packets.chip.eeprom)))
+                elif command == REQUEST:
+                    writer.write(encode(FrameWords(packets.id, packets.words(0))))
+
+
+async def _speak_grpc(packets: _Packets, figure: ClientFigures, pace: Pace, load: SensorLoad) -> None:
+    link = dial(load.target, load.tls, (("grpc.use_local_subchannel_pool", 1),))
+    call = IngestStub(link).Stream(metadata=bearer(load.token))
+    waiting: deque[tuple[int, float]] = deque()  # sequence, and when it was due: of what is not acknowledged
+    epoch, sequence = time.time_ns(), 0
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await call.wait_for_connection()
+        figure.connections += 1
+        async with beside(_receive(call, waiting, figure), name=f"acks-{packets.id}") as receiving:
+            first = DeviceBatch(device=packets.id, epoch=epoch, calibration=packets.chip.eeprom)
+            while not pace.over and not receiving.done():
+                due = await pace.next()
+                sequence += 1
+                batch = first if sequence == 1 else DeviceBatch(device=packets.id, epoch=epoch)
+                packets.message(pace.number, sequence, batch)
+                waiting.append((sequence, due))
+                request = IngestRequest(devices=[batch])
+                async with asyncio.timeout(STALLED_SECONDS):
+                    await call.write(request)
+                figure.sent(request.ByteSize())
+            deadline = time.monotonic() + ACKNOWLEDGED_SECONDS
+            while waiting and not receiving.done() and time.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+            if waiting:
+                figure.errors["not acknowledged"] += len(waiting)
+            if receiving.done():
+                await receiving
+    finally:
+        call.cancel()
+        await link.close()
+
+
+async def _receive(
+    call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]",
+    waiting: deque[tuple[int, float]],
+    figure: ClientFigures,
+) -> None:
+    """Take acknowledgements off `waiting`; ConnectionResetError where the shard sends the client away."""
+    async for response in call:
+        if response.HasField("ack"):
+            now = time.monotonic()
+            upto = max(mark.sequence for mark in response.ack.watermarks)
+            while waiting and waiting[0][0] <= upto:
+                figure.latencies.add(now - waiting.popleft()[1])
+                figure.acknowledged += 1
+        elif response.HasField("rejected"):
+            raise ConnectionRefusedError(f"rejected: {response.rejected.reason}")
+        elif response.HasField("drain"):
+            raise ConnectionResetError(f"sent on to {response.drain.target or 'the fleet'}: {response.drain.reason}")

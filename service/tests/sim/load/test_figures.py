@@ -1,0 +1,110 @@
+"""What a load test counts, and how it judges."""
+
+import argparse
+import random
+from pathlib import Path
+
+import pytest
+
+from embereye.process.lifecycle import UserError
+from embereye.sim.load.clients import Pace
+from embereye.sim.load.figures import ClientFigures, Latencies, Thresholds, judge, total
+from embereye.sim.load.run import is_local
+from embereye_cli.simulate import sensors
+from embereye_cli.simulate.load_options import is_load_test
+
+
+def test_percentiles_are_at_most_5_percent_above_the_truth_and_never_below() -> None:
+    dice, latencies = random.Random(1), Latencies()
+    values = sorted(dice.lognormvariate(-7, 2) for _ in range(10_000))
+    for value in values:
+        latencies.add(value)
+    for share in (0.5, 0.95, 0.99, 1.0):
+        true = values[int(share * 10_000) - 1]
+        assert true <= latencies.percentile(share) * 1.000001
+        assert latencies.percentile(share) <= true * 1.05 + 1e-6
+    assert latencies.most == values[-1]
+    assert latencies.mean == pytest.approx(sum(values) / len(values))
+
+
+def test_the_histogram_has_1_2_5_bounds_and_counts_everything_once() -> None:
+    latencies = Latencies()
+    for milliseconds in (0.045, 0.15, 0.15, 3.0, 700.0):
+        latencies.add(milliseconds / 1e3)
+    histogram = latencies.histogram()
+    assert [(entry["upToMs"], entry["count"]) for entry in histogram] == [(0.05, 1), (0.2, 2), (5.0, 1), (1000.0, 1)]
+
+
+def test_clients_add_up() -> None:
+    one, other = ClientFigures("a"), ClientFigures("b")
+    for figure, size in ((one, 10), (one, 20), (other, 30)):
+        figure.sent(size)
+        figure.latencies.add(0.001)
+    other.errors["refused"] += 2
+    whole = total([one, other])
+    assert (whole.packets, whole.sent_bytes, whole.errors.total(), whole.latencies.count) == (3, 60, 2, 3)
+
+
+def test_a_load_that_was_not_offered_or_not_measured_does_not_pass() -> None:
+    found = ClientFigures("all")
+    checks = judge(found, achieved=90.0, wanted=100.0, thresholds=Thresholds(max_p95=0.005))
+    assert {check.name: check.ok for check in checks} == {"errors": True, "packets/s": False, "latency p95": False}
+    found.latencies.add(0.004)
+    checks = judge(found, achieved=96.0, wanted=100.0, thresholds=Thresholds(max_p95=0.005, max_p99=0.003))
+    assert {check.name: check.ok for check in checks} == {
+        "errors": True, "packets/s": True, "latency p95": True, "latency p99": False,
+    }  # fmt: skip
+
+
+async def test_a_packet_that_is_sent_late_does_not_put_off_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("embereye.sim.load.clients.time.monotonic", lambda: now)
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr("embereye.sim.load.clients.asyncio.sleep", sleep)
+    pace = Pace(rate=10.0, packets=5, began=100.0)
+    assert await pace.next() == 100.0
+    now += 0.25  # the server took so long
+    assert [await pace.next(), await pace.next()] == pytest.approx([100.1, 100.2])
+    assert now == 100.25
+    assert await pace.next() == pytest.approx(100.3)
+    assert now == pytest.approx(100.3)
+    assert not pace.over
+    now += 10
+    assert pace.skip_to(now) == 1
+    assert pace.over
+
+
+def test_loopback_is_this_machine_and_others_are_not() -> None:
+    assert is_local("127.0.0.1")
+    assert is_local("::1")
+    assert not is_local("192.0.2.1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--packets", "5"], "--packets means nothing without --clients or --report"),
+        (["--include-frames"], "--include-frames means nothing without"),
+        (["--clients", "0"], "--clients 0 is not between 1 and 10000"),
+        (["--clients", "2", "--packets", "1", "--for", "1s"], "both say when to end"),
+        (["--clients", "2", "--rate", "0"], "--rate 0 is not more than 0"),
+        (["--clients", "2", "--fire", "at=1,device=sensor-0001"], "mean nothing in a load test"),
+        (["--clients", "2", "--report", "/there/is/none/report.json"], "there is no folder /there/is/none"),
+    ],
+)
+def test_options_of_a_load_test_that_make_no_sense_are_named(arguments: list[str], sentence: str) -> None:
+    parser = argparse.ArgumentParser()
+    sensors.add_arguments(parser)
+    with pytest.raises(UserError, match=sentence):
+        sensors.run(parser.parse_args(["--target", "127.0.0.1:9001", *arguments]))
+
+
+def test_a_report_is_of_a_load_test_by_itself(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    sensors.add_arguments(parser)
+    parsed = parser.parse_args(["--target", "h:1", "--devices", "a=hall", "--report", str(tmp_path / "r.json")])
+    assert is_load_test(parsed)
