@@ -23,8 +23,9 @@ from embereye.v1.types_pb2 import Mask
 
 FLAME = FlameThresholds()
 SMOKE = SmokeThresholds()
-# Between two looks while nothing flickers as flames do: of a camera that sends 15 pictures a second, every other one.
-CALM_NS = 100_000_000
+# Between two looks while nothing flickers as flames do: of a camera that sends 15 pictures a second, every other one;
+# of one that sends up to 12, all. Six a second are looked at whatever is sent.
+CALM_NS = 80_000_000
 CLEAR, FLAME_KIND, SMOKE_KIND = Level.CLEAR, Kind.FLAME, Kind.SMOKE
 
 

@@ -95,15 +95,16 @@ class SmokeDetector:
             self._begin(grey, frame)
             return self._result
         elapsed = min(elapsed, limits.gap_max_ns)
-        veil = self._veil(grey)
-        candidates = veil.candidates
+        veil, clouds = self._veil(grey), []
+        candidates = veil.candidates if veil else np.zeros(self._held.shape, bool)
         if ignored is not None:
             candidates &= ~blocks_of(ignored)
         if self._stepped(veil):
             self._begin(grey, frame)
             return self._result
         self._lasting += limits.lasting_rate * (candidates - self._lasting)
-        clouds = self._clouds(veil, candidates & (self._lasting > limits.lasting_min), frame)
+        if veil:
+            clouds = self._clouds(veil, candidates & (self._lasting > limits.lasting_min), frame)
         self._hold([cloud for cloud in clouds if cloud.odds >= self._even], elapsed / SECOND)
         self._learn(frame, grey, candidates, disturbed, elapsed)
         self._conclude(clouds)
@@ -120,11 +121,15 @@ class SmokeDetector:
         self._learnt_ns = 0
         self._shares.clear()
 
-    def _veil(self, grey: Picture) -> _Veil:
+    def _veil(self, grey: Picture) -> _Veil | None:
+        """What there is before the background; None where every block is as bright as that."""
         limits = self.limits
         assert self._background is not None
         seen = grey.astype(np.float32)
         mean, mean_before = means(seen), means(self._background)
+        shifted = np.abs(mean - mean_before) > limits.shift_min
+        if not shifted.any():  # most pictures of most cameras: the rest takes as long again
+            return None
         variance = means(seen * seen) - mean * mean
         variance_before = means(self._background * self._background) - mean_before * mean_before
         covariance = means(seen * self._background) - mean * mean_before
@@ -135,13 +140,15 @@ class SmokeDetector:
         candidates = textured & (structure > limits.structure_min)
         candidates &= (through < limits.through_max) & (through > limits.through_min)
         candidates &= (airlight > limits.airlight_min) & (airlight < limits.airlight_max)
-        candidates &= np.abs(mean - mean_before) > limits.shift_min
+        candidates &= shifted
         return _Veil(candidates, textured, 1.0 - through, airlight, structure.astype(np.float32), mean_before)
 
-    def _stepped(self, veil: _Veil) -> bool:
+    def _stepped(self, veil: _Veil | None) -> bool:
         """Whether most of the picture changed within a second: an exposure, a mode, a lamp, but no smoke."""
         limits = self.limits
-        share = int(np.count_nonzero(veil.candidates)) / max(1, int(np.count_nonzero(veil.textured)))
+        share = 0.0
+        if veil:
+            share = int(np.count_nonzero(veil.candidates)) / max(1, int(np.count_nonzero(veil.textured)))
         before = self._shares[0] if self._shares else 0.0
         self._shares.append(share)
         return share > limits.step_to and before < limits.step_from and not self._held.max() > limits.step_held_s
@@ -191,14 +198,17 @@ class SmokeDetector:
         memory = min(limits.memory_ns, self._learnt_ns + elapsed_ns)  # the first seconds are a plain mean
         rate = 1.0 - math.exp(-elapsed_ns / memory)
         still = np.ones(self._held.shape, np.uint8)
-        if self._learnt_ns > limits.begin_ns:
-            suspected = (self._held > 0) | candidates
-            still[cv2.dilate(suspected.view(np.uint8), _SQUARE) > 0] = 0
-        height, width = grey.shape
-        learn = cv2.resize(still, (width, height), interpolation=cv2.INTER_NEAREST)
-        if disturbed is not None:
-            learn[disturbed] = 0
-        cv2.accumulateWeighted(grey, self._background, rate, mask=learn)
+        suspected = (self._held > 0) | candidates if self._learnt_ns > limits.begin_ns else None
+        if disturbed is None and (suspected is None or not suspected.any()):
+            cv2.accumulateWeighted(grey, self._background, rate)
+        else:
+            if suspected is not None:
+                still[cv2.dilate(suspected.view(np.uint8), _SQUARE) > 0] = 0
+            height, width = grey.shape
+            learn = cv2.resize(still, (width, height), interpolation=cv2.INTER_NEAREST)
+            if disturbed is not None:
+                learn[disturbed] = 0
+            cv2.accumulateWeighted(grey, self._background, rate, mask=learn)
         self._colour += np.float32(rate) * still[..., None] * (means(frame) - self._colour)
 
     def _conclude(self, clouds: list[_Cloud]) -> None:

@@ -504,7 +504,7 @@ class FlameDetector:
         }
         odds = limits.prior + sum(limits.weights[name].of(value) for name, value in values.items())
         latest: list[float | None] = [None] * len(TRAITS)
-        if self._holding or odds + self._hope >= self._even:
+        if odds + self._hope >= self._even:
             rest, unity = rest_and_unity(self._recent, box, seeds, time_ns) or (None, None)
             repetition = max(0.0, self._periodicity.of(box, time_ns))
             latest = [self._travelled(box, mask, time_ns), rest, unity, repetition]
