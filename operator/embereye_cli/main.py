@@ -26,6 +26,8 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("shard", "sensor"): ("embereye_cli.processes.shard_sensor", "run one sensor shard"),
     ("shard", "camera"): ("embereye_cli.processes.shard_camera", "run one camera shard"),
     ("simulate", "sensors"): ("embereye_cli.simulate.sensors", "simulate thermal/gas sensors over the real protocol"),
+    ("simulate", "head"): ("embereye_cli.simulate.head", "simulate a pan-tilt head that a controller steers"),
+    ("control", "demo"): ("embereye_cli.control.demo", "steer a simulated head, and see what each turn costs"),
     ("simulate", "cameras"): ("embereye_cli.simulate.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
     ("bench",): ("embereye_bench.calibrate", "measure this machine"),
     ("bench", "sensors"): ("embereye_bench.sensors.command", "measure the sensor path against baselines"),
@@ -35,6 +37,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
         "measure the hub against baselines",
     ),
     ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
+    ("bench", "plan"): ("embereye_bench.planned", "hold `embereye plan` against real runs"),
     ("bench", "record"): ("embereye_bench.results.record", "measure rows and keep them, with machine and commit"),
     ("bench", "compare"): ("embereye_bench.results.compare", "show two records side by side, noise told apart"),
     ("bench", "gate"): ("embereye_bench.results.gate", "measure against the newest record; fail where a row got worse"),
@@ -45,6 +48,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("plan",): ("embereye_cli.plan", "say how many shards, cores and megabytes fleets take, with the arithmetic"),
     ("discover",): ("embereye_cli.devices.discover", "look for cameras in the network, and print a fleet of them"),
     ("access",): ("embereye_cli.hub.access", "say who may do what: make, list and revoke tokens"),
+    ("webhooks",): ("embereye_cli.hub.webhooks", "see how webhooks fare, and send again what they could not deliver"),
     ("alarms",): ("embereye_cli.hub.alarms", "watch, list and acknowledge alarms"),
     ("detect",): ("embereye_cli.devices.detect", "look for fire in recordings, and say why it is or is not one"),
     ("dashboards", "render"): (
@@ -61,6 +65,7 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
 GROUPS = {
     "bench": "measure this machine",
     "calibrate": "find out what is a device's own",
+    "control": "steer actuators",
     "dashboards": "see how everything is",
     "explain": "say how something came about",
     "service": "run `up` as a service of this machine",

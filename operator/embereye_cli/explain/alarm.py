@@ -20,6 +20,7 @@ from google.protobuf import json_format
 
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.clips_pb2 import Clip
@@ -27,7 +28,6 @@ from embereye.v1.types_pb2 import Term
 from embereye.zone.sentences import sign
 from embereye.zone.state import ZoneMachine
 from embereye_cli.explain.device import reason_of
-from embereye_cli.hub.alarms import plain
 from embereye_cli.hub.token import REMEDY, add_token_option, token_for
 
 SECONDS = 30.0  # for one answer, a clip among them
@@ -58,7 +58,7 @@ def run(arguments: Namespace) -> int:
         print(json.dumps(alarm | {"clips": clips, "replay": replayed}, ensure_ascii=False))
     else:
         for line in (*sentences(alarm, events, clips), *_told(verdicts)):
-            print(plain(line))
+            print(visible(line))
     sys.stdout.flush()
     return 0 if all(verdict.same for verdict in verdicts) else 1
 

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
 from embereye_cli.hub.token import REMEDY, add_token_option, token_for
 
@@ -37,7 +38,7 @@ def run(arguments: Namespace) -> int:
         if arguments.json:
             print(json.dumps(entry | {"balanced": balanced(entry.get("ledger", {}))}, ensure_ascii=False))
         else:
-            print("\n".join(sentences(entry, time.time_ns())))
+            print("\n".join(map(visible, sentences(entry, time.time_ns()))))
     sys.stdout.flush()
     return 0 if all(entry["covered"] for entry in entries) else 1
 

@@ -22,6 +22,7 @@ from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
 from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes, selection_of
+from embereye.hub.http.feeds.webhooks import WebhookRoutes
 from embereye.hub.http.feeds.websocket import FeedSocket
 from embereye.hub.http.files import STATIC, file_response
 from embereye.hub.http.lists import Facts, Json, SharedList, Source
@@ -129,6 +130,7 @@ class Api:
                 *AccessRoutes(self._hub, self._oidc.sign_out_url).routes(),
                 *self._oidc.routes(),
                 *SubscriptionRoutes(self._hub).routes(),
+                *WebhookRoutes(self._hub).routes(),
                 *runbooks.routes(),
                 *PastRoutes(self._hub, self._clips).routes(),
                 web.get("/", self._page),

@@ -41,7 +41,9 @@ SELECTION = [
 
 def paths() -> Paths:
     """All of them, without what follows from a path and from who may ask."""
-    return {**_pages(), **_access(), **_present(), **_pictures(), **_past(), **_alarms(), **_actions()}
+    return {
+        **_pages(), **_access(), **_present(), **_pictures(), **_past(), **_alarms(), **_webhooks(), **_actions(),
+    }  # fmt: skip
 
 
 def _pages() -> Paths:
@@ -320,6 +322,44 @@ def _past() -> Paths:
             "delete": operation(
                 "Forget a stored subscription", {200: answer("it is gone", {"type": "object"})}, fails=(404, 503)
             ),
+        },
+    }
+
+
+def _webhooks() -> Paths:
+    name = "/v1/webhooks/{name}"
+    return {
+        "/v1/webhooks": {
+            "get": operation(
+                "How webhooks fare", {200: answer("by name", record({"webhooks": list_of(reference("Webhook"))}))}
+            )
+        },
+        f"{name}/dead-letters": {
+            "get": operation(
+                "What a webhook could not deliver",
+                {200: answer("ascending", record({"deadLetters": list_of(reference("DeadLetter"))}))},
+                fails=(400, 404),
+                takes=[
+                    query("after", whole(), "cursor of the last one that is known"),
+                    query("limit", whole(), "how many at most, 1,000 at most; 0: 100"),
+                ],
+            )
+        },
+        f"{name}/resend": {
+            "post": operation(
+                "Send dead letters again; those that fail again stay",
+                {202: answer("how many", record({"resent": whole()}))},
+                fails=(*CHANGES, 404, 503),
+                body=record({}, cursors={**list_of(CURSOR), "description": "none: all", "maxItems": 10_000}),
+            )
+        },
+        f"{name}/test": {
+            "post": operation(
+                "Send a webhook a test that nobody need mind",
+                {200: answer("why it was not taken; empty: it was", record({"failed": WORD}))},
+                fails=(*CHANGES, 404, 503),
+                body=record({}),
+            )
         },
     }
 
