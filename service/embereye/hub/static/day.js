@@ -65,7 +65,8 @@ function draw() {
 
 function drawScale(from, until, place) {
   const steps = [5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 10800].map((seconds) => seconds * 1000);
-  const step = steps.find((each) => (until - from) / each <= 12) || 2 * HOUR;
+  const most = Math.min(12, Math.max(2, get("day-scale").clientWidth / 70));  // that fit side by side
+  const step = steps.find((each) => (until - from) / each <= most) || 6 * HOUR;
   const ticks = [];
   for (let at = day.from + Math.ceil((from - day.from) / step) * step; at <= until; at += step) ticks.push(at);
   sync(get("day-scale"), ticks, String, () => make("li"), (item, at) => {
