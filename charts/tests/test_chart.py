@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cluster.chart import CHART, NAMESPACE, helm, operators_rights, render, template
+import yaml
+from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, operators_rights, render, template
 from harness.servers.apiserver import ApiError, ApiServer, path_of
 
 from embereye.hub.feeds.selection import read_selection
@@ -417,3 +418,37 @@ def test_only_several_hubs_have_a_disruption_budget() -> None:
 
     assert budgets() == {"embereye-operator"}
     assert budgets(*VALUE_SETS["two hubs"]) == {"embereye-operator", "embereye-hub"}
+
+
+def test_a_release_for_each_tenant_shares_no_object_with_another() -> None:
+    def objects(tenant: str, *values: str) -> set[tuple[str, str, str]]:
+        result = helm("template", tenant, str(CHART), "--namespace", tenant, "--kube-version", KUBERNETES, *values)
+        assert result.returncode == 0, result.stderr
+        found = [document for document in yaml.safe_load_all(result.stdout) if document]
+        return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in found}
+
+    north = objects("north", "--set", "operator.fleetSelector=tenant=north")
+    south = objects("south", "--set", "crds.enabled=false", "--set", "operator.fleetSelector=tenant=south")
+    assert len(north) > len(south) > 10
+    assert not north & south
+
+
+def test_associations_have_a_port_where_they_are_wanted_and_nowhere_else() -> None:
+    def ports(*values: str) -> list[object]:
+        manifests = {(one["kind"], one["metadata"]["name"]): one for one in render(*values)}
+        pod = manifests["Deployment", "embereye-hub"]["spec"]["template"]["spec"]["containers"][0]
+        policy = manifests["NetworkPolicy", "embereye-hub"]["spec"]["ingress"]
+        return [
+            [arg for arg in pod["args"] if "association" in arg],
+            [port["containerPort"] for port in pod["ports"] if port["name"] == "association"],
+            [
+                port["port"]
+                for port in manifests["Service", "embereye-hub"]["spec"]["ports"]
+                if "association" in port["name"]
+            ],
+            [port["port"] for rule in policy for port in rule["ports"] if port["port"] == "association"],
+        ]
+
+    assert ports() == [[], [], [], []]
+    wanted = ports("--set", "hub.associations.enabled=true", "--set", "hub.service.associationPort=5000")
+    assert wanted == [["--association-port=50054"], [50054], [5000], ["association"]]

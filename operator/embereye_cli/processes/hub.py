@@ -1,6 +1,9 @@
 """Run the hub. `embereye hub backup`, `restore` and `migrate` copy what it has stored."""
 
+import logging
 import os
+import re
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +14,14 @@ from embereye.hub.oidc.options import ProviderOptions, RoleRules
 from embereye.hub.server import HubOptions, serve
 from embereye.hub.webhooks.options import read_webhooks
 from embereye.process import lifecycle
+from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.processes.shard_options import add_identity
 from embereye_cli.values import duration, size
+
+logger = logging.getLogger(__name__)
+PASSWORD = re.compile(r":[^/@]+@|password=")  # in a connection string
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -130,6 +137,14 @@ def run(arguments: Namespace) -> int:
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     if arguments.data is None:
         raise UserError("--data is missing: name the folder that the hub's database is to be kept in")
+    # Pictures, and digests of tokens, are no strangers' affair, nor is what an earlier version wrote.
+    os.umask(os.umask(0o077) | 0o007)
+    restrict([arguments.data / name for name in ("hub.sqlite", "hub.sqlite-wal", "hub.sqlite-shm", "clips")], 0o007)
+    if PASSWORD.search(arguments.database) and any(arguments.database in word for word in sys.argv):
+        logger.warning(
+            "every user of this machine reads the password in --database in the list of processes: write the address "
+            "to a file, and say --database @FILE"
+        )
     if arguments.advertise and not arguments.database:
         raise UserError("--advertise takes --database: hubs that share a history keep it in PostgreSQL")
     if arguments.advertise and not all((arguments.grpc_port, arguments.control_port, arguments.http_port)):

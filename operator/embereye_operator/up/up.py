@@ -65,6 +65,7 @@ SIMULATE = "embereye.dev/simulate"
 SIMULATE_FIRE = "embereye.dev/simulate-fire"
 RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
+TARGETS = "prometheus-targets.json"
 READY_SECONDS = 30.0  # for the hub to answer
 DEFAULT_HUB = f"{HOST}:50052"  # that `embereye alarms` asks, …
 OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and the token that it shows it, without being told
@@ -380,7 +381,8 @@ class Up:
         text = json.dumps(found, indent=1)
         if text != self._targets:
             try:
-                write_whole(data / "prometheus-targets.json", text.encode())
+                write_whole(data / TARGETS, text.encode())
+                (data / TARGETS).chmod(0o644)  # Prometheus may be another user
             except OSError as error:
                 logger.warning("%s: where metrics are is not told: %s", data, error)
             self._targets = text
@@ -422,7 +424,11 @@ class Up:
         self._display.say(
             f"ready after {seconds:.1f} s: console {self._console}, hub gRPC {endpoints['hub']}", style="bold"
         )
-        self._display.say(f"sign in, once, within the hour: {link}")
+        if self._options.log_here:
+            # A service's log is kept, and sent elsewhere: whoever may read it is not an admin for that.
+            self._display.say(f"sign in by a link: embereye access link --token @{endpoints['adminTokenFile']}")
+        else:
+            self._display.say(f"sign in, once, within the hour: {link}")
         for key, listens in endpoints["fleets"].items():
             where = ", ".join(f"{name} {address}" for name, address in listens["service"].items())
             self._display.say(f"{key}: {where or 'its shards dial its cameras'}")

@@ -25,6 +25,8 @@ from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.clips import ClipsService
 from embereye.hub.services.control import ControlService, began, worst_state
+from embereye.hub.services.echo import CALL as ECHO
+from embereye.hub.services.echo import EchoService, echo_call
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.feed import add_alarms
 from embereye.hub.services.webhooks import WebhooksService
@@ -46,6 +48,7 @@ from embereye.process.tls.folder import ServerTls
 from embereye.v1.access_pb2_grpc import add_AccessServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
+from embereye.v1.echo_pb2_grpc import add_EchoServicer_to_server
 from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2_grpc import add_RosterServicer_to_server
 from embereye.v1.webhooks_pb2_grpc import add_WebhooksServicer_to_server
@@ -166,7 +169,7 @@ def _provider(options: HubOptions) -> "Provider | None":
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     evidence, note = EvidenceService(hub), began(hub)
     actuators = Actuators(worst=worst_state(hub))
-    associations = Associations(hub.access, {CONTROL: control_call(actuators, note)})
+    associations = Associations(hub.access, {CONTROL: control_call(actuators, note), ECHO: echo_call()})
     credentials = Credentials(options.identity) if options.identity else None
     services = [
         Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
@@ -174,6 +177,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
         Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
         Service(add_ControlServicer_to_server, ControlService(actuators, note), "embereye.v1.Control"),
+        Service(add_EchoServicer_to_server, EchoService(), "embereye.v1.Echo"),
         Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
         Service(add_WebhooksServicer_to_server, WebhooksService(hub), "embereye.v1.Webhooks"),
     ]

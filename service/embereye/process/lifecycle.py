@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
@@ -80,6 +81,18 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_stop)
+
+
+def stop_thread_on_signals(stop: threading.Event) -> None:
+    """The same without an event loop: SIGTERM and SIGINT set `stop`, and a second one ends the process."""
+
+    def request_stop(_: int, __: object) -> None:
+        if stop.is_set():
+            raise SystemExit(130)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, request_stop)
 
 
 async def _follow_parent(parent: int, stop: asyncio.Event) -> None:

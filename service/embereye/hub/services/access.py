@@ -171,6 +171,8 @@ class AccessService(AccessServicer):
             code = self._hub.access.create_link(caller, name, Role(request.role) if request.role else caller.role)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except SlowDownError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         return messages.Link(path=f"/login#{code}")
 
     async def Audit(self, request: messages.AuditRequest, context: AnyContext) -> messages.AuditResponse:

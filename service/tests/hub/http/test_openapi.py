@@ -69,8 +69,9 @@ async def test_it_names_the_role_that_each_operation_takes(served: Served) -> No
 @pytest.mark.parametrize(
     ("path", "template"),
     [
-        ("/v1/zones", ""), ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/history", ""), ("/v1/audit", ""),
-        ("/v1/subscriptions", ""), ("/v1/webhooks", ""), ("/v1/history?newest=1", ""), ("/v1/actuators", ""),
+        ("/v1/zones", ""), ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/devices?text=s", ""),
+        ("/v1/history", ""), ("/v1/audit", ""), ("/v1/subscriptions", ""), ("/v1/history?newest=1", ""),
+        ("/v1/webhooks", ""), ("/v1/actuators", ""),
         ("/v1/alarms", ""), ("/v1/false-alarms", ""), ("/v1/timeline?from=1&until=2", ""),
         ("/v1/canaries", ""), ("/v1/access/me", ""), ("/v1/access/tokens", ""),
         (f"{FOLDER}/s-01/thermal", "/v1/devices/{namespace}/{kind}/{fleet}/{device}/thermal"),

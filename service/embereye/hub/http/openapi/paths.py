@@ -31,6 +31,12 @@ PAGE = [
     query("limit", whole(), "how many entries at most; 0: all"),
     query("after", WORD, "the key that the page before ended with, its `next`"),
 ]
+SELECTION = [
+    query("order", {"type": "string", "enum": ["", "urgent"]}, "urgent: dark ones first, then those in zones in alarm"),
+    query("text", WORD, "only entries that have each of these words; the answer says `total`"),
+    query("pictures", whole(1), "1: only those that there are pictures of, or ought to be"),
+    query("offset", whole(), "how many of the selected ones are left out; instead of `after`"),
+]
 
 
 def paths() -> Paths:
@@ -153,7 +159,7 @@ def _access() -> Paths:
 
 
 def _present() -> Paths:
-    devices = record({"devices": list_of(reference("Device")), "timeNs": NANOSECONDS}, next=NEXT)
+    devices = record({"devices": list_of(reference("Device")), "timeNs": NANOSECONDS}, next=NEXT, total=whole())
     actuators = record({"actuators": list_of(reference("Actuator"))})
     return {
         "/v1/zones": {
@@ -167,9 +173,9 @@ def _present() -> Paths:
         "/v1/devices": {
             "get": operation(
                 "All devices: coverage, latest values, ledgers",
-                {200: answer("declared ones first", devices)},
+                {200: answer("declared ones first, or as was asked for", devices)},
                 fails=[400],
-                takes=PAGE,
+                takes=[*PAGE, *SELECTION],
             )
         },
         "/v1/canaries": {
@@ -402,8 +408,8 @@ def _alarms() -> Paths:
                 {200: answer("zones in order of their names", reference("Timeline"))},
                 fails=[400],
                 takes=[
-                    query("from", whole(), time),
-                    query("until", whole(), f"{time}; later than `from`, by 8 days at most"),
+                    query("from", whole(), f"{time}; not given: a day before `until`, at most 8 days before it"),
+                    query("until", whole(), f"{time}; 0: now"),
                 ],
             )
         },

@@ -143,6 +143,7 @@ def _past() -> dict[str, Json]:
         ),
         "Timeline": record(
             {
+                **span,
                 "zones": list_of(lane),
                 "clips": list_of(reference("TimelineClip")),
                 "truncated": {"type": "boolean", "description": "more happened than fits: its end is missing"},
