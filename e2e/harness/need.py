@@ -140,6 +140,7 @@ FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
 GSTREAMER = Need("GStreamer", _install, _commands("gst-launch-1.0"), "make peers")
 RTSP_SERVER = Need("gst-rtsp-server", _install, _has_rtsp_server, "make peers")
 PROMETHEUS = Need("Prometheus and promtool", _install, _commands("prometheus", "promtool"), "make peers")
+ALERTMANAGER = Need("Alertmanager", _install, _commands("prometheus-alertmanager"), "make peers")
 _peers = "`make peers` builds it, with Go 1.21 or later"
 GO2RTC = Need("go2rtc", _peers, _programs("go2rtc"), "make peers")
 MEDIAMTX = Need("mediamtx", _peers, _programs("mediamtx"), "make peers")

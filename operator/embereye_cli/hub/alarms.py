@@ -38,11 +38,13 @@ from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.false_alarms import summary
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
+from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
 from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
 
+PAGE = 1_000  # events in one answer
 TIMEOUT = 5.0  # seconds for one answer
 FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}  # what trying again does not change
 LISTED = 3  # dark devices of one zone
@@ -75,8 +77,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     watch.add_argument("--cursor", type=int, default=None, help="begin after this event; 0: from the oldest kept")
     history = actions.add_parser("history", help="what happened")
     history.add_argument("--after", type=int, default=0, help="only events past this cursor")
-    history.add_argument("--limit", type=int, default=100, help="at most so many, up to 1000")
-    history.add_argument("--zone", default="", help="only this zone")
+    history.add_argument("--before", type=int, default=0, help="only events before this cursor")
+    history.add_argument("--since", type=moment, default=0, metavar="WHEN",
+                         help="only events from then on: 90m or 2d, so long ago, or 2026-11-22T17:50")  # fmt: skip
+    history.add_argument("--until", type=moment, default=0, metavar="WHEN", help="only events before then")
+    history.add_argument("--newest", action="store_true", help="the newest of them, not the oldest")
+    history.add_argument("--limit", type=int, default=100, help="at most so many (%(default)s)")
+    for action in (watch, history):
+        add_selection_options(action)
+    watch.add_argument("--subscription", default="", metavar="NAME", help="what is stored under this name, instead")
     clips = actions.add_parser("clips", help="the clips and stills of an alarm, or the newest of all")
     clips.add_argument("alarm", nargs="?", default="", help="a zone whose alarm is open, or an alarm's id")
     clips.add_argument("--limit", type=int, default=20, help="at most so many, up to 1000 (%(default)s)")
@@ -153,9 +162,20 @@ class _Client:
             self._console.print(_zone_table(answer))
 
     async def _history(self, alarms: "AlarmsAsyncStub") -> None:
-        arguments = self._arguments
-        request = HistoryRequest(after=arguments.after, limit=arguments.limit, zone=arguments.zone)
-        for event in (await alarms.History(request, timeout=TIMEOUT)).events:
+        arguments, found = self._arguments, list[AlarmEvent]()
+        request = HistoryRequest(
+            after=arguments.after, before=arguments.before, since_ns=arguments.since, until_ns=arguments.until,
+            newest=arguments.newest, selection=selection_of(arguments).message,
+        )  # fmt: skip
+        while len(found) < arguments.limit:
+            request.limit = min(arguments.limit - len(found), PAGE)
+            page = await alarms.History(request, timeout=TIMEOUT)
+            found = [*page.events, *found] if arguments.newest else [*found, *page.events]
+            if not page.next:
+                break
+            request.after = request.after if arguments.newest else page.next
+            request.before = page.next if arguments.newest else request.before
+        for event in found:
             self._event(event)
 
     async def _act(self, alarms: "AlarmsAsyncStub") -> None:
@@ -235,7 +255,13 @@ class _Client:
                         self._console.print(_zone_table(answer))
                     backoff.reset()
                     failing = ""
-                    call = alarms.Subscribe(SubscribeRequest(cursor=cursor))
+                    call = alarms.Subscribe(
+                        SubscribeRequest(
+                            cursor=cursor,
+                            selection=selection_of(self._arguments).message,
+                            subscription=getattr(self._arguments, "subscription", ""),
+                        )
+                    )
                     async for event in call:
                         cursor = event.cursor
                         self._event(event)

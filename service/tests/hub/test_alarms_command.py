@@ -183,6 +183,26 @@ async def test_an_alarm_is_marked_as_false_listed_and_taken_back(hub_process: Hu
     assert "no alarm is marked as false" in (await output(hub_process, "false-alarms"))[1]
 
 
+async def test_history_is_filtered_and_paged_by_the_command(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    for number in range(4):
+        await report(hub_process, f"e{number}", f"s-{number}")
+
+    async def found(*words: str) -> list[int]:
+        code, out, err = await output(hub_process, "--json", "history", *words)
+        assert (code, err) == (0, "")
+        return [int(json.loads(line)["cursor"]) for line in out.splitlines()]
+
+    assert await found("--limit", "2") == [1, 2]
+    assert await found("--newest", "--limit", "2") == [3, 4]
+    assert await found("--newest", "--limit", "2", "--before", "4", "--type", "evidence") == [2, 3]
+    assert await found("--device", "s-3", "--since", "1h") == [4]
+    assert await found("--kind", "heat") == await found("--zone", "attic") == await found("--until", "1h") == []
+    code, _, err = await output(hub_process, "history", "--since", "yesterday")
+    assert (code, "is not a time such as" in err) == (2, True)
+
+
 async def explain(hub: HubProcess, *arguments: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "embereye_cli", "explain", "alarm", "--console", f"http://127.0.0.1:{hub.http_port}",

@@ -2,90 +2,26 @@
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import hmac
-import json
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from ipaddress import ip_network
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp import web
 from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.feeds.selection import read_selection
 from embereye.hub.hub import Hub
-from embereye.hub.webhooks.keeper import UnknownWebhookError, Webhooks
+from embereye.hub.webhooks.keeper import UnknownWebhookError
 from embereye.hub.webhooks.options import WebhookOptions
-from embereye.process.timing.backoff import Backoff
 from embereye.units import HOUR
 from embereye.v1.alarms_pb2 import AlarmEvent
 
+from .receiver import LOOPBACK, Receiver, run
+
 ADA = Principal("ada", Role.OPERATOR, "ada")
-LOOPBACK = (ip_network("127.0.0.0/8"),)
 SECRET = "whsec_" + base64.b64encode(b"sixteen bytes or more").decode()
-
-
-@dataclass
-class Receiver:
-    """Somebody's server. It answers with the next of `answers`, and 204 where there is none."""
-
-    port: int = 0
-    answers: list[int] = field(default_factory=list)
-    taken: list[dict[str, Any]] = field(default_factory=list)
-    headers: list[dict[str, str]] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
-
-    async def answer(self, request: web.Request) -> web.Response:
-        status = self.answers.pop(0) if self.answers else 204
-        self.headers.append(dict(request.headers))
-        self.bodies.append(await request.read())
-        if status < 300:
-            self.taken.append(json.loads(self.bodies[-1]))
-        headers = {"Location": f"http://127.0.0.1:{self.port}/elsewhere"} if 300 <= status < 400 else {}
-        return web.Response(status=status, headers=headers)
-
-    @property
-    def cursors(self) -> list[int]:
-        return [int(body["event"]["cursor"]) for body in self.taken]
-
-    def options(self, name: str = "pager", **changed: Any) -> WebhookOptions:
-        return WebhookOptions(name, f"http://127.0.0.1:{self.port}/hook?key=1", **{"allow": LOOPBACK, **changed})
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    found = Receiver()
-    app = web.Application()
-    app.router.add_post("/{tail:.*}", found.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.port = int(runner.addresses[0][1])
-    yield found
-    await runner.cleanup()
-
-
-@contextlib.asynccontextmanager
-async def run(stored: Stored, *declared: WebhookOptions) -> AsyncIterator[Hub]:
-    store = stored.threads()
-    hub = Hub(store, retention_ns=10**18)
-    hub.webhooks = Webhooks(hub.committer, hub.feed, store, hub.timeline, backoff=lambda: Backoff(floor=0.01, cap=0.02))
-    await hub.open()
-    hub.webhooks.declare(declared)
-    running = asyncio.ensure_future(hub.run())
-    try:
-        yield hub
-    finally:
-        await hub.committer.flush(10)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await store.close()
 
 
 async def events(hub: Hub, count: int = 1, zone: str = "hall") -> None:

@@ -116,11 +116,14 @@ def _writer(request: web.Request) -> Callable[[bytes], bool]:
     waiting, closing, write = transport.get_write_buffer_size, transport.is_closing, transport.write
 
     def push(data: bytes) -> bool:
-        if closing():
-            return True  # whoever reads notices
-        if waiting() > WAITING_BYTES:
-            return False
-        write(data)
+        try:
+            if closing():
+                return True  # whoever reads notices
+            if waiting() > WAITING_BYTES:
+                return False
+            write(data)
+        except (OSError, RuntimeError):  # uvloop's, of one that ended just now
+            return True
         return True
 
     return push

@@ -1,0 +1,32 @@
+from pathlib import Path
+
+import pytest
+
+from embereye.process.lifecycle import UserError
+from embereye_operator.up.folder import load_webhooks
+
+
+def test_webhooks_are_declared_in_yaml_or_json(tmp_path: Path) -> None:
+    path = tmp_path / "webhooks.yaml"
+    declared = {"webhooks": [{"name": "pager", "url": "https://pager.example/", "select": {"levels": ["alarm"]}}]}
+    path.write_text('webhooks:\n- {name: pager, url: "https://pager.example/", select: {levels: [alarm]}}\n')
+    assert load_webhooks(path) == declared
+    path.write_text(str(declared).replace("'", '"'))
+    assert load_webhooks(path) == declared
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("webhooks: [", "is not YAML"),
+        ("webhooks: [{name: pager}]", r"webhooks\[0\].url: say either url or urlFile"),
+        ("- name: pager", "it is not"),
+    ],
+)
+def test_a_file_that_declares_none_is_refused_by_name(tmp_path: Path, content: str, sentence: str) -> None:
+    path = tmp_path / "webhooks.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=f"--webhooks {path}.*{sentence}"):
+        load_webhooks(path)
+    with pytest.raises(UserError, match="No such file"):
+        load_webhooks(tmp_path / "none")
