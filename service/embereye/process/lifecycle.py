@@ -1,6 +1,7 @@
 """The life of a process: an event loop, a request to stop, an exit code."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
@@ -8,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 from embereye.process.tasks import Tasks
 from embereye.process.telemetry import logs
@@ -51,6 +53,15 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2
+
+
+def leave(code: int) -> NoReturn:
+    """End the process, when all that matters is closed, at once: taking the interpreter apart costs 0.1 s."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(code)
 
 
 def raise_descriptor_limit() -> int:
