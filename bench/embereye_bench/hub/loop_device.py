@@ -36,7 +36,7 @@ class Joints:
 
 
 def run(address: str, token: str, outputs: int, sensors: int, period_ns: int, seconds: float) -> None:
-    """Step once a period until the hub ends it or `seconds` have passed since it was first steered; print what it saw.
+    """Step once a period until the hub ends it, or `seconds` (0: for ever) after it was first steered; print what was.
 
     {"ticks": steps while steered, "late": of them, those whose command came after the next tick was due,
     "slept": ticks that this process itself began a period late, "arrivals": seconds from tick to command}
@@ -56,7 +56,7 @@ def run(address: str, token: str, outputs: int, sensors: int, period_ns: int, se
                     slept += 1
                     due -= pause
                 steered = not side.step().safe
-                if steered and until == float("inf"):
+                if steered and seconds and until == float("inf"):
                     until = due + seconds
                 elif steered:
                     arrivals.append(time.perf_counter() - due)

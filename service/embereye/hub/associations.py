@@ -9,10 +9,10 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from google.protobuf.message import DecodeError, Message
 
@@ -169,6 +169,7 @@ class Association(asyncio.Protocol):
         self._abort: Callable[[], None] | None = None
         self._stream: Stream | None = None
         self._response: type[Message] = Associated
+        self._paused: set[str] = set()  # why it is not read
         self._closed = asyncio.Event()
         self._over = False
 
@@ -212,13 +213,11 @@ class Association(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Whoever does not read is not read either."""
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self.pause_reading("unread")
 
     def resume_writing(self) -> None:
         """Go on."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self.resume_reading("unread")
 
     def data_received(self, data: bytes) -> None:
         """Hand whole messages on; what breaks the rules ends the association with a sentence."""
@@ -265,6 +264,24 @@ class Association(asyncio.Protocol):
                 await self._closed.wait()
         except RevokedError as error:
             self.release(str(error))
+
+    # For its stream
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `coroutine` for its stream, which cancels it when it is closed."""
+        return self._associations.tasks.start(coroutine, name="association-stream")
+
+    def pause_reading(self, why: str = "stream") -> None:
+        """Leave what comes with the peer, until `resume_reading` was called for each reason."""
+        self._paused.add(why)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self, why: str = "stream") -> None:
+        """Go on."""
+        self._paused.discard(why)
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     # What it is told
 

@@ -23,7 +23,7 @@ from embereye.hub.metrics import ControlMetrics, HubCollector
 from embereye.hub.oidc.options import ProviderOptions
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService, RosterService
-from embereye.hub.services.clips import ClipsService
+from embereye.hub.services.clips import STORE, ClipsService
 from embereye.hub.services.control import ControlService, began, worst_state
 from embereye.hub.services.echo import CALL as ECHO
 from embereye.hub.services.echo import EchoService, echo_call
@@ -169,13 +169,16 @@ def _provider(options: HubOptions) -> "Provider | None":
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     evidence, note = EvidenceService(hub), began(hub)
     actuators = Actuators(worst=worst_state(hub))
-    associations = Associations(hub.access, {CONTROL: control_call(actuators, note), ECHO: echo_call()})
+    pictures = ClipsService(hub, clips)
+    associations = Associations(
+        hub.access, {CONTROL: control_call(actuators, note), ECHO: echo_call(), STORE: pictures.call()}
+    )
     credentials = Credentials(options.identity) if options.identity else None
     services = [
         Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
         Service(add_alarms, AlarmsService(hub), "embereye.v1.Alarms"),
         Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
-        Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
+        Service(add_ClipsServicer_to_server, pictures, "embereye.v1.Clips"),
         Service(add_ControlServicer_to_server, ControlService(actuators, note), "embereye.v1.Control"),
         Service(add_EchoServicer_to_server, EchoService(), "embereye.v1.Echo"),
         Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
@@ -194,10 +197,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     web = await serve_http(api.app(registry), outer, options.http_port, tls, connections=Connections())
     pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
-    if options.association_port:
-        await associations.listen(outer, options.association_port, tls)
-    if options.association_socket:
-        await associations.listen_here(options.association_socket)
+    await _listen(associations, options, tls)
     async with Tasks() as tasks:
         running = tasks.start(_run(hub), name="hub")
         tasks.start(clips.run(), name="hub-clips")
@@ -231,6 +231,13 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     if anew:
         raise anew
     return int(failed)
+
+
+async def _listen(associations: Associations, options: HubOptions, tls: ServerTls | None) -> None:
+    if options.association_port:
+        await associations.listen(options.outer_host or options.host, options.association_port, tls)
+    if options.association_socket:
+        await associations.listen_here(options.association_socket)
 
 
 async def _run(hub: Hub) -> BeginAnewError | None:

@@ -21,16 +21,22 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from embereye.detect.sensing.bands import BandTable
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.control.actuators import Actuators, RefusedError, bounds
+from embereye.hub.control.session import ControlSession
 from embereye.process.http.pages import _answer
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.grpc.batches import analyse_batches
 from embereye.sensor.grpc.ingest import _parse_sized
 from embereye.sensor.tick import TickBatcher
 from embereye.sim.cameras.video import encode_loop
+from embereye.sim.pan_tilt import PanTiltHead
+from embereye.v1.control_pb2 import Command, Controller, ControlRequest, Handshake
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ReportRequest
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, Reading, ReadingColumns, ThermalFrame
 from embereye.v1.types_pb2 import Device
 from embereye.wire import matroska, radiometric
+from embereye.wire.delimited import DelimitedError, DelimitedReader, delimited
 from embereye.wire.device.reader import LineReader, read_together
 from embereye.wire.http import authorization
 from embereye.wire.http.multipart import MultipartParser, boundary_of
@@ -199,7 +205,46 @@ def _report(data: bytes, _: list[int]) -> None:
     ReportRequest.FromString(data)
 
 
+HEAD = ControlRequest(handshake=Handshake(version=2, name="head", actuator=PanTiltHead(2_000_000).actuator))
+STEERS = Controller(actuator="head", mode=Controller.MODE_FREE_RUNNING)
+ADA = Principal("ada", Role.OPERATOR, "ada")
+
+
+def _control(data: bytes, cuts: list[int]) -> None:
+    """A controller whose bytes are those: whatever it says, what is in force is within the limits of a head."""
+    actuators = Actuators(later=lambda seconds, act: pytest.fail("a free-running session has no deadline"))
+    head = ControlSession(actuators, ADA, lambda _: None, lambda _: None)
+    head.receive(HEAD)
+    session, reader = ControlSession(actuators, ADA, lambda _: None, lambda _: None), DelimitedReader(65_536)
+    session.receive(ControlRequest(handshake=Handshake(version=2, name="follower", controller=STEERS)))
+    try:
+        for piece in _pieces(data, cuts):
+            for message in reader.receive(piece):
+                session.receive(ControlRequest.FromString(message))
+    finally:
+        (actuator,) = actuators.all
+        for output, value in zip(actuator.outputs, actuator.values(actuators.steady()), strict=True):
+            low, high = bounds(output)
+            assert low <= value <= high
+        session.close()
+        assert actuator.values(actuators.steady()) == [output.safe for output in actuator.outputs]
+        head.close()
+
+
 TARGETS = {
+    "control sessions": Target(
+        _control,
+        (
+            b"".join(
+                delimited(
+                    ControlRequest(command=Command(sequence=number, values=[1, 0.5, 2, number % 2])).SerializeToString()
+                )
+                for number in range(1, 4)
+            ),
+            delimited(HEAD.SerializeToString()),
+        ),
+        (DelimitedError, DecodeError, RefusedError),
+    ),
     "device lines": Target(
         _lines,
         (

@@ -31,6 +31,7 @@ ROLES = {
     "/embereye.v1.Webhooks/Test": Role.OPERATOR,
     "/embereye.v1.Alarms/MarkFalse": Role.OPERATOR,
     "/embereye.v1.Control/Session": Role.OPERATOR,
+    "/embereye.v1.Clips/Store": Role.OPERATOR,
     "/embereye.v1.Access/CreateToken": Role.ADMIN,
     "/embereye.v1.Access/ListTokens": Role.ADMIN,
     "/embereye.v1.Access/RevokeToken": Role.ADMIN,

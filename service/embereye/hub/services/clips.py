@@ -6,13 +6,28 @@ from pathlib import Path
 
 import grpc
 
+from embereye.hub.access.roles import Role
+from embereye.hub.associations import Call
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
+from embereye.hub.services.associated import associated
+from embereye.hub.services.store import Storing
 from embereye.hub.storage.clip_store import ClipRefusedError, ClipStore, NoRoomError
 from embereye.process.identity.guard import caller
-from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, HeldResponse, ListClipsRequest, ListClipsResponse
+from embereye.v1.clips_pb2 import (
+    Clip,
+    ClipChunk,
+    FetchClipRequest,
+    HeldResponse,
+    ListClipsRequest,
+    ListClipsResponse,
+    StoreRequest,
+    StoreResponse,
+)
 from embereye.v1.clips_pb2_grpc import ClipsServicer
 
+STORE = "embereye.v1.Clips/Store"
+MAX_STORE_MESSAGE = 1024 * 1024 + 8 * 1024  # bytes
 CHUNK = 256 * 1024  # bytes
 DEFAULT_LIST = 100
 MAX_LIST = 1_000
@@ -71,6 +86,23 @@ class ClipsService(ClipsServicer):
         if size != clip.bytes:
             raise ClipRefusedError(f"the call ended after {size} of {clip.bytes} bytes")
         await self._clips.complete(clip)
+
+    async def Store(
+        self, request_iterator: AsyncIterator[StoreRequest], context: AnyContext
+    ) -> AsyncIterator[StoreResponse]:
+        """Stills and clips of a program's own."""
+        async for response in Storing(self._clips).responses(request_iterator):
+            yield response
+
+    def call(self) -> Call:
+        """Store as a stream of associations."""
+        return associated(
+            lambda requests: Storing(self._clips).responses(requests),
+            StoreRequest,
+            StoreResponse,
+            Role.OPERATOR,
+            MAX_STORE_MESSAGE,
+        )
 
     async def List(self, request: ListClipsRequest, context: AnyContext) -> ListClipsResponse:
         """The clips of an alarm, or the newest of all."""

@@ -5,7 +5,7 @@ import hashlib
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -133,6 +133,12 @@ class ClipStore:
         """Verify what was written and keep it; ClipRefusedError where it is not what its name says."""
         await self._guarded(partial(self._keep, clip))
 
+    async def store(self, items: Sequence[tuple[Clip, bytes]]) -> list[ClipRefusedError | NoRoomError | None]:
+        """Keep whole contents together, durable on return: for each, why it is not kept, or None."""
+        answers: list[ClipRefusedError | NoRoomError | None] = []
+        await self._guarded(partial(self._store_together, items, answers))
+        return answers
+
     async def _guarded(self, work: Callable[[], None]) -> None:
         try:
             await self._run(work)
@@ -209,6 +215,47 @@ class ClipStore:
         self._clips[clip.sha256] = kept
         self.bytes += clip.bytes
         self._prune()
+
+    def _store_together(
+        self, items: Sequence[tuple[Clip, bytes]], answers: list[ClipRefusedError | NoRoomError | None]
+    ) -> None:
+        """What is written together waits for the disk together."""
+        drafts: dict[str, Clip] = {}
+        for clip, data in items:
+            try:
+                _check(clip)
+                if clip.sha256 not in self._clips and clip.sha256 not in drafts:
+                    self._check_room(len(data))
+                    if hashlib.sha256(data).hexdigest() != clip.sha256:
+                        raise ClipRefusedError(f"what arrived has another SHA-256 than {clip.sha256[:12]}…")
+                    (self._partial / clip.sha256).write_bytes(data)
+                    drafts[clip.sha256] = clip
+                answers.append(None)
+            except (ClipRefusedError, NoRoomError) as error:
+                answers.append(error)
+        folders = {self._folder} if drafts else set()
+        for name, clip in drafts.items():
+            path = self.path(clip)
+            path.parent.mkdir(exist_ok=True)
+            folders.add(path.parent)
+            sync_file(self._partial / name)
+            kept = Clip()
+            kept.CopyFrom(clip)
+            kept.kept_ns = self._clock()
+            described = path.with_suffix(".json")
+            described.write_bytes(json_format.MessageToJson(kept).encode())
+            sync_file(described)
+            # Last: a description without its content is forgotten when the hub starts.
+            (self._partial / name).replace(path)
+            self._partials.pop(name, None)
+            drafts[name] = kept
+        for folder in folders:
+            sync_folder(folder)
+        for name, clip in drafts.items():
+            self._clips[name] = clip
+            self.bytes += clip.bytes
+        if drafts:
+            self._prune()
 
     def _prune(self) -> None:
         now = self._clock()

@@ -1,0 +1,77 @@
+"""A gRPC stream served to an association as it is: requests in, responses out, each in order."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from embereye.hub.access.roles import CALLER, Role
+from embereye.hub.associations import Association, Call
+
+logger = logging.getLogger(__name__)
+AHEAD = 8 * 1024 * 1024  # bytes of requests that wait, from which on the connection is not read
+
+
+def associated(
+    serve: Callable[[AsyncIterator[Any]], AsyncIterator[Message]],
+    request: type[Message],
+    response: type[Message],
+    role: Role,
+    max_message: int,
+) -> Call:
+    """The stream that `serve` makes of requests; it runs as the one who proved to call."""
+    return Call(lambda association: _Served(association, serve, request), response, role, max_message)
+
+
+class _Served:
+    def __init__(
+        self,
+        association: Association,
+        serve: Callable[[AsyncIterator[Any]], AsyncIterator[Message]],
+        kind: type[Message],
+    ) -> None:
+        self._association = association
+        self._serve = serve
+        self._kind = kind
+        self._waiting: list[Message] = []
+        self._sizes = 0
+        self._more = asyncio.Event()
+        self._paused = False
+        self._task = association.start(self._run())
+
+    def receive(self, messages: Sequence[bytes]) -> None:
+        """Requests, in order."""
+        self._waiting += map(self._kind.FromString, messages)
+        self._sizes += sum(map(len, messages))
+        self._more.set()
+        if self._sizes > AHEAD and not self._paused:
+            self._paused = True
+            self._association.pause_reading()
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._task.cancel()
+
+    async def _requests(self) -> AsyncIterator[Message]:
+        while True:
+            while not self._waiting:
+                self._more.clear()
+                await self._more.wait()
+            waiting, self._waiting, self._sizes = self._waiting, [], 0
+            for message in waiting:
+                yield message
+            if self._paused:
+                self._paused = False
+                self._association.resume_reading()
+
+    async def _run(self) -> None:
+        assert self._association.who is not None
+        CALLER.set(self._association.who)
+        try:
+            async for response in self._serve(self._requests()):
+                self._association.send(response)
+        except Exception:
+            logger.exception("a stream of %s failed", self._association.who.name)
+            self._association.release("the hub could not go on with this stream: its log says why")

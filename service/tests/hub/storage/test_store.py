@@ -1,0 +1,222 @@
+"""Clips/Store by associations and over gRPC: what is acknowledged is there, whole, after whatever happens."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from embereye.client.link import Link, LinkError
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.associations import Associations
+from embereye.hub.hub import Hub
+from embereye.hub.services.access import AccessCheck
+from embereye.hub.services.clips import STORE, ClipsService
+from embereye.hub.storage import clip_store
+from embereye.hub.storage.clip_store import ClipStore
+from embereye.hub.storage.store import StoreThreads
+from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.process.tasks import Tasks
+from embereye.v1.clips_pb2 import Clip, StoreRequest, StoreResponse
+from embereye.v1.clips_pb2_grpc import ClipsStub, add_ClipsServicer_to_server
+
+TOKEN = "an-admins-token-of-forty-characters-or-so"
+ADMIN = Principal("admin", Role.ADMIN, "admin")
+PART = 1 << 20
+
+
+class Served:
+    def __init__(self, hub: Hub, clips: ClipStore, folder: Path, address: str, grpc_address: str) -> None:
+        self.hub, self.clips, self.folder = hub, clips, folder
+        self.address, self.grpc_address = address, grpc_address
+
+    def link(self, token: str = TOKEN) -> Link:
+        return Link(self.address, STORE, token, timeout=20)
+
+    async def loaded_anew(self) -> ClipStore:
+        """What a hub that starts on the same folder knows."""
+        again = ClipStore(self.folder)
+        await again.open()
+        await again.close()
+        return again
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    store, folder = StoreThreads(tmp_path), tmp_path / "clips"
+    hub, clips = Hub(store, retention_ns=10**15), ClipStore(folder)
+    await hub.open()
+    hub.access.set_admin_token(TOKEN)
+    await clips.open()
+    service = ClipsService(hub, clips)
+    listening = Associations(hub.access, {STORE: service.call()})
+    port = await listening.listen("127.0.0.1", 0, None)
+    server = GrpcServer(
+        [Service(add_ClipsServicer_to_server, service, "embereye.v1.Clips")], interceptors=[AccessCheck(hub.access)]
+    )
+    grpc_port = server.listen("127.0.0.1:0")
+    await server.start()
+    async with Tasks() as tasks:
+        tasks.start(hub.run(), name="hub")
+        tasks.start(listening.run(), name="associations")
+        yield Served(hub, clips, folder, f"127.0.0.1:{port}", f"127.0.0.1:{grpc_port}")
+        await listening.close("the hub stops")
+    await server.stop(0)
+    await clips.close()
+    await store.close()
+
+
+async def away(work: Callable[[], Any]) -> Any:
+    return await asyncio.wait_for(asyncio.to_thread(work), 60)
+
+
+def still(data: bytes, **fields: Any) -> Clip:
+    known: dict[str, Any] = {"media": Clip.MEDIA_STILL, "device": "gate", "episode": "e1", "bytes": len(data)}
+    return Clip(sha256=hashlib.sha256(data).hexdigest(), **{**known, **fields})
+
+
+async def test_many_under_way_are_all_kept_and_known_again_after_a_restart(served: Served) -> None:
+    contents = [os.urandom(8_000 + number) for number in range(150)]
+
+    def store() -> list[StoreResponse]:
+        with served.link() as link:
+            for data in contents:
+                link.send(StoreRequest(clip=still(data), data=data))
+            return [link.receive(StoreResponse) for _ in contents]
+
+    answers = await away(store)
+    assert [(one.sha256, one.whole, one.refused) for one in answers] == [
+        (hashlib.sha256(data).hexdigest(), True, "") for data in contents
+    ]
+    known = await served.loaded_anew()
+    assert len(known) == 150
+    for data in contents:
+        clip = known.find(hashlib.sha256(data).hexdigest())
+        assert clip is not None
+        assert (known.path(clip).read_bytes(), clip.stored_by, clip.device) == (data, "admin", "gate")
+
+
+async def test_what_is_broken_off_is_gone_on_with(served: Served) -> None:
+    data = os.urandom(5 * PART + 77)
+    clip = still(data, media=Clip.MEDIA_VIDEO)
+
+    def begin() -> None:
+        with served.link() as link:
+            for start in range(0, 3 * PART, PART):
+                part = data[start : start + PART]
+                link.send(StoreRequest(clip=clip if not start else None, offset=start, data=part))
+            link.send(StoreRequest(clip=clip))
+            assert link.receive(StoreResponse).bytes == 3 * PART
+
+    def go_on() -> StoreResponse:
+        with served.link() as link:
+            link.send(StoreRequest(clip=clip))
+            held = link.receive(StoreResponse)
+            assert (held.bytes, held.whole) == (3 * PART, False)
+            for start in range(held.bytes, len(data), PART):
+                begins = clip if start == held.bytes else None
+                link.send(StoreRequest(clip=begins, offset=start, data=data[start : start + PART]))
+            return link.receive(StoreResponse)
+
+    await away(begin)
+    answer = await away(go_on)
+    assert (answer.whole, answer.bytes) == (True, len(data))
+    known = await served.loaded_anew()
+    assert known.path(clip).read_bytes() == data
+
+
+async def test_what_is_known_is_answered_at_once_and_kept_once(served: Served) -> None:
+    data, large = os.urandom(9_000), os.urandom(2 * PART)
+
+    def store() -> list[StoreResponse]:
+        with served.link() as link:
+            for _ in range(3):
+                link.send(StoreRequest(clip=still(data), data=data))
+                link.send(StoreRequest(clip=still(large), data=large[:PART]))
+                link.send(StoreRequest(offset=PART, data=large[PART:]))
+            return [link.receive(StoreResponse) for _ in range(6)]
+
+    assert [one.whole for one in await away(store)] == [True] * 6
+    assert (len(served.clips), served.clips.bytes) == (2, len(data) + len(large))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"sha256": "0" * 64}, "another SHA-256"),
+        ({"sha256": "../../etc/passwd"}, "is not 64 hexadecimal digits"),
+        ({"media": 0}, "neither a clip nor a still"),
+        ({"bytes": (16 << 20) + 1}, "is more than 16777216"),
+        ({"bytes": 0}, "is not between 1 and"),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused_and_what_is_beside_it_is_not(
+    served: Served, fields: dict[str, Any], sentence: str
+) -> None:
+    good, bad = os.urandom(500), os.urandom(500)
+
+    def store() -> list[StoreResponse]:
+        clip = still(bad)
+        for name, value in fields.items():
+            setattr(clip, name, value)
+        with served.link() as link:
+            for one, data in ((clip, bad), (still(good), good)):
+                link.send(StoreRequest(clip=one, data=data))
+            return [link.receive(StoreResponse) for _ in range(2)]
+
+    refused, kept = await away(store)
+    assert (sentence in refused.refused, refused.whole, refused.retry, kept.whole) == (True, False, False, True)
+    assert len(served.clips) == 1
+
+
+async def test_parts_that_are_not_what_their_name_says_are_refused_and_may_be_sent_again(served: Served) -> None:
+    data = os.urandom(PART + 10)
+
+    def store(content: bytes) -> StoreResponse:
+        with served.link() as link:
+            link.send(StoreRequest(clip=still(data), data=content[:PART]))
+            link.send(StoreRequest(offset=PART, data=content[PART:]))
+            return link.receive(StoreResponse)
+
+    answer = await away(lambda: store(bytes(len(data))))
+    assert "what arrived has the SHA-256" in answer.refused
+    assert (await away(lambda: store(data))).whole
+
+
+async def test_without_room_it_is_refused_for_now(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clip_store, "FREE_BYTES", 1 << 60)
+    data = os.urandom(100)
+
+    def store() -> StoreResponse:
+        with served.link() as link:
+            link.send(StoreRequest(clip=still(data), data=data))
+            return link.receive(StoreResponse)
+
+    answer = await away(store)
+    assert (answer.retry, "are free on the hub's disk" in answer.refused) == (True, True)
+
+
+async def test_a_viewer_stores_nothing_by_either_way(served: Served) -> None:
+    token = await served.hub.access.create_token(ADMIN, "guest", Role.VIEWER)
+    with pytest.raises(LinkError, match="this takes the role operator"):
+        await away(lambda: served.link(token))
+    async with channel(served.grpc_address, token=token) as link:
+        call = ClipsStub(link).Store(timeout=10)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_the_same_over_grpc(served: Served) -> None:
+    contents = [os.urandom(20_000) for _ in range(20)]
+    async with channel(served.grpc_address, token=TOKEN) as link:
+        call = ClipsStub(link).Store(timeout=20)
+        for data in contents:
+            await call.write(StoreRequest(clip=still(data), data=data))
+        await call.done_writing()
+        answers = [one async for one in call]
+    assert [one.whole for one in answers] == [True] * 20
